@@ -4,8 +4,6 @@ Everything that users write against is here: what editors, judges and suites are
 what fixtures hand out, and the errors to raise.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

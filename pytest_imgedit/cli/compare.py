@@ -2,8 +2,6 @@
 checkpoints, and how many pairs would show it.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +21,9 @@ from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import counted, number
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import tables, terminal, trend_page
-from pytest_imgedit.report.write import check_writable
-from pytest_imgedit.stats import collapse, gates
+from pytest_imgedit.report import tables, terminal, trend_page, write
+from pytest_imgedit.stats import collapse, estimates, gates, planning
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
-from pytest_imgedit.stats.estimates import ENOUGH, estimate
-from pytest_imgedit.stats.planning import mde, size_for
 from pytest_imgedit.stats.trend import evidence_by_field
 from pytest_imgedit.store.baselines import (
     FOLDER,
@@ -155,7 +150,7 @@ def trend(
     if not 0 < alpha < 0.5:
         raise UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
     if html is not None:
-        check_writable(html)
+        write.check_writable(html)
     if bool(references) == (last is not None):
         raise UsageError("expected two or more runs or baselines, oldest first, or --last=N")
     baselines = (read_either(reference, out) for reference in references)
@@ -287,7 +282,7 @@ def _look(run: Baseline, clusters: dict[str, str], categories: dict[str, str]) -
         "ci95": None,
     }
     if scores and {categories[pair_id] for pair_id in scores} == set(categories.values()):
-        mean = estimate(
+        mean = estimates.estimate(
             list(scores.values()),
             [clusters[pair_id] for pair_id in scores],
             [categories[pair_id] for pair_id in scores],
@@ -416,14 +411,14 @@ def _rows(
             "gate": spread.gate,
             "seeds": seeds,
             "pairs_now": spread.pairs,
-            "mde": mde(error, spread.freedom, alpha),
+            "mde": planning.mde(error, spread.freedom, alpha),
             "pairs": None,
             "edits": None,
             "hours": None,
         }
-        factor = size_for(power, error, spread.freedom, alpha)
+        factor = planning.size_for(power, error, spread.freedom, alpha)
         if factor is not None:
-            row["pairs"] = max(ENOUGH, math.ceil(factor * spread.pairs))
+            row["pairs"] = max(estimates.ENOUGH, math.ceil(factor * spread.pairs))
             row["edits"] = row["pairs"] * seeds
             if cost is not None:
                 row["hours"] = row["edits"] * cost / 3600
@@ -450,7 +445,7 @@ def _spreads(
             raise UsageError(f"--gate={field}: expected one of: {', '.join(known)}")
         members = [item for item in items if field in ("overall", item.category)]
         sides = [members] if earlier is None else [members, [earlier[item.id] for item in members]]
-        mean = estimate(
+        mean = estimates.estimate(
             [round((item.score or 0.0) - scores_before.get(item.id, 0.0), 6) for item in members],
             [item.cluster for item in members],
             [item.category for item in members],

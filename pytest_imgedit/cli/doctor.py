@@ -1,7 +1,5 @@
 """`imgedit doctor` and `imgedit qualify`: the machine, its models, or a judge, before a run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -16,23 +14,19 @@ from packaging.requirements import Requirement
 
 from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
-from pytest_imgedit.core import provenance
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
+from pytest_imgedit.core import errors, provenance, results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
+from pytest_imgedit.run import hooks, placement, score
 from pytest_imgedit.run.controls import Trials, control_trials
-from pytest_imgedit.run.hooks import no_hooks
-from pytest_imgedit.run.placement import groups_of, need_of, settle
 from pytest_imgedit.run.plan import Request, RunPlan, ask_servers, resolve, resolve_models
 from pytest_imgedit.run.pools import Launcher, connected, is_remote
 from pytest_imgedit.run.preflight import check_executor, check_models, check_rubric, naming_gpus
 from pytest_imgedit.run.run import Run, RunContext
-from pytest_imgedit.run.score import Scorer
 from pytest_imgedit.stats.controls import controls_gate, describe_controls
 from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
@@ -64,25 +58,25 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
             "spec": settings.suite.spec,
             "pairs": len(load_suite(settings.suite).pairs),
         }
-    except UsageError as error:
+    except errors.UsageError as error:
         problems.append(str(error))
     models: list[Model] = []
     for role in ROLES:
         try:
             models.append(resolve(role, settings))
-        except UsageError as error:
+        except errors.UsageError as error:
             problems.append(str(error))
     try:
         with naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
         check_executor(settings)
         check_models(settings, models, machine)
-    except UsageError as error:
+    except errors.UsageError as error:
         problems.append(str(error))
     for model in models:
         try:
             document["models"].append(_model(model, settings, machine, problems))
-        except UsageError as error:
+        except errors.UsageError as error:
             problems.append(f"{model.role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
     return document, _text(document), int(bool(problems))
@@ -132,8 +126,8 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
     row["weights_gib"] = round((model.memory().reads or 0) / GIB, 2)
     if is_remote(settings):
         return row
-    model = settle(model, 0, hardware)
-    need = need_of(model, hardware)
+    model = placement.settle(model, 0, hardware)
+    need = placement.need_of(model, hardware)
     totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
     memories = [
         sum(totals[name] for name in group)
@@ -221,7 +215,7 @@ def qualify(
     check_executor(settings)
     check_models(settings, models.values(), hardware)
     if not is_remote(settings):
-        groups_of(models["judge"], hardware)
+        placement.groups_of(models["judge"], hardware)
     pairs = load_suite(settings.suite)
     check_rubric(settings, pairs)
     with Store(out) as store:
@@ -235,7 +229,7 @@ def qualify(
         }
     controls = describe_controls(control_trials(trials.controls), {}, settings.gates.alpha)
     gate = controls_gate(controls)
-    judged = JudgeInfo(
+    judged = results.JudgeInfo(
         spec=identity.model.spec,
         **identity.told,
         rubric=settings.judge.rubric,
@@ -243,7 +237,7 @@ def qualify(
     )
     document = {
         "judge": judged.model_dump(mode="json"),
-        "suite": SuiteInfo(
+        "suite": results.SuiteInfo(
             name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks
         ).model_dump(mode="json"),
         "environments": {
@@ -269,7 +263,7 @@ def _settings(raw: Tables) -> Settings:
     raw["editor"] = {"spec": "identity"}  # none of the config's is needed
     settings = make_settings(raw)
     if not settings.judge.scores:
-        raise UsageError(f"judge {settings.judge.spec!r} scores nothing, name another one")
+        raise errors.UsageError(f"judge {settings.judge.spec!r} scores nothing, name another one")
     if str(Path.cwd()) not in sys.path:  # where the module of a custom judge may be
         sys.path.append(str(Path.cwd()))
     judge = settings.judge.model_copy(update={"controls": True, "repeats": 0})
@@ -288,12 +282,12 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, 
             hardware = hosts.hardware
         launcher = Launcher(settings, hardware, hosts, folder, progress)
         editor, judge = (launcher.identify(model, store.fingerprints) for model in models.values())
-        scorer = Scorer(settings, judge, store)
+        scorer = score.Scorer(settings, judge, store)
         plan = RunPlan(request, store, hardware, models, editor, judge, (), scorer)
         ask_servers(plan)
         run = Run(
             plan,
-            RunContext(lambda role: launcher.pool(judge.model, judge), progress, no_hooks),
+            RunContext(lambda role: launcher.pool(judge.model, judge), progress, hooks.no_hooks),
         )
         run.execute()
     assert run.trials is not None

@@ -12,12 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
+from pytest_imgedit.config import settings, toml_file
+from pytest_imgedit.core import files, strict_json
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import read_utf8
 from pytest_imgedit.core.sanitize import counted, steering
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, read_seed, split_tags
@@ -47,7 +45,7 @@ class Guess:
 
     origin: str
     spec: Path | None = None
-    rows: list[JsonObject] = field(default_factory=list)
+    rows: list[strict_json.JsonObject] = field(default_factory=list)
     root: Path = Path()
     unfinished: str = ""
     file_name: str = "pairs.jsonl"
@@ -70,9 +68,10 @@ def guess_suite(data: Path | None) -> Guess:
         raise UsageError(f"{str(data)!a}: {problem}")
     if not data.is_file():
         return _of_folder(data, is_named=True)
-    if data.suffix.lower() not in SUITE_SUFFIXES:
+    if data.suffix.lower() not in toml_file.SUITE_SUFFIXES:
         raise UsageError(
-            f"{data}: expected a file of {', '.join(SUITE_SUFFIXES)}, or a folder of images"
+            f"{data}: expected a file of {', '.join(toml_file.SUITE_SUFFIXES)}, or a folder of "
+            "images"
         )
     return _of_table(data)
 
@@ -125,7 +124,7 @@ def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None
 def _of_table(path: Path) -> Guess:
     """Take a file as it is if it is a suite, else find its columns."""
     with suppress(UsageError):
-        suite = load_suite(SuiteSettings(spec=f"native:{path}"))
+        suite = load_suite(settings.SuiteSettings(spec=f"native:{path}"))
         sources = (getattr(pair.source, "path", None) for pair in suite.pairs)
         if not suite.remarks and all(source is None or source.is_file() for source in sources):
             return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
@@ -153,11 +152,11 @@ def _of_table(path: Path) -> Guess:
     )
 
 
-def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject:
+def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> strict_json.JsonObject:
     """Return a row of the new suite: its image as a path below the root, its instruction, and all
     else under its usual name.
     """
-    result: JsonObject = {
+    result: strict_json.JsonObject = {
         "image": _path(row, image, finder),
         "instruction": row.values.get(instruction),
     }
@@ -225,7 +224,7 @@ def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
         if beside.exists():
             if problem := _problem(beside, folder):
                 raise UsageError(f"{beside}: {problem}")
-            text = read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
+            text = files.read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
         missing += not text
         rows.append({"image": str(path.relative_to(folder)), "instruction": text})
     guess = Guess(f"{len(rows)} images of {folder}", rows=rows, root=folder)

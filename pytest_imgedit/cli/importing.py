@@ -2,8 +2,6 @@
 counterpart here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib
@@ -14,10 +12,8 @@ from typing import Any
 
 import yaml
 
+from pytest_imgedit.core import files, pairs, sanitize
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import read_object, read_utf8, write_text
-from pytest_imgedit.core.pairs import CATEGORIES, category_slug
-from pytest_imgedit.core.sanitize import number, one_line, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 
@@ -106,10 +102,10 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f"{path}: holds what a TOML config cannot say: {one_line(error)}"
+            f"{path}: holds what a TOML config cannot say: {sanitize.one_line(error)}"
         ) from None
     to.parent.mkdir(parents=True, exist_ok=True)
-    write_text(to, text)
+    files.write_text(to, text)
     lines = [_line(row) for row in rows]
     lines += [f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
     return {"config": str(to), "keys": rows}, "\n".join(lines), 0
@@ -157,12 +153,12 @@ def _line(row: JsonObject) -> str:
 
 
 def _root(path: Path) -> yaml.MappingNode:
-    text = read_utf8(path, MOST, "a config in YAML")
+    text = files.read_utf8(path, MOST, "a config in YAML")
     try:
         _check_size(text, path)
         root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(f"{path}: not valid YAML: {one_line(error)}") from None
+        raise UsageError(f"{path}: not valid YAML: {sanitize.one_line(error)}") from None
     if not isinstance(root, yaml.MappingNode):
         raise UsageError(f"{path}: holds no keys, expected a config in YAML")
     return root
@@ -227,7 +223,8 @@ def _scalar(node: yaml.Node, location: str) -> Any:
         str(value).encode()
     except (yaml.YAMLError, ValueError, KeyError) as error:
         raise UsageError(
-            f"{location}: found {node.value!a:.80}: {type(error).__name__}: {one_line(error)}"
+            f"{location}: found {node.value!a:.80}: {type(error).__name__}: "
+            f"{sanitize.one_line(error)}"
         ) from None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UsageError(f"{location}: found {node.value:.80}, expected a number of 64 bits")
@@ -273,7 +270,7 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
 
 def _report(path: Path) -> tuple[JsonObject, str, int]:
     """Print the table of an `evaluation_report_*.json`."""
-    document = read_object(path, "a report of image_edit_benchmark")
+    document = files.read_object(path, "a report of image_edit_benchmark")
     statistics, overall = document.get("category_statistics"), document.get("overall_statistics")
     if not isinstance(statistics, dict) or not isinstance(overall, dict):
         raise UsageError(
@@ -285,11 +282,11 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
             raise UsageError(
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
             )
-        slug = category_slug(name)
-        category = slug if slug in CATEGORIES else shorten(name, 100)
+        slug = pairs.category_slug(name)
+        category = slug if slug in pairs.CATEGORIES else sanitize.shorten(name, 100)
         rows.append({"category": category, **{key: row[key] for key in _KEYS}})
     table = [
-        (row["category"], str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS))
+        (row["category"], str(row["num_samples"]), *(sanitize.number(row[key]) for key in _NUMBERS))
         for row in rows
     ]
     notes = [

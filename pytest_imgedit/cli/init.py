@@ -2,8 +2,6 @@
 is called in.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -22,12 +20,9 @@ from urllib.parse import unquote, urlsplit
 
 from pytest_imgedit.cli.guess import Guess, guess_suite
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, provenance, strict_json, versions
 from pytest_imgedit.core.files import write_text
-from pytest_imgedit.core.provenance import git
 from pytest_imgedit.core.sanitize import did_you_mean, printable
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.kinds.base import GIB, ROLES, Role
 from pytest_imgedit.kinds.registry import kind_of
 from pytest_imgedit.suites.base import load_suite
@@ -85,12 +80,12 @@ def configs() -> list[str]:
 
 def init(
     data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None
-) -> tuple[JsonObject, str, int]:
+) -> tuple[strict_json.JsonObject, str, int]:
     """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays
     as it is.
     """
     if config is not None and config not in configs():
-        raise UsageError(
+        raise errors.UsageError(
             f"--config={config}: no such config, expected one of: {', '.join(configs())}"
             f"{did_you_mean(config, configs())}"
         )
@@ -137,7 +132,7 @@ def init(
     return document, _text(document), 0
 
 
-def _text(document: JsonObject) -> str:
+def _text(document: strict_json.JsonObject) -> str:
     lines = [f"suite: {document['suite']}"]
     lines += [f"wrote {path}" for path in document["written"]]
     lines += [f"kept {path}, which was there before" for path in document["kept"]]
@@ -154,8 +149,10 @@ def _check(guess: Guess) -> None:
         path.write_text(_suite_text(guess), "utf-8")
         try:
             load_suite(SuiteSettings(spec=str(path), root=guess.root))
-        except UsageError as error:
-            raise UsageError(f"{guess.origin}: {str(error).replace(str(path), 'row', 1)}") from None
+        except errors.UsageError as error:
+            raise errors.UsageError(
+                f"{guess.origin}: {str(error).replace(str(path), 'row', 1)}"
+            ) from None
 
 
 def _config_for(gpus: Sequence[Gpu]) -> str | None:
@@ -197,7 +194,7 @@ def of_origin(origin: Any, name: str = _PACKAGE) -> tuple[str, bool]:
     `origin` is `None` for a package from an index, which leaves no such file.
     """
     if origin is None:
-        return f"{name}=={__version__}", False
+        return f"{name}=={versions.__version__}", False
     url: str = origin["url"]
     is_local = url.startswith("file:")
     if version_control := origin.get("vcs_info"):
@@ -212,8 +209,8 @@ def _remote(folder: Path) -> str | None:
     """Return the URL of the remote of a clone, with the commit that is checked out, as pip takes
     it.
     """
-    remote = git("-C", str(folder), "remote", "get-url", "origin")
-    commit = git("-C", str(folder), "rev-parse", "HEAD")
+    remote = provenance.git("-C", str(folder), "remote", "get-url", "origin")
+    commit = provenance.git("-C", str(folder), "rev-parse", "HEAD")
     if not remote or not commit or remote.startswith(("/", ".", "file:")):
         return None
     if "://" not in remote:  # user@host:path, as for ssh
@@ -227,9 +224,9 @@ def _write(contents: Mapping[Path, str]) -> tuple[list[str], list[str]]:
     """
     for path in contents:
         if any(os.path.lexists(parent) and not parent.is_dir() for parent in path.parents):
-            raise UsageError(f"{path}: cannot be written, a folder of it is a file")
+            raise errors.UsageError(f"{path}: cannot be written, a folder of it is a file")
         if not path.parent.resolve().is_relative_to(Path.cwd().resolve()):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path}: leads to {path.parent.resolve()}, expected a folder below this one"
             )
     existing = list(filter(os.path.lexists, contents))
@@ -318,12 +315,12 @@ def _systems(ci: str) -> tuple[list[str], str]:
     """
     if ci == "none":
         return [], ""
-    top = git("rev-parse", "--show-toplevel")
+    top = provenance.git("rev-parse", "--show-toplevel")
     if top and Path(top).resolve() != Path.cwd().resolve():
         return [], f"wrote no workflow: CI systems read theirs in {top} only"
     if ci != "auto":
         return [ci], ""
-    remote = git("remote", "get-url", "origin") or ""
+    remote = provenance.git("remote", "get-url", "origin") or ""
     systems = [name for name in CI_FILES if name in remote]
     if systems:
         return systems, ""

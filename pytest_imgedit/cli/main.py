@@ -1,7 +1,5 @@
 """Entry point of `imgedit`: arguments in, text or JSON out, an exit code."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
@@ -12,11 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, streams, strict_json, versions
 from pytest_imgedit.core.sanitize import disarmed, message, printable, readable
-from pytest_imgedit.core.streams import let_go, open_missing
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.versions import __version__
 
 _RUN = "a run's folder or results.json, the id of a run in the store, or latest"
 _STORE = {
@@ -322,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A command returns the document that `--json` prints, the text that is printed otherwise, and
     the exit code.
     """
-    open_missing()
+    streams.open_missing()
     for file in (sys.stdout, sys.stderr):
         if isinstance(file, io.TextIOWrapper):
             file.reconfigure(errors="backslashreplace")
@@ -341,11 +336,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module, _, name = values.pop("function").partition(":")
     as_json = values.pop("json")
     try:
-        function: Callable[..., tuple[JsonObject, str, int]] = getattr(
+        function: Callable[..., tuple[strict_json.JsonObject, str, int]] = getattr(
             import_module(f"pytest_imgedit.cli.{module}"), name
         )
         document, text, code = function(**values)
-    except UsageError as error:
+    except errors.UsageError as error:
         print(f"imgedit: {message(error)}", file=sys.stderr)
         return 4
     except KeyboardInterrupt:
@@ -361,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(shown, flush=True)
     except OSError as error:
-        let_go(sys.stdout)  # type: ignore[arg-type]
+        streams.let_go(sys.stdout)  # type: ignore[arg-type]
         if not isinstance(error, BrokenPipeError):  # a full disk, not `imgedit runs | head`
             print(f"imgedit: stdout: {error.strerror}", file=sys.stderr)
             return 4
@@ -378,7 +373,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="imgedit", description="Set up benchmarks, look at runs and at this machine."
     )
-    parser.add_argument("--version", action="version", version=f"pytest-imgedit {__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"pytest-imgedit {versions.__version__}"
+    )
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="subcommand")
     for command in _COMMANDS:
         codes = {

@@ -1,7 +1,5 @@
 """`imgedit merge`: the shards of a run, as `--imgedit-shard` makes them, as one run."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -15,10 +13,8 @@ from typing import Any
 from pytest_imgedit.cli.compare import baselines_folder, refuse_to_compare
 from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core import provenance
+from pytest_imgedit.core import files, pairs, provenance, strict_json
 from pytest_imgedit.core.errors import StoreError, UsageError
-from pytest_imgedit.core.files import is_folder
-from pytest_imgedit.core.pairs import Shard, shards_of
 from pytest_imgedit.core.results import (
     ComputedIn,
     Controls,
@@ -32,9 +28,7 @@ from pytest_imgedit.core.results import (
     Timing,
     Usage,
 )
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import terminal
-from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
+from pytest_imgedit.report import terminal, write
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
@@ -77,7 +71,9 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
             )
     count = first.info.count
     missing = [
-        f"{index}/{count}" for index in shards_of(first.info.ids, count) if index not in by_index
+        f"{index}/{count}"
+        for index in pairs.shards_of(first.info.ids, count)
+        if index not in by_index
     ]
     if missing:
         raise UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
@@ -93,11 +89,11 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
         raise UsageError(
             f"{path}: shard {info} was stopped by {results.run.stopped_by}, run it again"
         )
-    expected = set(filter(Shard(info.index, info.count).has, info.ids))
+    expected = set(filter(pairs.Shard(info.index, info.count).has, info.ids))
     unexpected = expected ^ {item.id for item in results.items}
     if unexpected:
         raise UsageError(f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to")
-    if results.items and not is_folder(store / "blobs"):
+    if results.items and not files.is_folder(store / "blobs"):
         raise UsageError(f"{path}: not in a store, which has the images")
     return ShardRun(path, results, info, store)
 
@@ -309,14 +305,16 @@ def _link(path: Path, target: Path) -> None:
         raise StoreError(f"{target}: {error.strerror}") from error
 
 
-def merge(references: Sequence[str], out: Path) -> tuple[JsonObject, str, int]:
+def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Join shards to one run in the new store `out`, write its reports, and decide its gates.
 
     A reference is a run, or a store, which means its newest run. Raises `UsageError` for shards of
     unlike runs.
     """
     shards = read_shards(
-        find_run("latest" if is_folder(Path(reference, "runs")) else reference, Path(reference))
+        find_run(
+            "latest" if files.is_folder(Path(reference, "runs")) else reference, Path(reference)
+        )
         for reference in references
     )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -338,9 +336,9 @@ def merge(references: Sequence[str], out: Path) -> tuple[JsonObject, str, int]:
             update={"run": results.run.model_copy(update={"id": folder.name})}
         )
         collect(shards, store)
-        write_results(results, folder)
-        reports = write_reports(results, folder, store.blobs.folder, RunSettings())
-    add_to_github_summary(results)
+        write.write_results(results, folder)
+        reports = write.write_reports(results, folder, store.blobs.folder, RunSettings())
+    write.add_to_github_summary(results)
     conclusion = outcome(results)
     lines = [
         terminal.render(results, shutil.get_terminal_size().columns, color=False).rstrip(),

@@ -2,8 +2,6 @@
 finished runs hold.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -12,15 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
+from pytest_imgedit.core import files, pairs
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import is_folder, read_utf8, to_json, write_json
-from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import Item, Results, SeedResult
 from pytest_imgedit.core.sanitize import counted, interval, number
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import terminal
-from pytest_imgedit.report.tables import human_time, judge_name
-from pytest_imgedit.report.write import write_reports
+from pytest_imgedit.report import tables, terminal, write
 from pytest_imgedit.run.preflight import check_copies
 from pytest_imgedit.stats.agreement import MEASURES, agreement
 from pytest_imgedit.stats.outcome import outcome
@@ -82,7 +77,7 @@ def _exists(path: Path) -> bool:
 
 def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     """List the finished runs of a store."""
-    if not is_folder(out):
+    if not files.is_folder(out):
         raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
     rows: list[JsonObject] = []
     table: list[tuple[str, ...]] = []
@@ -110,7 +105,7 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
         table.append(
             (
                 results.run.id,
-                human_time(results.run.finished),
+                tables.human_time(results.run.finished),
                 results.suite.name,
                 results.editor.spec,
                 str(len(results.items)),
@@ -136,7 +131,7 @@ def render_again(
         raise UsageError(
             f"{path}: not in a store, and {out} is none: expected the run's store as --out"
         )
-    reports = {**write_reports(results, path.parent, blobs, settings), "results": str(path)}
+    reports = {**write.write_reports(results, path.parent, blobs, settings), "results": str(path)}
     conclusion = outcome(results)
     copies = list(map(str, settings.copies))
     lines = [*(f"{name}: {report}" for name, report in reports.items()), *copies, conclusion.line]
@@ -176,7 +171,7 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
         "edits": rows,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / LIST, document)
+    files.write_json(folder / LIST, document)
     missing = [row for row in rows if row["file"] is None]
     lines = [
         f"wrote {counted(len(rows) - len(missing), 'edit')} of run {results.run.id} and {LIST} to "
@@ -218,7 +213,7 @@ def read_ratings(path: Path) -> dict[str, list[float]]:
     Raises `UsageError` with file:line.
     """
     ratings: dict[str, list[float]] = {}
-    text = read_utf8(path, MAX_BYTES, "a CSV file")
+    text = files.read_utf8(path, MAX_BYTES, "a CSV file")
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         header = list(rows.fieldnames or ())
@@ -260,7 +255,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     known = {item.id for item in results.items}
     unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
     measured: dict[str, JsonObject] = {}
-    for field in ("overall", *in_order(item.category for item in scored)):
+    for field in ("overall", *pairs.in_order(item.category for item in scored)):
         members = [item for item in scored if field in ("overall", item.category)]
         measured[field] = agreement(
             [item.score or 0.0 for item in members],
@@ -275,7 +270,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
         ],
     )
     lines = [
-        f"judge {judge_name(results)} against {counted(count, 'rating')} of "
+        f"judge {tables.judge_name(results)} against {counted(count, 'rating')} of "
         f"{counted(len(ratings_by_id), 'pair')} in {ratings}",
         table,
     ]
@@ -305,7 +300,7 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an
     edited image. Raises `UsageError` if it means no record, or several of different recipes.
     """
-    if not is_folder(out):
+    if not files.is_folder(out):
         raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
     if len(reference) < MIN_PREFIX:
         raise UsageError(
@@ -381,4 +376,4 @@ def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
 def schema(baseline: bool) -> tuple[JsonObject, str, int]:
     """Print the JSON schema of results, or of a baseline."""
     document = (Baseline if baseline else Results).model_json_schema(mode="serialization")
-    return document, to_json(document), 0
+    return document, files.to_json(document), 0

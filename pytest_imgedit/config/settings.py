@@ -2,8 +2,6 @@
 errors.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -13,12 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from pytest_imgedit.config.options import OPTIONS, Tables
-from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.pairs import Shard, category_slug
-from pytest_imgedit.core.redaction import Redactor, is_secret, server_key
-from pytest_imgedit.core.results import GateOptions
+from pytest_imgedit.config import options, toml_file
+from pytest_imgedit.core import errors, pairs, redaction, results
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
@@ -143,7 +137,7 @@ class WorkersSettings(_Section):
         return value
 
 
-class GatesSettings(GateOptions):
+class GatesSettings(results.GateOptions):
     """`[gates]`; `baselines` is the folder of the baselines that names mean."""
 
     model_config = ConfigDict(
@@ -171,7 +165,7 @@ class GatesSettings(GateOptions):
             return value
         limits: dict[str, Any] = {}
         for name, limit in gates:
-            field = category_slug(name)
+            field = pairs.category_slug(name)
             if field in limits:
                 raise ValueError(f"gate on {field!r} given twice")
             limits[field] = limit
@@ -219,7 +213,7 @@ class RunSettings(_Section):
     """
 
     stage: Literal["all", "edit", "score", "report"] = "all"
-    shard: Shard | None = None
+    shard: pairs.Shard | None = None
     out: Path = Path(".imgedit")
     fresh: bool = False
     reuse: Literal["exact", "compatible", "any"] = "compatible"
@@ -233,7 +227,7 @@ class RunSettings(_Section):
     @classmethod
     def _parse_shard(cls, value: object) -> object:
         if isinstance(value, str):
-            return Shard.parse(value)
+            return pairs.Shard.parse(value)
         return value
 
     @property
@@ -241,7 +235,7 @@ class RunSettings(_Section):
         """Where extra copies of the reports go."""
         return [path for path in (self.json_path, self.md_path, self.html_path) if path is not None]
 
-    config_file: ConfigFile = Field(default_factory=ConfigFile)
+    config_file: toml_file.ConfigFile = Field(default_factory=toml_file.ConfigFile)
     asked: frozenset[str] = frozenset()
 
 
@@ -253,7 +247,7 @@ class Settings(_Section):
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     workers: WorkersSettings = Field(default_factory=WorkersSettings)
     gates: GatesSettings = Field(default_factory=GatesSettings)
-    rubrics: Tables = Field(default_factory=dict)
+    rubrics: options.Tables = Field(default_factory=dict)
     run: RunSettings = Field(default_factory=RunSettings)
 
     @property
@@ -264,12 +258,12 @@ class Settings(_Section):
         return self.judge.controls
 
     @property
-    def redactor(self) -> Redactor:
+    def redactor(self) -> redaction.Redactor:
         """A redactor of the secrets of this process's environment, of the editor and judge, and of
         the keys of servers.
         """
         params = (self.editor.params, self.judge.params)
-        return Redactor(os.environ, *params, *map(server_key, params))
+        return redaction.Redactor(os.environ, *params, *map(redaction.server_key, params))
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` where the config file sets this key, and nothing overrides it; else
@@ -280,44 +274,44 @@ class Settings(_Section):
         return self.run.config_file.place(section, key)
 
 
-def read_tables(config: Path | None) -> Tables:
+def read_tables(config: Path | None) -> options.Tables:
     """Read the tables of a config, if there is one, as `make_settings` takes them."""
-    file = ConfigFile() if config is None else ConfigFile.read_config(config)
+    file = toml_file.ConfigFile() if config is None else toml_file.ConfigFile.read_config(config)
     tables = {section: dict(table) for section, table in file.tables.items()}
     return {**tables, "run": {**tables.get("run", {}), "config_file": file}}
 
 
-def make_settings(raw: Tables) -> Settings:
+def make_settings(raw: options.Tables) -> Settings:
     """Check raw settings; raise `UsageError` with one line for the first thing that is wrong.
 
     A run whose judge is `none` has only the stage `edit`.
     """
-    file: ConfigFile = raw["run"]["config_file"]
+    file: toml_file.ConfigFile = raw["run"]["config_file"]
     if unknown := next((key for key in file.tables.get("run", {}) if key != "reuse"), None):
-        raise UsageError(
+        raise errors.UsageError(
             f"{file.place('run', unknown)}run.{unknown}: not a key of a config, expected run.reuse"
         )
     for section in ("editor", "judge"):
         for key, value in raw.get(section, {}).items():
             if not _is_plain(value):
-                raise UsageError(
+                raise errors.UsageError(
                     f"{file.place(section, key)}{section}.{key}: {value!r}, expected finite plain "
                     "values"
                 )
     try:
         settings = Settings.model_validate(raw)
     except ValidationError as error:
-        raise UsageError(_first_problem(error, raw)) from None
+        raise errors.UsageError(_first_problem(error, raw)) from None
     if settings.judge.scores:
         return settings
     if (stage := settings.run.stage) not in ("all", "edit"):
-        raise UsageError(
+        raise errors.UsageError(
             f"--imgedit-stage={stage}: judge {settings.judge.spec!r} scores nothing, name one"
         )
     return settings.model_copy(update={"run": settings.run.model_copy(update={"stage": "edit"})})
 
 
-def _first_problem(error: ValidationError, raw: Tables) -> str:
+def _first_problem(error: ValidationError, raw: options.Tables) -> str:
     """Say the first thing that is wrong with raw settings, by its location in the config or its
     option.
     """
@@ -326,7 +320,7 @@ def _first_problem(error: ValidationError, raw: Tables) -> str:
     name = f"{section}.{key}" if key else f"[{section}]"
     location = raw["run"]["config_file"].place(section, key)
     if not location:
-        name = next((option.flag for option in OPTIONS if option.toml == name), name)
+        name = next((option.flag for option in options.OPTIONS if option.toml == name), name)
     what, near = first["msg"].removeprefix("Value error, "), ""
     if first["type"] == "extra_forbidden":
         kind, known = "section", [name for name in Settings.model_fields if name != "run"]
@@ -335,7 +329,7 @@ def _first_problem(error: ValidationError, raw: Tables) -> str:
         what = f"unknown {kind}, expected one of: {', '.join(known)}"
         near = did_you_mean(key or section, known)
     value = raw.get(section, {}).get(key)
-    if isinstance(value, str | int | float) and value != "" and not is_secret(key):
+    if isinstance(value, str | int | float) and value != "" and not redaction.is_secret(key):
         what += f", found {value!r}"
     if error.error_count() > 1:
         what += f" (and {error.error_count() - 1} more)"

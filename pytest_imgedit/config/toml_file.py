@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import read_utf8
+from pytest_imgedit.core import errors, files
 from pytest_imgedit.kinds.base import ROLES, Role
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
@@ -39,12 +38,14 @@ class ConfigFile:
     @classmethod
     def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
         """Parse a TOML file; raise `UsageError` naming file and line."""
-        text = read_utf8(path, MAX_TOML_BYTES, expected)
+        text = files.read_utf8(path, MAX_TOML_BYTES, expected)
         try:
             return cls(path, text, tomllib.loads(text))
         except (ValueError, RecursionError) as error:  # also for thousands of digits or brackets
             line = re.search(r"at line (\d+)", str(error))
-            raise UsageError(f"{path}:{line[1] if line else 1}: not valid TOML: {error}") from error
+            raise errors.UsageError(
+                f"{path}:{line[1] if line else 1}: not valid TOML: {error}"
+            ) from error
 
     @classmethod
     def read_config(cls, path: Path) -> ConfigFile:
@@ -66,14 +67,14 @@ class ConfigFile:
         if table is None:
             return cls()
         if not isinstance(table, dict):
-            raise UsageError(f"{path}: tool.imgedit is {table!r:.40}, expected a table")
+            raise errors.UsageError(f"{path}: tool.imgedit is {table!r:.40}, expected a table")
         return cls(path, file.text, table, "tool.imgedit")._as_config()
 
     def _as_config(self) -> ConfigFile:
         assert self.path is not None
         for name, table in self.tables.items():
             if not isinstance(table, dict):
-                raise UsageError(
+                raise errors.UsageError(
                     f"{self.path}:{_line_of_key(self.text, self.prefix, name)}: top-level key "
                     f"{name!r}, expected it in a section"
                 )

@@ -2,8 +2,6 @@
 completely or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

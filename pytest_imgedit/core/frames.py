@@ -2,8 +2,6 @@
 in front.
 """
 
-from __future__ import annotations
-
 from typing import IO, Any
 
 import execnet

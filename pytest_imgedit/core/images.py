@@ -1,7 +1,5 @@
 """The only module that opens, checks, converts and encodes images."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import io

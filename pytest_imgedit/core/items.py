@@ -11,8 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from pytest_imgedit.core.results import Item, ItemError, SeedResult, Status
-from pytest_imgedit.core.sanitize import printable, shorten
+from pytest_imgedit.core import results, sanitize
 
 #: Characters of a judge's reply that a failing item shows.
 MAX_REPLY_SHOWN = 400
@@ -30,17 +29,19 @@ class ItemResult:
 
     id: str
     category: str
-    status: Status
+    status: results.Status
     score: float | None
     aspects: Mapping[str, float]
-    seeds: tuple[SeedResult, ...]
-    error: ItemError | None = None
+    seeds: tuple[results.SeedResult, ...]
+    error: results.ItemError | None = None
     instruction: str = ""
     paths: Mapping[str, Path] = field(default_factory=dict, compare=False)
     min_score: float | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, item: Item, min_score: float | None, store: Path, report: Path) -> ItemResult:
+    def of(
+        cls, item: results.Item, min_score: float | None, store: Path, report: Path
+    ) -> ItemResult:
         """Make the result of an item of results.json; the folder `store` holds its images."""
         blobs = {"source": item.source, "reference": item.reference}
         if item.edits:
@@ -121,7 +122,7 @@ class ItemFailed(AssertionError):
             "instruction": item.instruction,
             "aspects": ", ".join(f"{name} {value:.2f}" for name, value in item.aspects.items()),
             "judge": " | ".join(
-                shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN)
+                sanitize.shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN)
                 for reply in filter(None, replies)
             ),
             **{
@@ -132,5 +133,5 @@ class ItemFailed(AssertionError):
         }
         if "report" in item.paths:
             evidence["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
-        lines = [f"  {name}: {printable(text)}" for name, text in evidence.items() if text]
-        super().__init__("\n".join([printable(reason), *lines]))
+        lines = [f"  {name}: {sanitize.printable(text)}" for name, text in evidence.items() if text]
+        super().__init__("\n".join([sanitize.printable(reason), *lines]))

@@ -2,8 +2,6 @@
 sends them, which differ by `op`.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NotRequired, TypedDict
 
 from pytest_imgedit.core.strict_json import JsonObject

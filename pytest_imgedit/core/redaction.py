@@ -1,7 +1,5 @@
 """Redaction of secrets in everything that is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

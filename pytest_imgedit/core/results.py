@@ -6,8 +6,6 @@ Images are named by the path of their blob below the store's folder `blobs`, or 
 their PNG.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text from data, workers and judges, made safe to show, and the formats of numbers."""
 
-from __future__ import annotations
-
 import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence

@@ -2,8 +2,6 @@
 full or unread.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """JSON without features that other parsers reject or read differently."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -6,8 +6,6 @@ to class: it crops, squashes or enlarges it, or fails. An adapter gives each sou
 own aspect ratio, of about the model's area, in the multiples that the model needs.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json
@@ -21,11 +19,9 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core.errors import SetupError, UsageError
-from pytest_imgedit.core.files import read_object
+from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import refuse_if, without_defaults
-from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, split_id
+from pytest_imgedit.kinds import base, checkpoint_files
 from pytest_imgedit.kinds.source import Signature, signature, source_file
 
 Size = tuple[int, int]
@@ -315,7 +311,7 @@ def adapter_of(pipeline: Any) -> Adapter:
     for kind in type(pipeline).__mro__:
         if kind.__name__ in ADAPTERS:
             return ADAPTERS[kind.__name__]
-    raise SetupError(why_refused(type(pipeline).__name__))
+    raise errors.SetupError(why_refused(type(pipeline).__name__))
 
 
 def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, Any]) -> None:
@@ -328,7 +324,7 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
     diffusers lacks.
     """
     steps = params.get("num_inference_steps")
-    refuse_if(
+    base.refuse_if(
         isinstance(steps, int) and steps < 1,
         "num_inference_steps",
         f"found {steps}, expected a count of at least 1",
@@ -338,19 +334,19 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
         return
     taken = call_signature(name)
     if taken is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}"
         )
     if name not in ADAPTERS:
-        raise UsageError(f"editor diffusers:{model}: {why_refused(name)}")
+        raise errors.UsageError(f"editor diffusers:{model}: {why_refused(name)}")
     takes_size = {"width", "height"} <= taken.annotations.keys()
     for side, other in (("width", "height"), ("height", "width")):
-        refuse_if(
+        base.refuse_if(
             takes_size and side in params and other not in params,
             side,
             f"expected editor.{other} beside it",
         )
-    refuse_if(
+    base.refuse_if(
         "area" in params and not (takes_size or ADAPTERS[name].scales),
         "area",
         f"{name} takes no size",
@@ -375,18 +371,21 @@ def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> 
 
 def pipeline_class(model: str) -> str | None:
     """Read the pipeline's class name from `model_index.json`, if the model is on this machine."""
-    index = Path(Checkpoint(model, Layout.PIPELINE).snapshot or model) / "model_index.json"
+    index = (
+        Path(checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE).snapshot or model)
+        / "model_index.json"
+    )
     if not index.parent.is_dir():
         from huggingface_hub import try_to_load_from_cache
 
-        repository, revision = split_id(model)
+        repository, revision = checkpoint_files.split_id(model)
         cached = try_to_load_from_cache(repository, "model_index.json", revision=revision)
         if not isinstance(cached, str):
             return None
         index = Path(cached)
-    name = read_object(index, "a diffusers checkpoint").get("_class_name")
+    name = files.read_object(index, "a diffusers checkpoint").get("_class_name")
     if not isinstance(name, str):
-        raise UsageError(
+        raise errors.UsageError(
             f"{index}: _class_name is {name!r}, expected the name of a diffusers pipeline"
         )
     return name
@@ -430,7 +429,9 @@ def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
     accepted = inspect.signature(pipeline.__call__).parameters
     for key in call:
         if key not in accepted or key in SET_BY_HARNESS:
-            raise SetupError(f"editor.{key}: {type(pipeline).__name__} takes no such argument")
+            raise errors.SetupError(
+                f"editor.{key}: {type(pipeline).__name__} takes no such argument"
+            )
     defaults = {name: parameter.default for name, parameter in accepted.items()}
     return given_by_harness(defaults, call) | call
 
@@ -448,4 +449,4 @@ def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
     adapter = ADAPTERS.get(name)
     overrides = {"width", "height", *adapter.further((64, 64))} if adapter else set()
     defaults = {key: value for key, value in call.defaults.items() if key not in overrides}
-    return without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})
+    return base.without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})

@@ -6,8 +6,6 @@ names. A kind and its worker class lie in one file. Kinds of this package and ki
 packages add by entry points are equal: nothing outside `kinds/` compares a kind's name.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

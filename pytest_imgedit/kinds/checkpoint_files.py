@@ -3,8 +3,6 @@ hub, which of its files are loaded, whether these are whole, in safetensors, and
 their digests.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

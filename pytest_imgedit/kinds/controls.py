@@ -1,7 +1,5 @@
 """Editors of known quality, by which a judge and the harness itself are tried."""
 
-from __future__ import annotations
-
 import numpy as np
 from PIL import Image
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from PIL import Image
 from pydantic import ConfigDict, Field
 
+from pytest_imgedit.core import sanitize, strict_json, targets
 from pytest_imgedit.core.errors import SettingError, SetupError, UsageError, is_out_of_memory
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.targets import Target
+from pytest_imgedit.kinds import checkpoint_files, edit_checks
 from pytest_imgedit.kinds.adapters import (
     ADAPTERS,
     adapter_of,
@@ -45,8 +44,6 @@ from pytest_imgedit.kinds.base import (
     indifferent,
     refuse_if,
 )
-from pytest_imgedit.kinds.checkpoint_files import Digests, Layout, loaded_files, tensor_bytes
-from pytest_imgedit.kinds.edit_checks import require_finite
 
 if TYPE_CHECKING:
     import torch
@@ -170,14 +167,14 @@ class DiffusersEditor:
         self._take(self.pipeline, options.model_extra or {}, options.area)
 
     @classmethod
-    def around(cls, pipeline: Any, call: JsonObject) -> DiffusersEditor:
+    def around(cls, pipeline: Any, call: strict_json.JsonObject) -> DiffusersEditor:
         """Make an editor of a pipeline that is loaded already; `call` goes to its calls."""
         editor = cls.__new__(cls)
         editor.compiled, editor.deterministic = False, True
         editor._take(pipeline, call, None)
         return editor
 
-    def _take(self, pipeline: Any, call: JsonObject, area: int | None) -> None:
+    def _take(self, pipeline: Any, call: strict_json.JsonObject, area: int | None) -> None:
         from pytest_imgedit.kinds.compute import acceleration
         from pytest_imgedit.kinds.compute.pipeline import Steps
 
@@ -253,7 +250,7 @@ class DiffusersEditor:
                 raise
             raise SetupError(
                 f"{type(self.pipeline).__name__} cannot edit a small image: "
-                f"{type(error).__name__}: {one_line(error)}"
+                f"{type(error).__name__}: {sanitize.one_line(error)}"
             ) from error
         values: torch.Tensor = self.adapter.edited(output).float().nan_to_num()
         return values
@@ -263,7 +260,7 @@ class DiffusersEditor:
         """Read weights while other workers load theirs."""
         from pytest_imgedit.kinds.compute.fast_loading import read_ahead
 
-        names = loaded_files(Path(model), Layout.PIPELINE)
+        names = checkpoint_files.loaded_files(Path(model), checkpoint_files.Layout.PIPELINE)
         read_ahead(Path(model, name) for name in names if name.endswith(".safetensors"))
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
@@ -331,7 +328,7 @@ class DiffusersEditor:
         if len(flagged) > position and flagged[position]:
             raise RuntimeError("the pipeline's safety checker replaced the image")
         pixels = self.adapter.edited(output, position).float()  # (3 or 4, H, W) on [0, 1]
-        require_finite(int((~pixels.isfinite()).sum()), pixels.numel())
+        edit_checks.require_finite(int((~pixels.isfinite()).sum()), pixels.numel())
         rounded = (pixels * 255).round().byte()  # a quarter of the bytes leave the GPU
         return Image.fromarray(rounded.permute(1, 2, 0).contiguous().cpu().numpy())
 
@@ -359,7 +356,7 @@ class Diffusers(CheckpointModel):
     role = "editor"
     name = "diffusers"
     worker = DiffusersEditor
-    layout = Layout.PIPELINE
+    layout = checkpoint_files.Layout.PIPELINE
     Params = DiffusersParameters
     options: DiffusersParameters
     offloads = OFFLOADS
@@ -381,7 +378,7 @@ class Diffusers(CheckpointModel):
         return self.gpus > 1 and self.options.shard.strategy != "none"
 
     @property
-    def target(self) -> Target:
+    def target(self) -> targets.Target:
         if not self.is_sharded:
             return super().target
         return replace(
@@ -391,7 +388,7 @@ class Diffusers(CheckpointModel):
         )
 
     @property
-    def worker_params(self) -> JsonObject:
+    def worker_params(self) -> strict_json.JsonObject:
         if self.is_sharded:
             return {**self.params, "ranks": self.gpus}
         return {name: value for name, value in self.params.items() if name != "shard"}
@@ -472,7 +469,7 @@ class Diffusers(CheckpointModel):
                 f"found {size}, but {name} {ADAPTERS[name].no_batches}",
             )
 
-    def deciding(self, dtype: str) -> JsonObject:
+    def deciding(self, dtype: str) -> strict_json.JsonObject:
         """Return the parameters that decide; also the number of GPUs where each computes a part of
         an image.
         """
@@ -489,7 +486,7 @@ class Diffusers(CheckpointModel):
             return {**params, "shard": {"param_dtype": self.options.shard.param_dtype}}
         return params
 
-    def compose(self, where: Where, digests: Digests) -> Composition:
+    def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         composition = super().compose(where, digests)
         name = pipeline_class(self.checkpoint.model)
         if name in ADAPTERS:
@@ -609,6 +606,6 @@ def _check_loras(loras: list[LoraParameters]) -> None:
             f"{path}: weights that can run code when they load, expected safetensors",
         )
         try:
-            tensor_bytes(Path(path))
+            checkpoint_files.tensor_bytes(Path(path))
         except UsageError as error:
             raise SettingError("loras", str(error)) from None

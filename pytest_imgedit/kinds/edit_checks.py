@@ -1,14 +1,11 @@
 """What an editor's output must be before it counts as an edit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from pytest_imgedit.core.errors import ImageError, OutputError
-from pytest_imgedit.core.images import check_size, to_rgb
+from pytest_imgedit.core import errors, images
 
 #: Levels out of 255 within which all pixels of a blank image lie, in every channel.
 BLANK_LEVELS = 2
@@ -28,17 +25,19 @@ def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image
     Blank is one colour all over where the source is not.
     """
     if not isinstance(output, Image.Image):
-        raise OutputError(f"the editor returned {type(output).__name__}, expected a PIL image")
+        raise errors.OutputError(
+            f"the editor returned {type(output).__name__}, expected a PIL image"
+        )
     try:
-        check_size(*output.size)
-    except ImageError as error:
-        raise OutputError(f"the editor returned an {error}") from None
+        images.check_size(*output.size)
+    except errors.ImageError as error:
+        raise errors.OutputError(f"the editor returned an {error}") from None
     if output.mode == "F":
         pixels = np.asarray(output)
         require_finite(int((~np.isfinite(pixels)).sum()), pixels.size)
-    image = to_rgb(output)
+    image = images.to_rgb(output)
     if not may_be_blank and is_blank(image) and not is_blank(source):
-        raise OutputError(
+        raise errors.OutputError(
             f"the editor returned a blank image, colour {image.getpixel((0, 0))} all over"
         )
     return image
@@ -49,7 +48,9 @@ def require_finite(broken: int, values: int) -> None:
     hide.
     """
     if broken:
-        raise OutputError(f"NaN or infinity in {broken} of {values} values of the editor's output")
+        raise errors.OutputError(
+            f"NaN or infinity in {broken} of {values} values of the editor's output"
+        )
 
 
 def is_blank(image: Image.Image) -> bool:

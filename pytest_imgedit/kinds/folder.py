@@ -1,7 +1,5 @@
 """The editor `folder`: finished images, for models that cannot run here."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -10,10 +8,8 @@ from string import Formatter
 
 from PIL import Image
 
-from pytest_imgedit.core.errors import ImageError, UsageError
-from pytest_imgedit.core.files import is_file
+from pytest_imgedit.core import errors, files, requests
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.kinds.base import FinishedImages, Model, Site, refuse_if
 
@@ -26,12 +22,12 @@ class FolderEditor:
     def __init__(self, folder: str, *, device: str) -> None:
         del folder, device
 
-    def edit(self, request: EditRequest) -> Image.Image:
+    def edit(self, request: requests.EditRequest) -> Image.Image:
         """Raises `ImageError` for a request that is of no pair of the suite, such as a test's own
         photograph.
         """
         if request.reference is None:
-            raise ImageError("editor folder: has finished images of the suite's pairs only")
+            raise errors.ImageError("editor folder: has finished images of the suite's pairs only")
         return request.reference
 
 
@@ -68,15 +64,15 @@ def check_pattern(pattern: str) -> None:
     try:
         parts = [part[1:] for part in Formatter().parse(pattern) if part[1] is not None]
     except ValueError as error:
-        raise UsageError(f"editor folder: pattern {pattern!r}: {error}") from None
+        raise errors.UsageError(f"editor folder: pattern {pattern!r}: {error}") from None
     if not parts or not all(
         str(name).isidentifier() and not (spec or how) for name, spec, how in parts
     ):
-        raise UsageError(
+        raise errors.UsageError(
             f"editor folder: pattern {pattern!r}, expected fields such as {{category}}/{{id}}.jpg"
         )
     if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
-        raise UsageError(
+        raise errors.UsageError(
             f"editor folder: pattern {pattern!r} leads out of the folder, expected a path below it"
         )
 
@@ -92,7 +88,7 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
     field_names = {"category", "id", "difficulty", "seed"}.union(*(pair.fields for pair in pairs))
     for _, name, _, _ in Formatter().parse(pattern):
         if name is not None and name not in field_names:
-            raise UsageError(
+            raise errors.UsageError(
                 f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one "
                 f"of {', '.join(sorted(field_names))}{did_you_mean(name, field_names)}"
             )
@@ -122,7 +118,7 @@ def find_image(argument: str, pair: EditPair) -> Path | None:
     folder, pattern = split_argument(argument)
     for relative in _by_pattern(pattern, pair) if pattern else _usual(pair):
         path = folder / relative
-        if is_file(path) and path.resolve().is_relative_to(folder.resolve()):
+        if files.is_file(path) and path.resolve().is_relative_to(folder.resolve()):
             return path
     return None
 

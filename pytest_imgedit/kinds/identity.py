@@ -1,20 +1,15 @@
 """What identifies an editor or judge, whatever it is asked: its recipe, and the digest of that."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from pytest_imgedit.core import redaction, strict_json, targets
 from pytest_imgedit.core.environments import Environment, key, versions_in
 from pytest_imgedit.core.files import digest
-from pytest_imgedit.core.redaction import mask_secrets
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.targets import Target
+from pytest_imgedit.kinds import checkpoint_files, source
 from pytest_imgedit.kinds.base import REVISION, Model, Where
-from pytest_imgedit.kinds.checkpoint_files import Digests, canonical
-from pytest_imgedit.kinds.source import class_defaults, libraries_behind, source_closure
 
 
 @dataclass(frozen=True)
@@ -32,9 +27,9 @@ class Identity:
 
     model: Model = field(compare=False)
     fingerprint: str
-    params: JsonObject
+    params: strict_json.JsonObject
     digest: str
-    recipe: JsonObject
+    recipe: strict_json.JsonObject
     here: Environment
     commit: str | None = None
     sees_pair: bool = False
@@ -43,12 +38,12 @@ class Identity:
     lossy: tuple[str, ...] = ()
 
     @property
-    def told(self) -> JsonObject:
+    def told(self) -> strict_json.JsonObject:
         """What results tell of it: `fingerprint`, `commit`, `params` without secrets, `dtype`."""
         return {
             "fingerprint": self.fingerprint,
             "commit": self.commit,
-            "params": mask_secrets(self.params),
+            "params": redaction.mask_secrets(self.params),
             "dtype": self.recipe.get("dtype"),
         }
 
@@ -67,25 +62,27 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     `cache` is the file that remembers digests. Raises `UsageError` if a file of the model is
     missing.
     """
-    where, digests = where or Where(), Digests(cache)
+    where, digests = where or Where(), checkpoint_files.Digests(cache)
     is_custom = model.target.is_custom
     sources: Mapping[str, Path] = {}
     libraries = model.requirements.packages
     if is_custom:
-        sources, packages = source_closure(model.target.module)
-        libraries = libraries_behind(packages)
+        sources, packages = source.source_closure(model.target.module)
+        libraries = source.libraries_behind(packages)
     composition = model.compose(where, digests)
     parts = {**_code_of(model, sources), **composition.parts}
     deciding = model.deciding(where.resolved_dtype(model.params))
     named = {
         name: digests.resolved(value)
         if is_custom or name in model.names_files
-        else canonical(value)
+        else checkpoint_files.canonical(value)
         for name, value in deciding.items()
     }
     # the code says what a default is, but not what a file holds that the default names
-    for name, value in class_defaults(sources.values(), model.target.attribute).items():
-        if name not in deciding and (content := digests.resolved(value)) != canonical(value):
+    for name, value in source.class_defaults(sources.values(), model.target.attribute).items():
+        if name not in deciding and (
+            content := digests.resolved(value)
+        ) != checkpoint_files.canonical(value):
             named[name] = content
     recipe = {**parts, "params": named, **composition.computation}
     if is_custom and model.checkpoint is None:
@@ -100,7 +97,10 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
         fingerprint=key(parts),
         params=deciding,
         digest=key(recipe),
-        recipe={**recipe, "params": mask_secrets(named)},  # a secret decides, but is not kept
+        recipe={
+            **recipe,
+            "params": redaction.mask_secrets(named),
+        },  # a secret decides, but is not kept
         here=here,
         commit=None if model.checkpoint is None else model.checkpoint.commit,
         sees_pair=is_custom,
@@ -110,14 +110,14 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     )
 
 
-def _code_of(model: Model, sources: Mapping[str, Path]) -> JsonObject:
+def _code_of(model: Model, sources: Mapping[str, Path]) -> strict_json.JsonObject:
     """Name the class, and the code that it consists of: for a class of this package, a revision of
     it all.
     """
-    parts: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
+    parts: strict_json.JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
         parts["shown"] = model.shown_reference
     if model.target.is_custom:
         return {**parts, "code": {name: digest(path) for name, path in sorted(sources.items())}}
-    worker = Target.of(model.worker)
+    worker = targets.Target.of(model.worker)
     return {**parts, "class": f"{worker.module}:{worker.attribute}", "revision": REVISION}

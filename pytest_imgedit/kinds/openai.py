@@ -2,8 +2,6 @@
 SGLang.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii
@@ -20,11 +18,9 @@ from urllib.parse import urlsplit
 from PIL import Image
 from pydantic import Field
 
+from pytest_imgedit.core import images, redaction, sanitize
 from pytest_imgedit.core.errors import ImageError, OutputError, SettingError, SetupError, UsageError
-from pytest_imgedit.core.images import decode, encode_png
-from pytest_imgedit.core.redaction import is_secret
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
-from pytest_imgedit.core.sanitize import one_line, plain
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import (
     Composition,
@@ -166,7 +162,7 @@ class Server:
                 raise SetupError(f"{url} does not answer within {timeout:g} s") from None
             except openai.APIConnectionError as error:
                 raise SetupError(
-                    f"{url} cannot be reached: {one_line(error.__cause__ or error)}"
+                    f"{url} cannot be reached: {sanitize.one_line(error.__cause__ or error)}"
                 ) from None
             except Exception:
                 return  # it answers, if with nothing that lists models
@@ -180,7 +176,8 @@ class Server:
         if isinstance(error, openai.APITimeoutError):
             return f"no answer within {self.options.timeout:g} s{tried}"
         if isinstance(error, openai.APIConnectionError):
-            return f"the server cannot be reached: {one_line(error.__cause__ or error)}{tried}"
+            cause = sanitize.one_line(error.__cause__ or error)
+            return f"the server cannot be reached: {cause}{tried}"
         if isinstance(error, openai.APIStatusError):
             if error.status_code not in (408, 409, 429) and error.status_code < 500:
                 tried = ""
@@ -189,7 +186,7 @@ class Server:
             return f"the server answered {error.status_code}{tried}: {' '.join(message.split())}"
         return (
             f"the server's answer is not what it should be: {type(error).__name__}: "
-            f"{one_line(error)}"
+            f"{sanitize.one_line(error)}"
         )
 
 
@@ -244,9 +241,9 @@ class OpenAIJudge:
                 image = fit(question.images[value], self.max_pixels)
                 content.append({"type": "image_url", "image_url": {"url": data_url(image)}})
             else:
-                content.append({"type": "text", "text": plain(value)})
+                content.append({"type": "text", "text": sanitize.plain(value)})
         return [
-            {"role": "system", "content": plain(question.system)},
+            {"role": "system", "content": sanitize.plain(question.system)},
             {"role": "user", "content": content},
         ]
 
@@ -305,7 +302,7 @@ def fit(image: Image.Image, max_pixels: int) -> Image.Image:
 
 def data_url(image: Image.Image) -> str:
     """Return an image as a `data:` URL of its PNG."""
-    return f"data:image/png;base64,{base64.b64encode(encode_png(image)).decode('ascii')}"
+    return f"data:image/png;base64,{base64.b64encode(images.encode_png(image)).decode('ascii')}"
 
 
 class OpenAIImagesEditor:
@@ -335,7 +332,7 @@ class OpenAIImagesEditor:
         try:
             answer = self._client.images.edit(
                 model=self.server.model,
-                image=("source.png", encode_png(request.source), "image/png"),
+                image=("source.png", images.encode_png(request.source), "image/png"),
                 prompt=request.instruction,
                 extra_body={**self.options.extra, **seed} or None,
                 **self.request,
@@ -351,7 +348,7 @@ class OpenAIImagesEditor:
                 'editor.response_format="b64_json" may help'
             )
         try:
-            return decode(base64.b64decode(first.b64_json, validate=True))
+            return images.decode(base64.b64decode(first.b64_json, validate=True))
         except (binascii.Error, ImageError) as error:
             raise OutputError(f"the server sent no image: {error}") from None
 
@@ -365,7 +362,7 @@ class ServedModel(Model):
 
     def check(self, site: Site) -> None:
         parse_endpoint(self.name, self.argument or "")
-        if secret := next((name for name in self.params if is_secret(name)), None):
+        if secret := next((name for name in self.params if redaction.is_secret(name)), None):
             raise SettingError(
                 secret,
                 "a key comes from the environment, from the variable that api_key_env names "

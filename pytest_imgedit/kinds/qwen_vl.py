@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core.errors import SetupError, UsageError
-from pytest_imgedit.core.files import read_object
+from pytest_imgedit.core import errors, files, sanitize, strict_json
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.core.sanitize import plain
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import (
     CheckpointModel,
     Composition,
@@ -118,7 +115,7 @@ class QwenVLJudge:
         if options.adapter is not None:
             self.model = lora.merge_lora(self.model, Path(options.adapter))
         if self.processor.image_token_id != self.model.config.image_token_id:
-            raise SetupError(
+            raise errors.SetupError(
                 f"{model}: tokenizer and model disagree on the image token "
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
@@ -152,7 +149,7 @@ class QwenVLJudge:
         prompt = self.preprocess(Question("self-check", "default", "", images, "", parts))
         first, again = (self.decoder.decode([prompt], 4, keep_logits=True) for _ in range(2))
         if first.tokens != again.tokens or not first.logits[0].equal(again.logits[0]):
-            raise SetupError(
+            raise errors.SetupError(
                 "the judge answers one question in two ways: its grades would depend on chance; "
                 "judge.deterministic=false accepts that"
             )
@@ -272,10 +269,10 @@ class QwenVLJudge:
         if tokenizer.chat_template is None:
             return chatml(question.system, question.parts)
         parts = [
-            {"type": "image"} if kind == "image" else {"type": "text", "text": plain(text)}
+            {"type": "image"} if kind == "image" else {"type": "text", "text": sanitize.plain(text)}
             for kind, text in question.parts
         ]
-        system = {"type": "text", "text": plain(question.system)}
+        system = {"type": "text", "text": sanitize.plain(question.system)}
         return str(
             tokenizer.apply_chat_template(
                 [{"role": "system", "content": [system]}, {"role": "user", "content": parts}],
@@ -285,17 +282,19 @@ class QwenVLJudge:
         )
 
 
-def read_config(folder: Path) -> JsonObject:
+def read_config(folder: Path) -> strict_json.JsonObject:
     """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model
     of Qwen's kind.
     """
     path = folder / "config.json"
-    config = read_object(path, "the config of a transformers model")
+    config = files.read_object(path, "the config of a transformers model")
     if not (isinstance(config.get("architectures"), list) and config["architectures"]):
-        raise UsageError(f"{path}: no 'architectures', expected the config of a transformers model")
+        raise errors.UsageError(
+            f"{path}: no 'architectures', expected the config of a transformers model"
+        )
     for name in ("vision_config", "image_token_id"):
         if name not in config:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path}: {config['architectures'][0]} has no {name!r}, expected a Qwen-VL model "
                 "as the judge qwen-vl"
             )
@@ -318,9 +317,9 @@ def unpackable(config: Mapping[str, Any]) -> str:
 
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
-    user = "".join(VISION if kind == "image" else plain(text) for kind, text in parts)
+    user = "".join(VISION if kind == "image" else sanitize.plain(text) for kind, text in parts)
     return (
-        f"<|im_start|>system\n{plain(system)}<|im_end|>\n"
+        f"<|im_start|>system\n{sanitize.plain(system)}<|im_end|>\n"
         f"<|im_start|>user\n{user}<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
@@ -386,7 +385,7 @@ class QwenVL(CheckpointModel):
         super().check_folder()
         read_config(self.checkpoint.folder)
 
-    def deciding(self, dtype: str) -> JsonObject:
+    def deciding(self, dtype: str) -> strict_json.JsonObject:
         deciding = super().deciding(dtype).items()
         return {name: value for name, value in deciding if name != "adapter"}  # its content decides
 

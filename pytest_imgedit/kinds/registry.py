@@ -2,8 +2,6 @@
 early.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
@@ -11,10 +9,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from pytest_imgedit.core import files, targets
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.sanitize import did_you_mean, one_line
-from pytest_imgedit.core.targets import Target
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.source import source_file, top_level_names
 
@@ -132,7 +129,7 @@ def _guess(role: Role, spec: str) -> str:
     served model.
     """
     local, served = _GUESSED[role]
-    if "/" in spec or is_folder(Path(spec)):
+    if "/" in spec or files.is_folder(Path(spec)):
         return f"; did you mean '{local}:{spec}'?"
     if any(char.isdigit() for char in spec):
         return f"; did you mean '{served}:URL#{spec}'?"
@@ -147,8 +144,8 @@ class CustomClass(Model):
     name = "class"
 
     @property
-    def target(self) -> Target:
-        return Target.parse(self.spec)
+    def target(self) -> targets.Target:
+        return targets.Target.parse(self.spec)
 
 
 class CustomEditor(CustomClass):

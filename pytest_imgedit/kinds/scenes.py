@@ -1,18 +1,14 @@
 """The embedded models: a diffusers pipeline and a Qwen3-VL that were trained on drawn scenes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from pytest_imgedit.kinds.base import CheckpointModel, Site, refuse_if
-from pytest_imgedit.kinds.diffusers import Diffusers
-from pytest_imgedit.kinds.qwen_vl import QwenVL
+from pytest_imgedit.kinds import base, diffusers, qwen_vl
 from pytest_imgedit.scenes import WEIGHTS
 
 
-class _Embedded(CheckpointModel):
+class _Embedded(base.CheckpointModel):
     """A model whose weights are in this package."""
 
     takes = ""
@@ -23,7 +19,7 @@ class _Embedded(CheckpointModel):
         return replace(super().of(spec, argument, params, gpus), argument=str(WEIGHTS / cls.role))
 
 
-class ScenesEditor(_Embedded, Diffusers):
+class ScenesEditor(_Embedded, diffusers.Diffusers):
     """The embedded editor."""
 
     name = "scenes"
@@ -35,18 +31,18 @@ class ScenesEditor(_Embedded, Diffusers):
     }
 
 
-class ScenesJudge(_Embedded, QwenVL):
+class ScenesJudge(_Embedded, qwen_vl.QwenVL):
     """The embedded judge, which knows nothing but drawn scenes and the rubric that it was
     taught.
     """
 
     name = "scenes"
 
-    def check(self, site: Site) -> None:
+    def check(self, site: base.Site) -> None:
         super().check(site)
         if site.suite is None:
             return
-        refuse_if(
+        base.refuse_if(
             site.suite.partition(":")[0] != "scenes",
             "spec",
             "judge 'scenes' knows drawn scenes only and cannot grade the suite "
@@ -54,7 +50,7 @@ class ScenesJudge(_Embedded, QwenVL):
             "openai:URL#MODEL, or reference where pairs have one",
         )
         custom = " of your own" if site.is_custom_rubric else ""
-        refuse_if(
+        base.refuse_if(
             custom or site.rubric != "aspects",
             "rubric",
             "judge 'scenes' was taught the built-in rubric 'aspects' and no other, found "

@@ -2,8 +2,6 @@
 starts the others.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import subprocess
@@ -16,12 +14,8 @@ from typing import Any
 
 import torch
 
-from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core import errors, images, requests, sanitize, strict_json
 from pytest_imgedit.core.frames import receive, send
-from pytest_imgedit.core.images import encode_png
-from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersParameters
 
@@ -42,7 +36,7 @@ class ShardedEditor(DiffusersEditor):
     def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
         # Without a name, it ends with the ranks that hold it.
         self._meeting = tempfile.TemporaryFile()  # noqa: SIM115
-        setups: list[JsonObject] = [
+        setups: list[strict_json.JsonObject] = [
             {
                 "model": model,
                 "device": "cpu" if device == "cpu" else "cuda",
@@ -58,14 +52,14 @@ class ShardedEditor(DiffusersEditor):
         for follower in self.followers:
             follower.report(None)  # it is loaded, or its end has ended this process
 
-    def _join(self, setup: JsonObject) -> None:
+    def _join(self, setup: strict_json.JsonObject) -> None:
         """Meet the other ranks, and load this one's part."""
         kind, rank = setup["device"], setup["rank"]
         options = DiffusersParameters.parse(setup["params"])
         self.deterministic = options.deterministic
         numerics.set_deterministic(self.deterministic)
         if options.quantize or options.offload in OFFLOADS:
-            raise SetupError(
+            raise errors.SetupError(
                 "editor.shard: neither editor.quantize nor editor.offload goes with it"
             )
         device, backend = torch.device(kind), "gloo"
@@ -95,7 +89,7 @@ class ShardedEditor(DiffusersEditor):
         self._take(pipeline, options.model_extra or {}, options.area)
         torch.distributed.barrier()
 
-    def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
+    def run(self, request: requests.EditRequest, output_type: str, **override: int) -> Any:
         """Call the pipeline on all ranks; raises what it raises on all of them."""
         for follower in self.followers:
             follower.ask(request, override)
@@ -113,7 +107,7 @@ class ShardedEditor(DiffusersEditor):
 class _Follower:
     """Rank 0's hold on another rank: a child process that ends with it, and it with the child."""
 
-    def __init__(self, setup: JsonObject) -> None:
+    def __init__(self, setup: strict_json.JsonObject) -> None:
         self.rank = setup["rank"]
         self.process = subprocess.Popen(
             [
@@ -144,9 +138,9 @@ class _Follower:
             self._reports.put(failure)
         _end(f"rank {self.rank} ended with status {self.process.wait()}, and its group with it")
 
-    def ask(self, request: EditRequest, override: dict[str, int]) -> None:
+    def ask(self, request: requests.EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
-        encoded = {**vars(request), "source": encode_png(request.source), "reference": None}
+        encoded = {**vars(request), "source": images.encode_png(request.source), "reference": None}
         send(self.process.stdin, {"request": encoded, "override": override})
 
     def report(self, error: Exception | None) -> None:
@@ -160,7 +154,7 @@ class _Follower:
         if self._out_of_step is not None:
             self._out_of_step.cancel()
         if bool(failure) != (error is not None):
-            mine = "done" if error is None else one_line(error)
+            mine = "done" if error is None else sanitize.one_line(error)
             _end(
                 f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: {mine}), "
                 "and its group ends"
@@ -171,7 +165,7 @@ def follow() -> None:
     """Be a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
     inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed goes to the run's log
-    jobs: queue.Queue[JsonObject] = queue.Queue()
+    jobs: queue.Queue[strict_json.JsonObject] = queue.Queue()
 
     def listen() -> None:
         while (message := receive(inbox)) is not None:
@@ -188,13 +182,13 @@ def follow() -> None:
         try:
             call(*arguments, **named)
         except Exception as error:
-            failure = f"{type(error).__name__}: {one_line(error)}"
+            failure = f"{type(error).__name__}: {sanitize.one_line(error)}"
         send(outbox, failure)
 
     attempt(editor._join, setup)
     while True:
         job = jobs.get()
-        request = EditRequest.decoded(job["request"])
+        request = requests.EditRequest.decoded(job["request"])
         seeding.seed_all(request.seed)
         attempt(editor.run, request, "latent", **job["override"])
 

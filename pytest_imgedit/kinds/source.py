@@ -2,8 +2,6 @@
 all the code that a class of a user consists of.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -22,10 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from pytest_imgedit.core.errors import SettingError, SetupError
+from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.core.strict_json import JsonObject
 
 _THIS_PACKAGE = "pytest_imgedit"
 #: Modules of this package by which a user's class computes with torch.
@@ -92,14 +89,14 @@ class Signature:
         """
         for name, value in params.items():
             if name in reserved or (name not in self.annotations and not self.open_ended):
-                raise SettingError(
+                raise errors.SettingError(
                     name, f"no such argument is taken{did_you_mean(name, self.annotations)}"
                 )
             types = [part.strip() for part in self.annotations.get(name, "").split("|")]
             is_plain = set(types) <= {*_PLAIN_TYPES, "None"}
             if is_plain and not any(_is_a(value, type_name) for type_name in types):
                 types = [type_name for type_name in types if type_name != "None"]
-                raise SettingError(name, f"found {value!r}, expected {' or '.join(types)}")
+                raise errors.SettingError(name, f"found {value!r}, expected {' or '.join(types)}")
 
 
 def _is_a(value: object, type_name: str) -> bool:
@@ -122,7 +119,7 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
     return None
 
 
-def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
+def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonObject:
     """Read what `__init__` of a class has by default from source files, those of its bases in these
     files included.
     """
@@ -134,7 +131,7 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
     ]
     # the first of a name counts
     classes = {node.name: node for node in reversed(nodes) if isinstance(node, ast.ClassDef)}
-    defaults: JsonObject = {}
+    defaults: strict_json.JsonObject = {}
     waiting = [class_name]
     while waiting:
         class_node = classes.pop(waiting.pop(0), None)
@@ -158,7 +155,7 @@ def _arguments_of(nodes: Sequence[ast.stmt], class_name: str, method: str) -> li
     ]
 
 
-def _defaults(arguments: ast.arguments) -> JsonObject:
+def _defaults(arguments: ast.arguments) -> strict_json.JsonObject:
     positional = [*arguments.posonlyargs, *arguments.args]
     last = positional[len(positional) - len(arguments.defaults) :]
     defaults = {}
@@ -296,7 +293,7 @@ def require_code(code: Mapping[str, str]) -> None:
         path = source_file(name)
         if path is None or not is_unchanged({str(path): sha256}):
             difference = f"{path}: another source" if path else f"module {name}: no source file"
-            raise SetupError(
+            raise errors.SetupError(
                 f"{difference} on {socket.gethostname()}, expected that of {name} where the run "
                 "started"
             )

@@ -1,7 +1,5 @@
 """Failing pairs in pytest's output: no traceback, and equal reasons folded into one failure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.plugin import command_line, shipped
+from pytest_imgedit.plugin import command_line, shipped, xdist
 from pytest_imgedit.plugin.state import (
     EVALUATION,
     NEAR,
@@ -21,7 +21,6 @@ from pytest_imgedit.plugin.state import (
     in_one_line,
     is_xdist_worker,
 )
-from pytest_imgedit.plugin.xdist import Plan
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import EditPair
@@ -156,14 +155,14 @@ def _marks(
     )
 
 
-def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
+def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> xdist.Plan:
     """Return what the selected items need from a run.
 
     Items that request `edit_pair` alone need no run. If no item has a pair, for example because the
     only test requests `imgedit_run`, all pairs are needed.
     """
     if (problem := problem_of(config, items)) is not None:
-        return Plan(problem=problem)
+        return xdist.Plan(problem=problem)
     called = {
         name
         for item in items
@@ -188,9 +187,9 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
     except UsageError as error:
         if not is_xdist_worker(config):
             raise pytest.UsageError(in_one_line(error)) from None
-        return Plan(problem=in_one_line(error))
+        return xdist.Plan(problem=in_one_line(error))
     near = str(config.stash.get(NEAR, config.invocation_params.dir))
-    return Plan([item.nodeid for item in running], ids, others, skipped, calls, near)
+    return xdist.Plan([item.nodeid for item in running], ids, others, skipped, calls, near)
 
 
 def _wanting_results(items: Sequence[pytest.Item]) -> list[pytest.Item]:

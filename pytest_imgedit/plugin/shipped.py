@@ -1,7 +1,5 @@
 """The shipped test: `pytest --imgedit` collects it in any folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit.core import streams
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, streams
 from pytest_imgedit.plugin import command_line, junit
 from pytest_imgedit.plugin.xdist import Exchange, Plan, Tally
 
@@ -48,11 +47,11 @@ def usage_errors() -> Iterator[None]:
     """Turn our usage errors into pytest's, which exit 4 with one line."""
     try:
         yield
-    except UsageError as error:
+    except errors.UsageError as error:
         raise pytest.UsageError(in_one_line(error)) from None
 
 
-def in_one_line(error: UsageError) -> str:
+def in_one_line(error: errors.UsageError) -> str:
     """Return what an error says, fit for a terminal."""
     from pytest_imgedit.core.sanitize import message
 
@@ -110,9 +109,11 @@ def _class_of_hook(config: pytest.Config, role: Role, spec: str) -> str | None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a hook raises, pytest.exit and SystemExit too
-        raise UsageError(f"{hook}: {type(error).__name__}: {one_line(error)}") from None
+        raise errors.UsageError(f"{hook}: {type(error).__name__}: {one_line(error)}") from None
     if target is not None and not isinstance(target, str):
-        raise UsageError(f"{hook}: it returned {target!r:.80}, expected module:Class or None")
+        raise errors.UsageError(
+            f"{hook}: it returned {target!r:.80}, expected module:Class or None"
+        )
     return target
 
 
@@ -186,7 +187,7 @@ def calls_of(config: pytest.Config, fixture: str) -> SessionCalls | RemoteCalls:
         if exchange is None:
             return evaluation(config).calls(fixture, sys.stdout)
         evaluation(config).check_calls(fixture)
-    except UsageError as error:
+    except errors.UsageError as error:
         pytest.fail(str(error), pytrace=False)
     from pytest_imgedit.plugin.call_server import RemoteCalls
 

@@ -1,7 +1,5 @@
 """Rubric sets: TOML with Jinja2 templates, loaded, checked, rendered and hashed."""
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib
@@ -18,13 +16,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core.environments import key
+from pytest_imgedit.core import environments, sanitize, strict_json
 from pytest_imgedit.core.errors import ReplyError, UsageError, first_problem
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.core.reply import SCALE, parse_reply
-from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.core.strict_json import JsonObject
 
 BUILTIN = ("aspects", "plausibility")
 IMAGES = ("source", "edited", "reference")
@@ -63,7 +59,7 @@ class Rubric(BaseModel):
     @cached_property
     def sha256(self) -> str:
         """Hash of everything in the set, for provenance."""
-        return key(self.model_dump())
+        return environments.key(self.model_dump())
 
     def render(self, pair: EditPair) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Render the prompts for a pair: the system text, and the user's turn as texts and images
@@ -94,7 +90,7 @@ class Rubric(BaseModel):
                 self.render(pair)
             except Exception as error:  # a template can raise anything
                 raise UsageError(
-                    f"rubric: the template fails on pair {pair.id!r}: {one_line(error)}"
+                    f"rubric: the template fails on pair {pair.id!r}: {sanitize.one_line(error)}"
                 ) from None
 
     def remind(self, problem: str) -> str:
@@ -146,7 +142,7 @@ def load_rubric(name: str, custom: Mapping[str, Mapping[str, Any]]) -> Rubric:
     return rubric
 
 
-def _custom(name: str, table: JsonObject) -> tuple[str, JsonObject]:
+def _custom(name: str, table: strict_json.JsonObject) -> tuple[str, strict_json.JsonObject]:
     """Return the location and the table of a rubric in the config, or in the file that it names."""
     location = f"[rubrics.{name}]"
     if "file" not in table:
@@ -160,13 +156,13 @@ def _custom(name: str, table: JsonObject) -> tuple[str, JsonObject]:
     return location, dict(ConfigFile.read(Path(location), "a rubric in TOML").tables)
 
 
-def _builtin(name: str) -> JsonObject:
+def _builtin(name: str) -> strict_json.JsonObject:
     return tomllib.loads(
         files("pytest_imgedit.protocols").joinpath(f"{name}.toml").read_text("utf-8")
     )
 
 
-def _categories(location: str, categories: JsonObject) -> JsonObject:
+def _categories(location: str, categories: strict_json.JsonObject) -> strict_json.JsonObject:
     """Add the categories of the rubric to `inherit`, and replace each name by its slug, so that
     aliases are found too.
     """
@@ -209,7 +205,7 @@ def _try_out(location: str, rubric: Rubric) -> None:
     except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
-        raise UsageError(f"{location}: template{where}: {one_line(error)}") from None
+        raise UsageError(f"{location}: template{where}: {sanitize.one_line(error)}") from None
     for parts in prompts:
         images = sorted({text for kind, text in parts if kind == "image"})
         if not {"source", "edited"}.issubset(images):

@@ -1,7 +1,5 @@
 """The HTML report: charts, tables, and a gallery that filters and sorts without a network."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -17,8 +15,7 @@ from rich.cells import cell_len, set_cell_size
 
 from pytest_imgedit.core.results import ComparedPair, Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
-from pytest_imgedit.report import tables
-from pytest_imgedit.report.pictures import Locate
+from pytest_imgedit.report import pictures, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, left_out, mostly_copies, outcome
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
@@ -39,7 +36,7 @@ WIDE_ONLY = (
 _ID = re.compile(r"([A-Za-z0-9._-]+)")
 
 
-def render(results: Results, locate: Locate) -> str:
+def render(results: Results, locate: pictures.Locate) -> str:
     """Render results as one HTML page.
 
     All text from data and judges is escaped, and the page's own script and style are the only ones
@@ -172,7 +169,7 @@ def csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
+def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, Any]:
     comparison, error = results.comparison, item.error
     before = None if comparison is None else comparison.pairs.get(item.id)
     replies = [verdict.reply for verdict in item.verdicts if verdict.reply]
@@ -204,7 +201,9 @@ def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
     }
 
 
-def _images(item: Item, before: ComparedPair | None, locate: Locate) -> Iterator[dict[str, Any]]:
+def _images(
+    item: Item, before: ComparedPair | None, locate: pictures.Locate
+) -> Iterator[dict[str, Any]]:
     names = [("source", item.source)]
     for position, seed in enumerate(item.seeds):
         of_seed = f", seed {seed.seed}" if len(item.seeds) > 1 else ""

@@ -1,7 +1,5 @@
 """The Markdown report: the same tables, for pull requests and CI summaries."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Where a page finds its images: in the store, in a folder beside it, or inside it."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -18,8 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeR
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from pytest_imgedit.core.redaction import mask_shapes
-from pytest_imgedit.core.sanitize import first_of, printable
+from pytest_imgedit.core import redaction, sanitize
 from pytest_imgedit.workers.base import Slot, Worker
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class RunProgress:
         """Show what a worker does, and log it unless it is busy or idle."""
         state = _NAMES.get(worker.state, worker.state)
         if worker.state == "busy":
-            state = first_of([work.pair.id for work in worker.job], 3)
+            state = sanitize.first_of([work.pair.id for work in worker.job], 3)
             if worker.step:
                 state += f", step {worker.step[0]} of {worker.step[1]}"
         elif state != "idle":
@@ -124,7 +123,7 @@ class RunProgress:
         return Group(self._bar, table)
 
     def _write(self, text: str) -> str:
-        text = printable(mask_shapes(text))
+        text = sanitize.printable(redaction.mask_shapes(text))
         # a full disk stops the run where results are stored, and is reported there
         with suppress(OSError):
             self._log.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())

@@ -1,7 +1,5 @@
 """The tables and lines that every report shows of a run's results."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

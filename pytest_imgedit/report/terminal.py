@@ -1,7 +1,5 @@
 """The summary that a run prints at its end."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 

@@ -2,15 +2,12 @@
 fallen.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
 from pytest_imgedit.core.sanitize import interval, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report.html import csp_hash, environment
-from pytest_imgedit.report.tables import WORDS, human_time
+from pytest_imgedit.report import html, tables
 
 #: Size of a plot, and the left and top margins of its labels, in SVG units.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
@@ -29,7 +26,7 @@ def render(document: JsonObject) -> str:
         for field in document["fields"]
     }
     most = max(math.log10(limit) + 1, *(max(values) for values in evidence.values()))
-    templates = environment()
+    templates = html.environment()
     style = templates.get_template("report.css").render()
     return templates.get_template("trend.html").render(
         title=printable(document["title"]),
@@ -44,10 +41,10 @@ def render(document: JsonObject) -> str:
         limit=_y(math.log10(limit), -3, most),
         header=HEADER,
         rows=rows(document),
-        words=WORDS,
+        words=tables.WORDS,
         wide_only=WIDE_ONLY,
         style=style,
-        style_hash=csp_hash(style),
+        style_hash=html.csp_hash(style),
     )
 
 
@@ -61,7 +58,7 @@ def rows(document: JsonObject) -> list[tuple[str, ...]]:
             _evidence(run["evidence"]["overall"]),
             interval(run["ci95"]),
             str(run["pairs"]),
-            human_time(run["finished"]),
+            tables.human_time(run["finished"]),
             printable(run["commit"] or "–"),
         )
         for run in document["runs"]

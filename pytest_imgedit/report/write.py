@@ -2,20 +2,16 @@
 Actions.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.core.files import to_json, write_json, write_text
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.core.sanitize import printable
-from pytest_imgedit.report import html, markdown
-from pytest_imgedit.report.pictures import copied, embedded, linked
+from pytest_imgedit.report import html, markdown, pictures
 from pytest_imgedit.stats.outcome import Outcome
 
 
@@ -34,10 +30,12 @@ def write_reports(
         "markdown": folder / "report.md",
         "html": folder / "report.html",
     }
-    inside = embedded(blobs) if settings.html_embed else None  # reads each image once
+    inside = pictures.embedded(blobs) if settings.html_embed else None  # reads each image once
     with _store_errors(folder):
         write_text(files["markdown"], text)
-        write_text(files["html"], html.render(results, inside or linked(blobs, files["html"])))
+        write_text(
+            files["html"], html.render(results, inside or pictures.linked(blobs, files["html"]))
+        )
     for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,10 +45,10 @@ def write_reports(
                 path.write_text(text, encoding="utf-8")
             else:
                 path.write_text(
-                    html.render(results, inside or copied(blobs, path)), encoding="utf-8"
+                    html.render(results, inside or pictures.copied(blobs, path)), encoding="utf-8"
                 )
         except OSError as error:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path}: {error.strerror}; the run's reports are in {folder}"
             ) from error
     return {name: os.path.relpath(path) for name, path in files.items()}
@@ -67,7 +65,7 @@ def _store_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(
+        raise errors.StoreError(
             f"{folder}: {error.strerror}, so that the reports are not all there"
         ) from error
 
@@ -97,7 +95,7 @@ def gate_commands(results: Results, outcome: Outcome) -> list[str]:
 
 def _command(level: str, title: str, message: str) -> str:
     """Write a workflow command; what would end a part of it is escaped."""
-    title, message = (printable(text).replace("%", "%25") for text in (title, message))
+    title, message = (sanitize.printable(text).replace("%", "%25") for text in (title, message))
     return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}"
 
 
@@ -107,8 +105,8 @@ def check_writable(path: Path) -> None:
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         target = path if path.exists() else folder
     except OSError as error:  # for example, the name is too long
-        raise UsageError(
+        raise errors.UsageError(
             f"{str(path)[:200]}: {error.strerror}, expected the path of a file"
         ) from None
     if path.is_dir() or not folder.is_dir() or not os.access(target, os.W_OK):
-        raise UsageError(f"{path}: cannot be written, expected the path of a file")
+        raise errors.UsageError(f"{path}: cannot be written, expected the path of a file")

@@ -1,7 +1,5 @@
 """Calls of the editor and the judge from tests: what fixtures hand out, and what answers."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time
@@ -11,13 +9,11 @@ from dataclasses import asdict, dataclass
 
 from PIL import Image
 
-from pytest_imgedit.core import environments, errors, results
+from pytest_imgedit.core import environments, errors, results, strict_json
 from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.core.pairs import EditPair, category_slug
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.kinds import base, registry
 from pytest_imgedit.kinds.identity import Identity
-from pytest_imgedit.kinds.registry import CustomEditor
 from pytest_imgedit.run import edit, pools, score
 from pytest_imgedit.run.work import Work, make_works, missing_edits
 
@@ -58,7 +54,9 @@ class RewardModel:
     `answer` reaches the verdicts, here or in another process, and returns their fields, in order.
     """
 
-    def __init__(self, answer: Callable[[Sequence[ScoreCall]], Sequence[JsonObject]]) -> None:
+    def __init__(
+        self, answer: Callable[[Sequence[ScoreCall]], Sequence[strict_json.JsonObject]]
+    ) -> None:
         self._answer = answer
 
     def score(
@@ -113,7 +111,7 @@ class _Bytes:
 
 #: The editor of images that a caller has brought along.
 _CALLER = Identity(
-    CustomEditor("call"),
+    registry.CustomEditor("call"),
     fingerprint="",
     params={},
     digest=environments.key({"kind": "call"}),
@@ -158,7 +156,7 @@ class SessionCalls:
             raise errors.EditFailed(str(work.error))
         return data
 
-    def score(self, calls: Sequence[ScoreCall]) -> list[JsonObject]:
+    def score(self, calls: Sequence[ScoreCall]) -> list[strict_json.JsonObject]:
         """Return the fields of the verdicts; raises `EditFailed` for the first that failed."""
         pairs = [
             _pair(source, instruction, category=category, reference=reference)
@@ -181,7 +179,7 @@ class SessionCalls:
         return [asdict(work.verdict) for work in works if work.verdict is not None]
 
     @contextmanager
-    def _calling(self, role: Role) -> Iterator[None]:
+    def _calling(self, role: base.Role) -> Iterator[None]:
         """Make a call fail if hosts or workers refuse to start, and end those of its role."""
         with self._one_at_a_time:
             if self._is_closed:

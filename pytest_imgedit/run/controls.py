@@ -1,7 +1,5 @@
 """Trials of the judge: edits of known quality, and the run's own edits to be judged again."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence
@@ -22,8 +20,7 @@ from pytest_imgedit.stats.controls import CONTROLS
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
-from pytest_imgedit.workers.base import Slot, Worker
-from pytest_imgedit.workers.editing import describe, make_edit
+from pytest_imgedit.workers import base, editing
 
 #: Number of pairs of each category on which the judge is tried, and the minimum of all pairs.
 SAMPLE, ALTOGETHER = 4, 20
@@ -74,7 +71,7 @@ def plan_controls(
 
 def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) -> None:
     editor = control.model.target.build("cpu", {})
-    worker = Worker(Slot("controls", ()), environment=control.here)
+    worker = base.Worker(base.Slot("controls", ()), environment=control.here)
     for work in works:
         if stage == "report":
             work.fail(
@@ -83,13 +80,13 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
             continue
         store.remember(control.digest, control.recipe)
         try:
-            output = make_edit(
+            output = editing.make_edit(
                 editor.edit,
                 EditRequest.decoded(vars(edit_request(work))),
                 control.model.may_be_blank,
             )
         except Exception as error:  # such as an image that does not decode
-            work.fail("edit", *describe(error))
+            work.fail("edit", *editing.describe(error))
         else:
             store_edit(work, control, worker, output, store)
 

@@ -1,17 +1,13 @@
 """The edit stage: every planned edit that the store does not have."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from pytest_imgedit.core import environments, errors, protocol, requests, results
+from pytest_imgedit.core import environments, errors, protocol, requests, results, strict_json
 from pytest_imgedit.core.sanitize import counted
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import Model
-from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.kinds import base, identity
 from pytest_imgedit.run.work import StoredImage, Work, in_batches_of, missing_edits, reusable
 from pytest_imgedit.store.journal import EditRecord
 from pytest_imgedit.store.store import Store
@@ -25,7 +21,7 @@ NEAR = 16
 
 
 def stored_edit(
-    work: Work, editor: Identity, store: Store, policy: environments.Reuse
+    work: Work, editor: identity.Identity, store: Store, policy: environments.Reuse
 ) -> results.Edit | None:
     """Return a planned edit that an earlier run finished, if the policy allows it and its image is
     whole.
@@ -56,7 +52,7 @@ def _edit_of(record: EditRecord, store: Store) -> results.Edit:
     )
 
 
-def batch_lines(model: Model, works: Sequence[Work]) -> list[str]:
+def batch_lines(model: base.Model, works: Sequence[Work]) -> list[str]:
     """Describe the planned calls of an editor that pads batches, and stored edits of smaller ones.
 
     Returns one line per fact; none for batch size 1.
@@ -105,7 +101,7 @@ class EditStage:
     """
 
     def __init__(
-        self, editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]
+        self, editor: identity.Identity, pool: Pool, store: Store, done: Callable[[Work], None]
     ) -> None:
         self.editor, self.pool, self.store, self.done = editor, pool, store, done
         self.queue: deque[Work] = deque()
@@ -140,7 +136,7 @@ class EditStage:
             size = min(size, math.ceil(len(self.queue) / len(self.pool.slots)))
         sources = [ahead[-1].source for ahead, _ in worker.jobs]
         batch: list[Work] = []
-        edits: list[JsonObject] = []
+        edits: list[strict_json.JsonObject] = []
         while len(batch) < size and (work := self._next(sources, batch)) is not None:
             try:
                 edits.append(vars(edit_request(work)))
@@ -215,7 +211,11 @@ def _size(work: Work) -> tuple[int, int]:
 
 
 def store_edit(
-    work: Work, editor: Identity, worker: Worker, output: protocol.FinishedEdit, store: Store
+    work: Work,
+    editor: identity.Identity,
+    worker: Worker,
+    output: protocol.FinishedEdit,
+    store: Store,
 ) -> None:
     """Store an edit that a worker made: the image, then its record.
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pytest_imgedit.core import provenance, results
+from pytest_imgedit.core import provenance, redaction, results
 from pytest_imgedit.core.items import ItemResult
-from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
 from pytest_imgedit.run.plan import RunPlan
@@ -78,10 +77,10 @@ def make_results(ended: EndedRun) -> results.Results:
     return results.Results(
         run=_run_info(ended, items),
         suite=results.SuiteInfo(
-            name=mask_shapes(request.suite.name),
+            name=redaction.mask_shapes(request.suite.name),
             sha256=request.suite.sha256,
             pairs=len(request.suite.pairs),
-            remarks=tuple(map(mask_shapes, request.suite.remarks)),
+            remarks=tuple(map(redaction.mask_shapes, request.suite.remarks)),
         ),
         selection=results.SelectionInfo(
             selected=sum(request.selection.selected.values()),
@@ -134,7 +133,7 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
     edits = [work.edit for work in plan.works if work.edit is not None]
     compiled = {edit.compiled for edit in edits}
     return results.EditorInfo(
-        spec=mask_shapes(plan.settings.editor.spec),
+        spec=redaction.mask_shapes(plan.settings.editor.spec),
         **plan.editor.told,
         compiled=compiled == {True} if len(compiled) < 2 else None,
         lossy=plan.editor.lossy,
@@ -146,7 +145,7 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
 
 def _judge(plan: RunPlan) -> results.JudgeInfo:
     judge, scorer = plan.judge, plan.scorer
-    spec = mask_shapes(plan.settings.judge.spec)
+    spec = redaction.mask_shapes(plan.settings.judge.spec)
     if judge is None or scorer is None:
         return results.JudgeInfo(spec=spec)
     measures = judge.model.measures
@@ -210,7 +209,7 @@ def _options(plan: RunPlan) -> results.Options:
     """Return the settings that repeat the run; they are listed by name, so never a secret."""
     settings = plan.settings
     return results.Options(
-        suite=mask_secrets(
+        suite=redaction.mask_secrets(
             settings.suite.model_dump(include={"spec", "language", "limit", "min_score"})
         ),
         editor=results.ModelOptions(

@@ -2,8 +2,6 @@
 stored, at once or in blocks; and what earlier runs of the store let expect.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Pools of workers: where the models of a run compute, and those that a session keeps for calls."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import Counter
@@ -17,12 +15,11 @@ from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
 from pytest_imgedit.store.store import Store
+from pytest_imgedit.workers import local, timeouts
 from pytest_imgedit.workers.base import Executor, Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware, threads_in
 from pytest_imgedit.workers.hosts import HostExecutor, Hosts
-from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Watcher
-from pytest_imgedit.workers.timeouts import Deadline
 
 #: The most threads of a worker without a GPU, and of one that makes several edits in one call.
 #: Their number decides how sums round, so that it does not depend on how many workers there are;
@@ -109,10 +106,10 @@ class Launcher:
         """
         hosts = None if model.is_served else self.hosts
         slots, workers = self._slots(model), self.settings.workers
-        load = Deadline(workers.load_timeout, "workers.load_timeout")
-        job = Deadline(workers.edit_timeout, "workers.edit_timeout")
+        load = timeouts.Deadline(workers.load_timeout, "workers.load_timeout")
+        job = timeouts.Deadline(workers.edit_timeout, "workers.edit_timeout")
         if model.role == "judge":
-            job = Deadline(workers.judge_timeout, "workers.judge_timeout")
+            job = timeouts.Deadline(workers.judge_timeout, "workers.judge_timeout")
         message: protocol.Preparing = {
             "target": {
                 "module": model.target.module,
@@ -171,7 +168,7 @@ class Launcher:
             )
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
-        return LocalExecutor(
+        return local.LocalExecutor(
             self.folder, python, patience, self.settings.redactor, self._threads(model)
         )
 

@@ -1,7 +1,5 @@
 """Checks of a run before anything starts, which raise one line each; and its baselines."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

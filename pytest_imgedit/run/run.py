@@ -1,7 +1,5 @@
 """One run: the stages of a plan, whose finished work is stored as it comes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,7 @@ from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import Blocks, RunPlan
 from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
 from pytest_imgedit.run.work import Work, missing_edits
-from pytest_imgedit.workers.base import Worker
-from pytest_imgedit.workers.gpus import BusyMeter
+from pytest_imgedit.workers import base, gpus
 from pytest_imgedit.workers.pool import Pool
 
 TRYING = "try the judge"
@@ -52,7 +49,7 @@ class Run:
         self.progress, self.clock, self.hooks = context.progress, context.clock, context.hooks
         self.timing = Timing(edits_cached=sum(work.edit is not None for work in plan.works))
         self.trials: Trials | None = None
-        self.workers: list[tuple[Stage, Worker]] = []
+        self.workers: list[tuple[Stage, base.Worker]] = []
 
     @property
     def scorer(self) -> score.Scorer:
@@ -302,8 +299,8 @@ class Run:
         finally:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
 
-    def _meter(self, pool: Pool) -> BusyMeter:
-        return BusyMeter(
+    def _meter(self, pool: Pool) -> gpus.BusyMeter:
+        return gpus.BusyMeter(
             [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host],
             lambda: any(worker.loaded_at for worker in pool.workers),
         )

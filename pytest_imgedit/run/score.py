@@ -1,7 +1,5 @@
 """The score stage: edits are judged in batches, and unreadable replies are requested again."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import deque
@@ -10,11 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core import environments, errors, protocol, requests, results
+from pytest_imgedit.core import (
+    environments,
+    errors,
+    protocol,
+    requests,
+    results,
+    sanitize,
+    strict_json,
+)
 from pytest_imgedit.core.images import as_jpeg, resampled
 from pytest_imgedit.core.reply import SCALE
-from pytest_imgedit.core.sanitize import shorten
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.run.work import Work, reusable
@@ -59,14 +63,14 @@ class BadScore(errors.ReplyError):
     """A number of the judge's own that is no score; asking again would not help."""
 
 
-def verdict_recipe(judge: Identity, rubric: Rubric, work: Work) -> JsonObject:
+def verdict_recipe(judge: Identity, rubric: Rubric, work: Work) -> strict_json.JsonObject:
     """Return all that decides a verdict, but for the environment: images, rendered prompts, score
     formula, judge.
 
     The text of a reminder is not among it: only a verdict that needed one depends on it.
     """
     pair = work.pair
-    recipe: JsonObject = {"judge": judge.digest}
+    recipe: strict_json.JsonObject = {"judge": judge.digest}
     shown = {
         "source": work.source.sha256 if work.source else None,
         "edited": work.edit.blob if work.edit else None,
@@ -167,12 +171,12 @@ class Scorer:
         self.tokens["tokens_in"] += answer.tokens_in
         self.tokens["tokens_out"] += answer.tokens_out
         if answer.error is not None:
-            work.fail("score", "judge", shorten(self.redactor.text(answer.error)))
+            work.fail("score", "judge", sanitize.shorten(self.redactor.text(answer.error)))
             return False
         try:
             work.verdict = self._verdict(answer)
         except BadScore as error:
-            work.fail("score", "bad_score", shorten(self.redactor.text(str(error))))
+            work.fail("score", "bad_score", sanitize.shorten(self.redactor.text(str(error))))
         except errors.ReplyError as error:
             if len(work.reminders) < self.settings.reasks:
                 work.reminders.append(
@@ -182,7 +186,7 @@ class Scorer:
             work.fail(
                 "score",
                 "unreadable_reply",
-                shorten(self.redactor.text(str(error))),
+                sanitize.shorten(self.redactor.text(str(error))),
                 self.redactor.text(answer.reply),
             )
         return False
@@ -312,7 +316,7 @@ class ScoreStage:
         if self.scorer.settings.batch_size != "auto":
             size = self.scorer.settings.batch_size
         batch: list[Work] = []
-        questions: list[JsonObject] = []
+        questions: list[strict_json.JsonObject] = []
         while self.queue and len(batch) < size:
             if batch and self.queue[0].failures:
                 break

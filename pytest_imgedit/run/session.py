@@ -1,7 +1,5 @@
 """One session's evaluation: settings, suite, store, run; knows nothing of pytest."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Who has the GPUs when: the judge after the editors, or scoring that overlaps editing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,16 +1,20 @@
 """The work of a run: the images, keys, stored records and outcome of each selected pair."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pytest_imgedit.core import environments, errors, images, results, sanitize
+from pytest_imgedit.core import (
+    environments,
+    errors,
+    images,
+    requests,
+    results,
+    sanitize,
+    strict_json,
+)
 from pytest_imgedit.core.pairs import EditPair, ImageSource, Shard, number_of, shards_of
-from pytest_imgedit.core.requests import job_seed
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.source import is_unchanged
 from pytest_imgedit.store.journal import EditRecord, VerdictRecord
@@ -53,7 +57,7 @@ class Work:
     source: StoredImage | None = None
     reference: StoredImage | None = None
     shown: ImageSource | None = None
-    recipe: JsonObject = field(default_factory=dict, repr=False)
+    recipe: strict_json.JsonObject = field(default_factory=dict, repr=False)
     content: str = ""
     edit: results.Edit | None = None
     verdict: results.Verdict | None = None
@@ -144,7 +148,9 @@ def make_works(
             problem = str(error)
         for repetition in range(repetitions):
             seed = pair.seed + repetition
-            work = Work(pair, seed, job_seed(seed, pair.id, base_seed), source, reference, shown)
+            work = Work(
+                pair, seed, requests.job_seed(seed, pair.id, base_seed), source, reference, shown
+            )
             if problem:
                 work.fail("edit", kind, problem)
             else:
@@ -163,13 +169,13 @@ def edit_recipe(
     source: str | None,
     shown: str | None,
     image: str | None = None,
-) -> JsonObject:
+) -> strict_json.JsonObject:
     """Return what decides an edit.
 
     `seed` is that of the generator; `source`, `shown` and `image` are SHA-256 of encoded images. A
     finished `image` decides the edit without the instruction and the seed.
     """
-    recipe: JsonObject = {"editor": editor.digest, "source": source}
+    recipe: strict_json.JsonObject = {"editor": editor.digest, "source": source}
     if image is not None:
         return {**recipe, "image": image}
     recipe |= {
@@ -183,7 +189,7 @@ def edit_recipe(
     return recipe
 
 
-def in_batches_of(recipe: JsonObject, batch_size: int) -> JsonObject:
+def in_batches_of(recipe: strict_json.JsonObject, batch_size: int) -> strict_json.JsonObject:
     """Return the recipe of an edit that is made with another batch size."""
     return {**recipe, "batch_size": batch_size} if "batch_size" in recipe else recipe
 

@@ -1,7 +1,5 @@
 """Scenes in which one act has consequences that must be drawn too."""
 
-from __future__ import annotations
-
 from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, Rgb, darker, lighter

@@ -1,7 +1,5 @@
 """Scenes of light, weather, season and time of day."""
 
-from __future__ import annotations
-
 from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, Rgb, darker, mix

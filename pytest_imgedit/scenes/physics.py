@@ -1,7 +1,5 @@
 """Scenes of gravity, support, buoyancy, depth and occlusion."""
 
-from __future__ import annotations
-
 from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, darker, lighter

@@ -1,7 +1,5 @@
 """Scenes in which the instruction must be resolved to the one thing that it means."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

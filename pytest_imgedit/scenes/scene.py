@@ -1,7 +1,5 @@
 """What a drawn scene is, and the colours and words that scenes share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

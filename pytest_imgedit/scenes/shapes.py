@@ -2,8 +2,6 @@
 units.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Literal, NamedTuple
 

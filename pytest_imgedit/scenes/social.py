@@ -1,7 +1,5 @@
 """Scenes of people and what they do together."""
 
-from __future__ import annotations
-
 from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, darker

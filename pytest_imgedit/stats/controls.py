@@ -1,7 +1,5 @@
 """Judge qualification: whether the judge's scores tell edits of known quality apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby

@@ -2,8 +2,6 @@
 pairs of the baseline, near-copies, and environments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

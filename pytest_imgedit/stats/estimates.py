@@ -2,8 +2,6 @@
 the scale, beyond which no unseen score can lie.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """p values of a family of tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """What a run came to: its state, its last line, and whether it fails (exit code 1)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

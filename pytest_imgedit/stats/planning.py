@@ -1,7 +1,5 @@
 """The minimum detectable effect (MDE) of a run, and how many pairs would decide a gate."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -2,8 +2,6 @@
 stops.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

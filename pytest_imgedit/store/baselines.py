@@ -14,10 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt, ValidationError
 
+from pytest_imgedit.core import files, images, pairs, strict_json
 from pytest_imgedit.core.errors import UsageError, first_problem
-from pytest_imgedit.core.files import read_utf8, write_text
-from pytest_imgedit.core.images import look_alike
-from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import (
     RESULTS_SCHEMA,
     BlobPath,
@@ -38,7 +36,6 @@ from pytest_imgedit.core.results import (
     once,
 )
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.core.strict_json import JsonObject, loads
 
 #: The largest document that is read.
 MAX_BYTES = 256 * 2**20
@@ -70,7 +67,7 @@ class BaselineSeed(Part):
             return self.edit is not None
         if self.signature is None or other.signature is None:
             return False
-        return look_alike(self.signature, other.signature)
+        return images.look_alike(self.signature, other.signature)
 
 
 class BaselineItem(Part):
@@ -193,7 +190,7 @@ def write_baseline(folder: Path, baseline: Baseline) -> Path:
     lines = ",\n  ".join(
         json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"]
     )
-    write_text(path, head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n")
+    files.write_text(path, head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n")
     return path
 
 
@@ -231,7 +228,7 @@ def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or make one of a results.json; raise `UsageError`."""
     document = _read_document(path, ("imgedit.baseline/2", RESULTS_SCHEMA))
     if document["schema"] == RESULTS_SCHEMA:
-        return make_baseline(_as_results(path, document), slug(path.parent.name))
+        return make_baseline(_as_results(path, document), pairs.slug(path.parent.name))
     try:
         return Baseline.model_validate(document)
     except ValidationError as error:
@@ -248,17 +245,19 @@ def read_results(path: Path) -> Results:
     return _as_results(path, _read_document(path, (RESULTS_SCHEMA,)))
 
 
-def _as_results(path: Path, document: JsonObject) -> Results:
+def _as_results(path: Path, document: strict_json.JsonObject) -> Results:
     try:
         return Results.model_validate(document)
     except ValidationError as error:
         raise UsageError(f"{path}: not a whole results document: {first_problem(error)}") from None
 
 
-def _read_document(path: Path, schemas: Sequence[str]) -> JsonObject:
+def _read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
     """Read a JSON object whose `schema` is one of these; raises `UsageError`."""
     try:
-        document = loads(read_utf8(path, MAX_BYTES, "a baseline or a results.json"))
+        document = strict_json.loads(
+            files.read_utf8(path, MAX_BYTES, "a baseline or a results.json")
+        )
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:

@@ -3,17 +3,13 @@
 The thumbnail of an image for reports is beside it: `<sha256>.thumbnail.webp`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pytest_imgedit.core.errors import StoreError, UsageError
-from pytest_imgedit.core.files import read_regular, write_bytes
-from pytest_imgedit.core.images import suffix_of
+from pytest_imgedit.core import errors, files, images
 
 #: The largest image that an editor may return has fewer bytes as a PNG.
 MAX_BLOB_BYTES = 2**29
@@ -37,7 +33,7 @@ class Blobs:
         only, and may be lost when the machine stops. Raises `StoreError` if it cannot be written.
         """
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self.path(sha256, suffix_of(data))
+        path = self.path(sha256, images.suffix_of(data))
         if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
             return sha256
         self.require_there()
@@ -57,7 +53,7 @@ class Blobs:
         except OSError as error:
             with suppress(OSError):
                 partial.unlink()
-            raise StoreError(f"{path}: {error.strerror}") from error
+            raise errors.StoreError(f"{path}: {error.strerror}") from error
         return sha256
 
     def thumbnail(self, sha256: str) -> Path | None:
@@ -76,15 +72,15 @@ class Blobs:
         path = self.path(sha256, _THUMBNAIL)
         try:
             if self.thumbnail(sha256) is None:
-                write_bytes(path, data)
+                files.write_bytes(path, data)
         except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from error
+            raise errors.StoreError(f"{path}: {error.strerror}") from error
 
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
         """Return a blob's bytes; `None` if it is missing or does not have the hash of its name."""
         try:
-            data = read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
-        except UsageError:
+            data = files.read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
+        except errors.UsageError:
             return None
         return data if hashlib.sha256(data).hexdigest() == sha256 else None
 

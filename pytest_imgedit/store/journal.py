@@ -15,11 +15,8 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pytest_imgedit.core.environments import Environment
-from pytest_imgedit.core.errors import StoreError, UsageError, first_problem
+from pytest_imgedit.core import environments, errors, sanitize, strict_json
 from pytest_imgedit.core.results import Score, Sha256, Signature
-from pytest_imgedit.core.sanitize import shorten
-from pytest_imgedit.core.strict_json import JsonObject, loads
 from pytest_imgedit.store.blobs import sync_folder
 
 
@@ -29,7 +26,7 @@ class ModelRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     key: Sha256
-    recipe: JsonObject
+    recipe: strict_json.JsonObject
 
 
 class Record(ModelRecord):
@@ -38,7 +35,7 @@ class Record(ModelRecord):
     """
 
     content: Sha256
-    environment: Environment
+    environment: environments.Environment
     batch_size: Annotated[int, Field(ge=1)]
     code: dict[str, Sha256] = Field(default_factory=dict)
 
@@ -116,7 +113,9 @@ class Journal(Generic[R]):
         self._size, self.torn = 0, False
         if path.exists():
             if not path.is_file():
-                raise UsageError(f"{path}: not a regular file, expected the records of the store")
+                raise errors.UsageError(
+                    f"{path}: not a regular file, expected the records of the store"
+                )
             self._size = self._load()
             self.torn = self._size < path.stat().st_size
         if self.torn and not reads_only:
@@ -130,7 +129,7 @@ class Journal(Generic[R]):
                 body = _unpack(line)
                 if body is None:
                     if file.tell() < size:
-                        raise UsageError(
+                        raise errors.UsageError(
                             f"{self.path}:{number}: damaged record, expected JSON with its checksum"
                         )
                     break
@@ -140,14 +139,14 @@ class Journal(Generic[R]):
 
     def _parse(self, body: bytes, number: int) -> R:
         try:
-            return self.kind.model_validate(loads(body.decode()))
+            return self.kind.model_validate(strict_json.loads(body.decode()))
         except ValidationError as error:
-            problem = first_problem(error)
+            problem = errors.first_problem(error)
         except (ValueError, RecursionError) as error:
             problem = f"not strict JSON: {error}"
-        raise UsageError(
-            f"{self.path}:{number}: {shorten(problem, 300)}, expected a record as this version "
-            "writes it (another store: --imgedit-out=DIR)"
+        raise errors.UsageError(
+            f"{self.path}:{number}: {sanitize.shorten(problem, 300)}, expected a record as this "
+            "version writes it (another store: --imgedit-out=DIR)"
         )
 
     def _remember(self, record: R) -> None:
@@ -181,7 +180,7 @@ class Journal(Generic[R]):
             with suppress(OSError):  # else the torn line is dropped when the file is opened next
                 os.truncate(self.path, self._size)
             if isinstance(error, OSError):
-                raise StoreError(f"{self.path}: {error.strerror}") from error
+                raise errors.StoreError(f"{self.path}: {error.strerror}") from error
             raise
         self._size += len(data)
         for record in records:

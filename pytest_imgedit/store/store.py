@@ -12,9 +12,8 @@ from functools import cached_property
 from io import FileIO
 from pathlib import Path
 
-from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core import environments, strict_json
 from pytest_imgedit.core.errors import StoreError, UsageError
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 
@@ -32,7 +31,7 @@ class Store:
         self.fingerprints = folder / "fingerprints.json"
         self._opened: os.stat_result | None = None
         #: Environments of the records that were read or written, by their digests.
-        self.environments: dict[str, Environment] = {}
+        self.environments: dict[str, environments.Environment] = {}
         self._lock: FileIO | None = None
 
     @cached_property
@@ -47,7 +46,7 @@ class Store:
     def models(self) -> Journal[ModelRecord]:
         return Journal(self.folder / "models.jsonl", ModelRecord, self._require_there)
 
-    def remember(self, digest: str, recipe: JsonObject) -> None:
+    def remember(self, digest: str, recipe: strict_json.JsonObject) -> None:
         """Store the recipe of an editor or judge, which other recipes name by its digest; raises
         `StoreError`.
         """

@@ -1,7 +1,5 @@
 """What a suite is, and how a spec becomes one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
@@ -13,11 +11,10 @@ from typing import Any, Protocol
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
+from pytest_imgedit.core import files, targets
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, one_line, shorten
-from pytest_imgedit.core.targets import Target
 from pytest_imgedit.kinds.registry import known, resolve
 
 BUILTIN = {
@@ -92,7 +89,7 @@ def _load(
 ) -> list[EditPair]:
     """Call a suite's loader; raises `UsageError` for any error of a custom one."""
     try:
-        return list(Target.parse(path).load()(argument, settings))
+        return list(targets.Target.parse(path).load()(argument, settings))
     except (UsageError, KeyboardInterrupt):
         raise
     except OSError as error:
@@ -121,7 +118,7 @@ def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
 
 
 def _guess(spec: str) -> str:
-    if is_folder(Path(spec)):
+    if files.is_folder(Path(spec)):
         return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
     return ""
 

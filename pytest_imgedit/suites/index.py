@@ -2,8 +2,6 @@
 its images.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,13 @@ from typing import Any
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.suites.base import Suite
-from pytest_imgedit.suites.rows import RowImage
+from pytest_imgedit.suites import base, rows
 
 
-def to_index(suite: Suite) -> JsonObject | None:
+def to_index(suite: base.Suite) -> JsonObject | None:
     """Return the suite as JSON; `None` if an image is neither a file nor a row of one."""
     images = [image for pair in suite.pairs for image in (pair.source, pair.reference)]
-    if not all(isinstance(image, FileImage | RowImage | None) for image in images):
+    if not all(isinstance(image, FileImage | rows.RowImage | None) for image in images):
         return None
     return {
         "name": suite.name,
@@ -36,7 +33,7 @@ def _row(pair: EditPair) -> JsonObject:
     return row
 
 
-def from_index(index: JsonObject) -> Suite:
+def from_index(index: JsonObject) -> base.Suite:
     """Return the suite that `to_index` wrote."""
     pairs = tuple(
         EditPair(
@@ -49,11 +46,13 @@ def from_index(index: JsonObject) -> Suite:
         )
         for row in index["pairs"]
     )
-    return Suite(index["name"], pairs, index["sha256"], index["counts"], tuple(index["remarks"]))
+    return base.Suite(
+        index["name"], pairs, index["sha256"], index["counts"], tuple(index["remarks"])
+    )
 
 
 def _image(image: JsonObject | None) -> Any:
     if image is None:
         return None
-    kind = RowImage if "name" in image else FileImage
+    kind = rows.RowImage if "name" in image else FileImage
     return kind(**{**image, "path": Path(image["path"])})

@@ -2,8 +2,6 @@
 beside the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -15,8 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.images import Base64Image, FileImage
+from pytest_imgedit.core import errors, images
 from pytest_imgedit.core.pairs import (
     READABLE_LENGTH,
     UNSAFE,
@@ -94,13 +91,13 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     """
     for key in settings.fields:
         if key not in FIELDS:
-            raise UsageError(
+            raise errors.UsageError(
                 f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}"
                 f"{did_you_mean(key, FIELDS)}"
             )
     if settings.root is not None and not settings.root.is_dir():
-        raise UsageError(f"suite.root: {settings.root}: no such folder")
-    problems: list[UsageError] = []
+        raise errors.UsageError(f"suite.root: {settings.root}: no such folder")
+    problems: list[errors.UsageError] = []
     reader = _Reader(settings, read_rows(Path(argument), problems))
     return make_pairs(reader.rows, reader.pair, problems)
 
@@ -131,7 +128,7 @@ class _Reader:
 
     def _paths(self) -> Iterator[str]:
         for row in self.rows:
-            with suppress(UsageError):  # raised again where the pair is made
+            with suppress(errors.UsageError):  # raised again where the pair is made
                 yield self._path(row)
 
     def _field(self, row: Row, key: str) -> tuple[str, Any]:
@@ -252,7 +249,7 @@ class _Reader:
         if value is not None:
             self._text(row, f"{key}_b64")
             if row.path.suffix.lower() in INLINE:
-                return Base64Image(value)
+                return images.Base64Image(value)
             return RowImage(row.path, row.start, row.end, name)
         if path := self._text(row, key):
             return beside(row, path, self.root)
@@ -326,7 +323,7 @@ def _as_short_text(value: Any) -> str:
     return str(value)[:200] if isinstance(value, str | int | float) else ""
 
 
-def beside(row: Row, relative: str, root: Path | None = None) -> FileImage:
+def beside(row: Row, relative: str, root: Path | None = None) -> images.FileImage:
     """Return an image file below `root`, by default the suite file's folder.
 
     Raises `UsageError` if the path leads out of it.
@@ -343,4 +340,4 @@ def beside(row: Row, relative: str, root: Path | None = None) -> FileImage:
         raise row.error(f"image {relative!r:.200} is a folder, expected a file")
     if Path(relative).is_absolute() or not path.is_relative_to(root):
         raise row.error(f"image {relative!r:.200} leads out of {root}, expected {remedy}")
-    return FileImage(path)
+    return images.FileImage(path)

@@ -2,8 +2,6 @@
 on disk.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import json
@@ -16,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core import images, pairs, strict_json
 from pytest_imgedit.core.errors import ImageError, UsageError
-from pytest_imgedit.core.images import Base64Image
-from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.strict_json import JsonObject, loads
 
 # A string without an end runs to the end of the file, so that no byte is looked at twice.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -41,7 +37,7 @@ class Row:
     line: int
     start: int
     end: int
-    values: JsonObject
+    values: strict_json.JsonObject
     group: str | None = None
     number: int = 0
 
@@ -74,7 +70,7 @@ class RowImage:
             with self.path.open("rb") as file:
                 file.seek(self.start)
                 data = file.read(self.end - self.start)
-            return Base64Image(json.loads(data)[self.name]).read()
+            return images.Base64Image(json.loads(data)[self.name]).read()
         except OSError as error:
             raise ImageError(f"{self.path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -125,8 +121,8 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
 
 
 def make_pairs(
-    rows: Iterable[Row], make: Callable[[Row], EditPair], problems: list[UsageError]
-) -> Iterator[EditPair]:
+    rows: Iterable[Row], make: Callable[[Row], pairs.EditPair], problems: list[UsageError]
+) -> Iterator[pairs.EditPair]:
     """Yield what `make` makes of rows; raises one `UsageError` at the end for all `problems`, those
     of `make` too.
     """
@@ -244,7 +240,7 @@ def _json_spans(path: Path, data: mmap.mmap, first: int) -> Iterator[tuple[int, 
 def _check_gaps(path: Path, data: mmap.mmap, gaps: Sequence[tuple[int, int]]) -> None:
     """Parse the text around the rows, with a 0 for each row."""
     try:
-        value = loads(b"0".join(data[start:end] for start, end in gaps).decode("utf-8"))
+        value = strict_json.loads(b"0".join(data[start:end] for start, end in gaps).decode("utf-8"))
     except UnicodeDecodeError as error:
         line = _line(data, gaps, error.start)
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
@@ -269,9 +265,9 @@ def _line(data: mmap.mmap, gaps: Sequence[tuple[int, int]], offset: int) -> int:
     return data[: start + offset].count(b"\n") + 1
 
 
-def _parse(path: Path, line: int, data: bytes) -> JsonObject:
+def _parse(path: Path, line: int, data: bytes) -> strict_json.JsonObject:
     try:
-        values = loads(data.decode("utf-8"))
+        values = strict_json.loads(data.decode("utf-8"))
         if _is_deep(values):
             raise RecursionError
     except UnicodeDecodeError as error:

@@ -1,7 +1,5 @@
 """The suite `scenes`: how many pairs of each template, and images that are drawn on each read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,9 +7,7 @@ from functools import lru_cache
 from random import Random
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.images import encode_png
-from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core import errors, images, pairs
 from pytest_imgedit.scenes import causal, environment, physics, referential, social
 from pytest_imgedit.scenes.canvas import Canvas
 from pytest_imgedit.scenes.scene import Scene
@@ -38,7 +34,7 @@ class SceneImage:
     def read(self) -> bytes:
         canvas = Canvas()
         make_scene(self.category, self.index, self.seed).draw(canvas, self.after)
-        return encode_png(canvas.finish())
+        return images.encode_png(canvas.finish())
 
 
 @lru_cache(maxsize=64)
@@ -48,13 +44,13 @@ def make_scene(category: str, index: int, seed: int) -> Scene:
     return templates[index % len(templates)](Random(f"{seed}:{category}-{index:04d}"))
 
 
-def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
+def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
     """Yield the pairs of `scenes` (10 a category), `scenes:full` (270), or `scenes:n=…,seed=…`."""
     counts, seed = _parse(argument)
     for category, count in counts.items():
         for index in range(count):
             scene = make_scene(category, index, seed)
-            yield EditPair(
+            yield pairs.EditPair(
                 id=f"{category}-{index:04d}",
                 category=category,
                 instruction=getattr(scene.instruction, settings.language),
@@ -79,7 +75,7 @@ def _parse(argument: str) -> tuple[dict[str, int], int]:
             or not re.fullmatch(r"[0-9]{1,6}", text)
             or (key == "n" and int(text) < 1)
         ):
-            raise UsageError(
+            raise errors.UsageError(
                 f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER of "
                 "up to six digits"
             )

@@ -1,14 +1,11 @@
 """Workers as the stages of a run see them, wherever they run."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from pytest_imgedit.core.environments import Environment
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.protocol import Ended, FromWorker, Job, MemoryUsed, ToWorker
 
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
@@ -82,7 +79,7 @@ class Executor(Protocol):
         """End what was started for a slot and has not answered, without waiting for it."""
 
 
-class NotStarted(UsageError):
+class NotStarted(errors.UsageError):
     """A worker process, or its host, that did not come up; the text says why in one line."""
 
 
@@ -117,7 +114,7 @@ class Worker:
     load_s: float = 0.0
     loaded_at: float = 0.0
     ready_s: float = 0.0
-    environment: Environment | None = None
+    environment: environments.Environment | None = None
     code: dict[str, str] = field(default_factory=dict)
     last_line: str = "no output"
 
@@ -127,7 +124,7 @@ class Worker:
         self.connection.send(message)
 
     @property
-    def computes_in(self) -> Environment:
+    def computes_in(self) -> environments.Environment:
         """Where it computes; known once it has loaded."""
         assert self.environment is not None
         return self.environment

@@ -2,8 +2,6 @@
 encoded.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import time
@@ -14,11 +12,9 @@ from typing import Any
 
 from PIL import Image
 
+from pytest_imgedit.core import images, protocol, sanitize
 from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.core.images import encode_png, signature, thumbnail
-from pytest_imgedit.core.protocol import FinishedEdit
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.kinds.compute.seeding import has_drawn, seed_all
 from pytest_imgedit.kinds.edit_checks import checked, is_near_copy, is_reframed
 
@@ -181,7 +177,7 @@ def free_memory() -> None:
 
 def make_edit(
     edit: Callable[[EditRequest], Any], request: EditRequest, may_be_blank: bool
-) -> FinishedEdit:
+) -> protocol.FinishedEdit:
     """Make an edit; return what `finished_edit` returns."""
     started = clock()
     output = edit(request)
@@ -190,17 +186,17 @@ def make_edit(
 
 def finished_edit(
     output: Any, source: Image.Image, seconds: float, may_be_blank: bool, batch_size: int = 1
-) -> FinishedEdit:
+) -> protocol.FinishedEdit:
     """Check and encode what an editor returned for a source after some seconds; raises
     `OutputError`.
     """
     image = checked(output, source, may_be_blank=may_be_blank)
     return {
         "op": "finished",
-        "image": encode_png(image),
-        "thumbnail": thumbnail(image),
-        "source_thumbnail": thumbnail(source),
-        "signature": signature(image),
+        "image": images.encode_png(image),
+        "thumbnail": images.thumbnail(image),
+        "source_thumbnail": images.thumbnail(source),
+        "signature": images.signature(image),
         "edit_s": seconds,
         "batch_size": batch_size,
         "near_copy": is_near_copy(source, image),
@@ -212,7 +208,7 @@ def finished_edit(
 
 def describe(error: BaseException) -> tuple[str, str]:
     """Return the kind of an error, and one line about it."""
-    text = one_line(error)
+    text = sanitize.one_line(error)
     for error_type, kind in _KINDS.items():
         if isinstance(error, error_type):
             return kind, text

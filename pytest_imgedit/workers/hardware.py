@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.protocol import MemoryUsed
+from pytest_imgedit.core import errors, protocol
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
 #: Seconds of its threads that must have passed before a share says something.
@@ -67,7 +66,7 @@ class Hardware:
             "none" if judge_gpus is None else judge_gpus, "workers.judge_gpus"
         )
         if reserved and set(names) <= set(reserved):
-            raise UsageError(
+            raise errors.UsageError(
                 f"workers.judge_gpus={judge_gpus}: leaves the editor none of --imgedit-gpus={gpus}"
             )
         host = HostHardware(
@@ -166,7 +165,7 @@ class PeakMemory:
     def __init__(self) -> None:
         self._gpu = 0
 
-    def look(self) -> MemoryUsed:
+    def look(self) -> protocol.MemoryUsed:
         """Return the most bytes of host memory (resident set), and those that PyTorch reserved on
         the GPU with most; `gpu` is `None` if this process has not used a GPU.
         """

@@ -20,14 +20,12 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_imgedit.core.environments import alike, ask_versions
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import environments, errors, redaction, results
 from pytest_imgedit.core.protocol import FromWorker, ToWorker
 from pytest_imgedit.core.provenance import machine, versions
-from pytest_imgedit.core.redaction import Redactor
-from pytest_imgedit.core.results import HostOrigin
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.kinds.source import user_import_paths
+from pytest_imgedit.workers import local, supervisor
 from pytest_imgedit.workers.base import ENDED, Connection, NotStarted, Slot
 from pytest_imgedit.workers.gpus import find_gpus
 from pytest_imgedit.workers.hardware import (
@@ -36,8 +34,6 @@ from pytest_imgedit.workers.hardware import (
     available_cores,
     available_memory,
 )
-from pytest_imgedit.workers.local import LocalExecutor
-from pytest_imgedit.workers.supervisor import GRACE
 
 #: Seconds that `Agent.news` waits for a message.
 INTERVAL = 0.5
@@ -59,7 +55,7 @@ class Agent:
     def __init__(self) -> None:
         self._workers: dict[int, tuple[Connection, queue.Queue[FromWorker]]] = {}
 
-    def describe(self, name: str, gpus: str) -> tuple[str, HostHardware, HostOrigin]:
+    def describe(self, name: str, gpus: str) -> tuple[str, HostHardware, results.HostOrigin]:
         """Return the version of this package, what the host has, and where results say it computed;
         `gpus` is a list as `--imgedit-gpus` takes it. Raises `UsageError`.
         """
@@ -73,7 +69,11 @@ class Agent:
             cores=available_cores(),
         )
         described = machine(gpu.product for gpu in known)
-        return __version__, hardware, HostOrigin(name=name, versions=versions(), machine=described)
+        return (
+            __version__,
+            hardware,
+            results.HostOrigin(name=name, versions=versions(), machine=described),
+        )
 
     def versions(
         self, python: str | None, names: Sequence[str], paths: Sequence[str], patience: float
@@ -84,9 +84,11 @@ class Agent:
         """
         # A new process, as workers are: this one has begun before its environment was set.
         try:
-            return ask_versions(python or sys.executable, tuple(names), tuple(paths), patience)
+            return environments.ask_versions(
+                python or sys.executable, tuple(names), tuple(paths), patience
+            )
         except (ValueError, subprocess.SubprocessError):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{python or 'its interpreter'} did not tell the versions of its packages within "
                 f"{patience:g} s"
             ) from None
@@ -103,8 +105,8 @@ class Agent:
         """Start a worker; raises `NotStarted` if it does not come up."""
         # Nothing in the folder has a name any more once the worker is up.
         with tempfile.TemporaryDirectory(prefix="imgedit-agent-") as folder:
-            connection = LocalExecutor(
-                Path(folder), python, patience, Redactor(os.environ), threads, paths
+            connection = local.LocalExecutor(
+                Path(folder), python, patience, redaction.Redactor(os.environ), threads, paths
             ).start(slot)
         inbox: queue.Queue[FromWorker] = queue.Queue()
         self._workers[number] = connection, inbox
@@ -177,7 +179,7 @@ class Host:
     def __init__(self, name: str, gpus: str, transport: Transport) -> None:
         self.name, self.transport = name, transport
         self.lost = False
-        described: tuple[str, HostHardware, HostOrigin] = self.call("describe", name, gpus)
+        described: tuple[str, HostHardware, results.HostOrigin] = self.call("describe", name, gpus)
         version, self.hardware, self.origin = described
         if version != __version__:
             raise NotStarted(
@@ -201,13 +203,13 @@ class Host:
         Raises `UsageError` if it cannot tell, or the host is lost.
         """
         arguments = (python, list(names), user_import_paths(), VERSIONS_PATIENCE)
-        return dict(self.call("versions", *arguments, timeout=VERSIONS_PATIENCE + GRACE))
+        return dict(self.call("versions", *arguments, timeout=VERSIONS_PATIENCE + supervisor.GRACE))
 
     def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> HostWorker:
         """Start a worker; raise `NotStarted` if it does not come up."""
         number = next(_NUMBERS)
         arguments = (number, slot, python, patience, threads, user_import_paths())
-        self.call("start", *arguments, timeout=patience + GRACE + 10)
+        self.call("start", *arguments, timeout=patience + supervisor.GRACE + 10)
         return HostWorker(self, number)
 
 
@@ -252,7 +254,7 @@ class HostWorker:
         if self.host.lost:
             return f"host {self.host.name} is gone"
         try:
-            how, lines = self.host.call("close", self.number, timeout=2 * GRACE + 10)
+            how, lines = self.host.call("close", self.number, timeout=2 * supervisor.GRACE + 10)
         except NotStarted as error:
             return str(error)
         self._lines.extend(lines)
@@ -320,8 +322,8 @@ class Hosts:
         for host, theirs in zip(computing[1:], others, strict=True):
             for name in names:
                 here, there = first.get(name, "absent"), theirs.get(name, "absent")
-                if not alike({name: here}, {name: there}):
-                    raise UsageError(
+                if not environments.alike({name: here}, {name: there}):
+                    raise errors.UsageError(
                         f"{name} is {here} on {computing[0].name} and {there} on {host.name}, "
                         "expected the same major and minor version on all hosts"
                     )

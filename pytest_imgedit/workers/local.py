@@ -17,12 +17,9 @@ from typing import Any, BinaryIO
 
 import execnet
 
-from pytest_imgedit.core.protocol import FromWorker, ToWorker
-from pytest_imgedit.core.redaction import Redactor
-from pytest_imgedit.core.sanitize import one_line, shorten
+from pytest_imgedit.core import protocol, redaction, sanitize
 from pytest_imgedit.kinds.source import user_import_paths
-from pytest_imgedit.workers import supervisor
-from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
+from pytest_imgedit.workers import base, supervisor
 
 #: Characters that are kept of a line that a worker prints.
 MAX_LINE = 4000
@@ -68,7 +65,7 @@ class LocalExecutor:
         folder: Path,
         python: str | None,
         patience: float,
-        redactor: Redactor,
+        redactor: redaction.Redactor,
         threads: int,
         paths: Sequence[str] | None = None,
     ) -> None:
@@ -79,7 +76,7 @@ class LocalExecutor:
         #: Files of output, by which supervisors can be found before they answer, by slot.
         self._starting: dict[str, Path] = {}
 
-    def abandon(self, slot: Slot) -> None:
+    def abandon(self, slot: base.Slot) -> None:
         """Kill the supervisor of a slot that has not answered, and its worker, also where they are
         stopped.
         """
@@ -93,13 +90,13 @@ class LocalExecutor:
                             os.killpg(worker_pid, signal.SIGKILL)
                     os.kill(supervisor_pid, signal.SIGKILL)
 
-    def start(self, slot: Slot) -> _Gateway:
+    def start(self, slot: base.Slot) -> _Gateway:
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
         self._starting[slot.name] = path
         try:
             output = path.open("w+b")
         except OSError as error:
-            raise NotStarted(f"{path}: {error.strerror}") from None
+            raise base.NotStarted(f"{path}: {error.strerror}") from None
         environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
         if not slot.gpus:
             environment += _openmp(self.threads)
@@ -122,13 +119,13 @@ class LocalExecutor:
             output.close()
             reason = "it does not answer as Python does"
         except (EOFError, OSError, execnet.RemoteError) as error:
-            reason = (_new_lines(output, self.redactor, True) or [one_line(error)])[-1]
+            reason = (_new_lines(output, self.redactor, True) or [sanitize.one_line(error)])[-1]
         finally:
             if self._starting.get(slot.name) == path:  # else another process has taken the slot
                 del self._starting[slot.name]
             # Both sides have it open: nothing is left of it, however this process ends.
             path.unlink(missing_ok=True)
-        raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {reason}")
+        raise base.NotStarted(f"{slot.name}: {self.python} does not start as a worker: {reason}")
 
 
 def _openmp(threads: int) -> list[str]:
@@ -150,18 +147,20 @@ def _children_of(pid: int) -> list[int]:
 
 
 class _Gateway:
-    def __init__(self, gateway: Any, channel: Any, output: BinaryIO, redactor: Redactor) -> None:
+    def __init__(
+        self, gateway: Any, channel: Any, output: BinaryIO, redactor: redaction.Redactor
+    ) -> None:
         self.gateway, self.channel = gateway, channel
         self.output, self.redactor = output, redactor
         self.process: subprocess.Popen[bytes] = gateway._io.popen
         self.pid: int = channel.receive()["pid"]
-        self._outbox: queue.Queue[ToWorker | None] = queue.Queue()
+        self._outbox: queue.Queue[protocol.ToWorker | None] = queue.Queue()
         threading.Thread(target=self._send_all, daemon=True).start()
 
-    def listen(self, hear: Callable[[FromWorker], None]) -> None:
-        self.channel.setcallback(hear, endmarker=ENDED)
+    def listen(self, hear: Callable[[protocol.FromWorker], None]) -> None:
+        self.channel.setcallback(hear, endmarker=base.ENDED)
 
-    def send(self, message: ToWorker) -> None:
+    def send(self, message: protocol.ToWorker) -> None:
         """Send in a thread: a process that is stopped does not read, and a pipe holds less than an
         image.
         """
@@ -208,7 +207,7 @@ class _Gateway:
         return f"exit status {code}"
 
 
-def _new_lines(file: BinaryIO, redactor: Redactor, final: bool) -> list[str]:
+def _new_lines(file: BinaryIO, redactor: redaction.Redactor, final: bool) -> list[str]:
     """Read the lines that were added to a file that a process writes; unless this is final, an
     unfinished line is left for later.
     """
@@ -222,4 +221,4 @@ def _new_lines(file: BinaryIO, redactor: Redactor, final: bool) -> list[str]:
         file.seek(whole - len(data), os.SEEK_CUR)
         data = data[:whole]
     text = redactor.text(data.decode("utf-8", "replace"))
-    return [shorten(line, MAX_LINE) for line in text.splitlines() if line.strip()]
+    return [sanitize.shorten(line, MAX_LINE) for line in text.splitlines() if line.strip()]

@@ -2,8 +2,6 @@
 and retries of lost jobs.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 import time
@@ -12,10 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from pytest_imgedit.core.environments import Environment
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import environments, errors, sanitize
 from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
-from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import Executor, Slot, State, Worker
 from pytest_imgedit.workers.timeouts import Deadline, Timeouts
 
@@ -107,7 +103,7 @@ class Pool:
         try:
             connection = self.executor.start(worker.slot)
         except Exception as error:  # NotStarted, or an error of the system such as no more threads
-            self.events.put((worker, {"op": "not_started", "message": one_line(error)}))
+            self.events.put((worker, {"op": "not_started", "message": sanitize.one_line(error)}))
             return
         with self._handing_over:
             if worker.state != "dead":
@@ -281,7 +277,7 @@ class Pool:
                 f"not {requested}: larger batches fail, or how their edits round depends on the "
                 "place in the batch"
             )
-        worker.environment = Environment(**message["environment"])
+        worker.environment = environments.Environment(**message["environment"])
         worker.code = message.get("code", {})
         worker.loaded_at = time.perf_counter()
         self._set(worker, "idle")
@@ -290,7 +286,7 @@ class Pool:
         self._remove(worker)
         self._given_up = f"could not load: {message['message']}"
         if message["kind"] == "setup":
-            raise UsageError(message["message"])
+            raise errors.UsageError(message["message"])
         self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) {self._given_up}")
 
     def _lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
@@ -322,7 +318,7 @@ class Pool:
             return
         self._given_up = why
         if not self._any_ready:
-            raise UsageError(why)
+            raise errors.UsageError(why)
         self.watcher.note(f"{why}; its place is given up")
 
     def _set(self, worker: Worker, state: Any) -> None:

@@ -1,7 +1,5 @@
 """What runs inside a worker process: load one editor or judge, then do one job after another."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import queue
@@ -13,16 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pytest_imgedit.core import protocol
-from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
-from pytest_imgedit.core.redaction import Redactor, server_key
+from pytest_imgedit.core import (
+    errors,
+    protocol,
+    redaction,
+    sanitize,
+    strict_json,
+    targets,
+    versions,
+)
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
-from pytest_imgedit.core.sanitize import one_line, shorten
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.targets import Target
-from pytest_imgedit.core.versions import versions_of
-from pytest_imgedit.kinds.checkpoint_files import find_checkpoint, require_file
-from pytest_imgedit.kinds.source import loaded_code, require_code
+from pytest_imgedit.kinds import checkpoint_files, source
 from pytest_imgedit.workers.editing import (
     Dropped,
     EditCalls,
@@ -95,7 +94,9 @@ class JobLoop:
         self.send, self.log = send, log
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping_since: float | None = None  # from then on, no job is begun
-        self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, without adapters
+        self.base: tuple[targets.Target, dict[str, Any]] | None = (
+            None  # what is loaded, without adapters
+        )
         self.model: Any = None
         self.edits: EditCalls | None = None  # how an editor is called; a judge has none
         self._memory = PeakMemory()
@@ -105,7 +106,7 @@ class JobLoop:
         self.fits = sys.maxsize  # the most questions that memory was enough for
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
-        self.redactor = Redactor(os.environ)
+        self.redactor = redaction.Redactor(os.environ)
 
     def stop(self) -> None:
         """Begin no more jobs, and leave the current one `STOP_GRACE` seconds; called by another
@@ -187,21 +188,25 @@ class JobLoop:
         with suppress(BaseException):
             traceback.print_exception(error, file=self.log)
         kind, text = describe(error)
-        return kind, shorten(self.redactor.text(text))
+        return kind, sanitize.shorten(self.redactor.text(text))
 
     def prepare(self, message: protocol.Prepare) -> None:
         """Import what the target needs, and call `warm_up` of its class, which may use a little of
         the GPU.
         """
         self.setup = message
-        self.target = Target(**message["target"])
-        self.redactor = Redactor(os.environ, message["params"], server_key(message["params"]))
+        self.target = targets.Target(**message["target"])
+        self.redactor = redaction.Redactor(
+            os.environ, message["params"], redaction.server_key(message["params"])
+        )
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
-            self.target = Target(**{**message["target"], "argument": find_checkpoint(**checkpoint)})
+            self.target = targets.Target(
+                **{**message["target"], "argument": checkpoint_files.find_checkpoint(**checkpoint)}
+            )
         if code := message.get("code"):
-            require_code(code)
+            source.require_code(code)
         for path, sha256 in message.get("files", {}).items():
-            require_file(Path(path), sha256)
+            checkpoint_files.require_file(Path(path), sha256)
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
             arguments = () if self.target.argument is None else (self.target.argument,)
@@ -253,7 +258,7 @@ class JobLoop:
             self._reported_step_at = clock()
             self.send({"op": "step", "step": step, "steps": steps})
 
-    def _environment(self) -> JsonObject:
+    def _environment(self) -> strict_json.JsonObject:
         """Describe where this worker computes: the fields of an `Environment`."""
         device, gpu = "cpu", None
         if self.setup["is_served"]:
@@ -268,7 +273,7 @@ class JobLoop:
         return {
             "device": device,
             "gpu": gpu,
-            "versions": versions_of(self.setup["libraries"]),
+            "versions": versions.versions_of(self.setup["libraries"]),
             "processor": processor if isinstance(processor, str) else None,
             "compiled": compiled if isinstance(compiled, bool) else None,
             "threads": threads_in(os.environ) if device == "cpu" else None,
@@ -276,7 +281,7 @@ class JobLoop:
 
     def _first_party(self) -> dict[str, str]:
         """Return the digests of the imported first-party modules, for a class of the user."""
-        return loaded_code() if self.target.is_custom else {}
+        return source.loaded_code() if self.target.is_custom else {}
 
     def _batch_size(self) -> int:
         """Return the most edits or questions of one call; raises `SetupError` if the judge names no
@@ -286,7 +291,7 @@ class JobLoop:
             return self.edits.batch_size
         batch_size = getattr(self.model, "batch_size", 1)
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise SetupError(
+            raise errors.SetupError(
                 f"{type(self.model).__name__}.batch_size is {batch_size!r}, expected a count of at "
                 "least 1"
             )
@@ -303,7 +308,7 @@ class JobLoop:
         for index, future in enumerate(read):
             try:
                 requests[index] = future.result()
-            except ImageError as error:
+            except errors.ImageError as error:
                 outputs[index] = Output(error)
         outputs.update(zip(requests, self.edits.edit(list(requests.values())), strict=True))
         batch_size = self._batch_size()
@@ -344,8 +349,10 @@ class JobLoop:
         for index, future in enumerate(read):
             try:
                 questions[index] = future.result()
-            except ImageError as error:
-                answers[index] = checked_answer(Answer(error=one_line(error)), batch_size=1)
+            except errors.ImageError as error:
+                answers[index] = checked_answer(
+                    Answer(error=sanitize.one_line(error)), batch_size=1
+                )
         read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
         return {
@@ -354,7 +361,7 @@ class JobLoop:
             "batch_size": self._batch_size(),
         }
 
-    def _read_question(self, fields: JsonObject) -> tuple[Question, Any]:
+    def _read_question(self, fields: strict_json.JsonObject) -> tuple[Question, Any]:
         question = Question.decoded(fields)
         return question, None if self.preprocess is None else self.preprocess(question)
 
@@ -369,7 +376,7 @@ class JobLoop:
                 answers += self._answer(batch)
                 continue
             except Exception as error:
-                if len(batch) == 1 or not is_out_of_memory(error):
+                if len(batch) == 1 or not errors.is_out_of_memory(error):
                     raise
             # The failed call's tensors are gone with its exception, so not before here.
             self.fits = len(batch) // 2
@@ -407,8 +414,13 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
         return Answer(
             reply=_encodable(answer.reply),
             score=None if answer.score is None else float(answer.score),
-            aspects={shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()},
-            expected={shorten(str(name)): float(value) for name, value in answer.expected.items()},
+            aspects={
+                sanitize.shorten(str(name)): _aspect(value)
+                for name, value in answer.aspects.items()
+            },
+            expected={
+                sanitize.shorten(str(name)): float(value) for name, value in answer.expected.items()
+            },
             off_scale=float(answer.off_scale),
             error=reason,
             tokens_in=int(answer.tokens_in),
@@ -417,7 +429,7 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
             batch_size=batch_size,
         )
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        problem = f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"
+        problem = f"the judge gave {answer!r:.200}, expected an Answer: {sanitize.one_line(error)}"
         return checked_answer(Answer(error=problem), batch_size)
 
 

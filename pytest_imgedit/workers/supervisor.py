@@ -6,8 +6,6 @@ native code, be stopped, or have children of its own. The script imports nothing
 that it starts in milliseconds.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Which workers have taken too long, or are gone without a word."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

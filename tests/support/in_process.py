@@ -55,7 +55,7 @@ def run_here(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 def run_with_threads(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """Run pytest to its end, with threads for worker processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pytest_imgedit.run.pools.LocalExecutor", ThreadExecutor)
+        patch.setattr("pytest_imgedit.workers.local.LocalExecutor", ThreadExecutor)
         return run_here(pytester, *arguments)
 
 
@@ -66,7 +66,7 @@ def run_in(folder: Path, *arguments: str) -> tuple[int, str]:
     """
     modules, paths, kept = SysModulesSnapshot(), SysPathsSnapshot(), KeptImports(folder)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
-        patch.setattr("pytest_imgedit.run.pools.LocalExecutor", ThreadExecutor)
+        patch.setattr("pytest_imgedit.workers.local.LocalExecutor", ThreadExecutor)
         patch.chdir(folder)
         try:
             code = pytest.main(["-p", "no:hypothesispytest", *arguments], plugins=[kept])

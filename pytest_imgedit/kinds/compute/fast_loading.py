@@ -5,8 +5,6 @@ Copying a mapped file from pageable memory is several times slower, even if the 
 in memory. Only the tensor that is being read is held twice.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -22,9 +22,8 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.kinds.compute.numerics import DTYPES
+from pytest_imgedit.kinds.compute import numerics, tensor_checks
 from pytest_imgedit.kinds.compute.pipeline import load_pipeline
-from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import ShardParameters
@@ -113,7 +112,7 @@ def _read(
     options = {}
     if cls.__module__.startswith("transf"):
         options = {"use_safetensors": True, "trust_remote_code": False}
-    with whole_checkpoints():
+    with tensor_checks.whole_checkpoints():
         return dict(cls.from_pretrained(folder, dtype=dtype, **options).state_dict())
 
 
@@ -148,7 +147,7 @@ def _wrap(
         "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
         "reshard_after_forward": shard.strategy == "full",
         "mp_policy": MixedPrecisionPolicy(
-            DTYPES.get(shard.param_dtype), DTYPES.get(shard.reduce_dtype)
+            numerics.DTYPES.get(shard.param_dtype), numerics.DTYPES.get(shard.reduce_dtype)
         ),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")
         if shard.cpu_offload

@@ -1,7 +1,5 @@
 """Number formats and switches that decide whether two runs give the same numbers."""
 
-from __future__ import annotations
-
 import torch
 
 from pytest_imgedit.core.errors import SetupError

@@ -2,8 +2,6 @@
 wrong, and follows its denoising steps.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json
@@ -17,11 +15,9 @@ import torch
 from diffusers import DiffusionPipeline
 from PIL import Image
 
-from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.kinds.adapters import ADAPTERS
-from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor, repair_mm_token_type_ids
-from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
+from pytest_imgedit.kinds.compute import qwen_inputs, tensor_checks
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 
@@ -37,11 +33,11 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
     kind = str(index["_class_name"])
     for package in ADAPTERS[kind].needs if kind in ADAPTERS else ():
         if importlib.util.find_spec(package) is None:
-            raise SetupError(f"{kind} needs the package {package}: pip install {package}")
+            raise errors.SetupError(f"{kind} needs the package {package}: pip install {package}")
     if importlib.util.find_spec("torchvision") is None:
         components = {**_without_torchvision(folder, index), **components}
     placement = {"device_map": device} if device in ("cuda", "balanced") else {}
-    with whole_checkpoints():
+    with tensor_checks.whole_checkpoints():
         pipeline = DiffusionPipeline.from_pretrained(
             str(folder),
             dtype=dtype,
@@ -56,12 +52,12 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
     return pipeline
 
 
-def _without_torchvision(folder: Path, index: JsonObject) -> JsonObject:
+def _without_torchvision(folder: Path, index: strict_json.JsonObject) -> strict_json.JsonObject:
     """Return the components whose classes want torchvision, assembled of parts that do not."""
-    components: JsonObject = {}
+    components: strict_json.JsonObject = {}
     for name, value in index.items():
         if isinstance(value, list) and _QWEN_PROCESSOR.fullmatch(str(value[1])):
-            components[name] = AssembledProcessor.load(folder / name)
+            components[name] = qwen_inputs.AssembledProcessor.load(folder / name)
     if index["_class_name"] == "Flux2Pipeline" and index["tokenizer"][1] == "PixtralProcessor":
         components["tokenizer"] = None  # no class to check a tokenizer against; see `_mend`
     if index["_class_name"] == "OmniGenPipeline":
@@ -73,7 +69,7 @@ def _without_torchvision(folder: Path, index: JsonObject) -> JsonObject:
 def _mend(pipeline: Any, folder: Path, kind: str) -> None:
     encoder = getattr(pipeline, "text_encoder", None)
     if hasattr(getattr(encoder, "config", None), "image_token_id"):
-        repair_mm_token_type_ids(encoder)
+        qwen_inputs.repair_mm_token_type_ids(encoder)
     if kind == "Flux2Pipeline" and pipeline.tokenizer is None:
         from transformers import AutoTokenizer
 

@@ -1,7 +1,5 @@
 """One seed for every generator that an editor may draw from."""
 
-from __future__ import annotations
-
 import random
 import sys
 

@@ -1,7 +1,5 @@
 """Whether a loaded model is the one that its checkpoint and config describe."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,9 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pytest_imgedit.core.errors import SetupError, is_out_of_memory
-from pytest_imgedit.core.sanitize import shorten
-from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core import errors, sanitize, strict_json
 
 #: Where the libraries load one model from a folder.
 _LOADERS = (
@@ -43,7 +39,7 @@ def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
         yield
 
 
-def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
+def _checked(base: Any, further: strict_json.JsonObject, folder: Path | None) -> Any:
     load = base.from_pretrained.__func__
 
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
@@ -54,18 +50,18 @@ def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
                 cls, source, *arguments, output_loading_info=True, **further, **options
             )
         except (RuntimeError, ValueError, KeyError) as error:
-            if is_out_of_memory(error):
+            if errors.is_out_of_memory(error):
                 raise
             # The first line alone names no tensor.
             reason = " ".join(str(error).partition("If you want")[0].split())
-            raise SetupError(f"{named}: {shorten(reason, 400)}") from error
+            raise errors.SetupError(f"{named}: {sanitize.shorten(reason, 400)}") from error
         _require_whole(named, model, info)
         return (model, info) if wants_info else model
 
     return classmethod(from_pretrained)
 
 
-def _require_whole(named: str, model: Any, info: JsonObject) -> None:
+def _require_whole(named: str, model: Any, info: strict_json.JsonObject) -> None:
     """Raise `SetupError` if loading `model` left tensors missing, unexpected or mismatched.
 
     `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; the
@@ -84,7 +80,7 @@ def _require_whole(named: str, model: Any, info: JsonObject) -> None:
     if info.get("error_msgs"):
         deviations.append("; ".join(map(str, info["error_msgs"]))[:300])
     if deviations:
-        raise SetupError(
+        raise errors.SetupError(
             f"{named}: the checkpoint {' and '.join(deviations)}, expected exactly the tensors of "
             "its config"
         )

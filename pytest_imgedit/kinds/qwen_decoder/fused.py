@@ -6,8 +6,6 @@ products. The kernels come from `torch.compile`, which needs Triton and a C comp
 the model stays as it is.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import cache, partial

@@ -13,8 +13,6 @@ GPUs without a grouped kernel, which multiply as many rows at a time as an exper
 each prompt is read and each reply written by itself.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -18,8 +18,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pytest_imgedit.core.errors import is_out_of_memory
-from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, end_tokens, write_greedily
 
 #: Vision towers hand all images of a batch at once to attention functions with "flash" in their
@@ -260,12 +259,13 @@ class Rows:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._logits = self._advance()
         except RuntimeError as error:
-            if is_out_of_memory(error):
+            if errors.is_out_of_memory(error):
                 raise
             torch.cuda.synchronize()
             self.decoder.records_steps = False
             print(
-                f"steps are not recorded as a CUDA graph: {one_line(error)}"[:300], file=sys.stderr
+                f"steps are not recorded as a CUDA graph: {sanitize.one_line(error)}"[:300],
+                file=sys.stderr,
             )
         else:
             self._graph = graph
