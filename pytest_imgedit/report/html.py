@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
@@ -253,22 +254,20 @@ def category_chart(results: Results) -> dict[str, Any]:
 
 def histogram(results: Results) -> dict[str, Any]:
     """Counts of pairs by score, in bins half a point wide; the last one includes 10."""
-    counts = [0] * BINS
-    for item in results.items:
-        if item.score is not None:
-            counts[min(BINS - 1, int(item.score * BINS / 10))] += 1
-    most = max(1, *counts)
+    scores = [item.score for item in results.items if item.score is not None]
+    counts = Counter(min(BINS - 1, int(score * BINS / 10)) for score in scores)
+    most = max(counts.values(), default=1)
     width = (RIGHT - LEFT) / BINS
     bars = [
         {
             "x": round(LEFT + width * position + 1, 1),
             "width": round(width - 2, 1),
-            "y": round(BIN_HEIGHT * (1 - count / most) + TOP, 1),
-            "height": round(BIN_HEIGHT * count / most, 1),
-            "count": count,
+            "y": round(BIN_HEIGHT * (1 - counts[position] / most) + TOP, 1),
+            "height": round(BIN_HEIGHT * counts[position] / most, 1),
+            "count": counts[position],
             "range": f"{position * 10 / BINS:g} to {(position + 1) * 10 / BINS:g}",
         }
-        for position, count in enumerate(counts)
+        for position in range(BINS)
     ]
     return {"bars": bars, "height": BIN_HEIGHT + TOP, "ticks": _ticks()}
 

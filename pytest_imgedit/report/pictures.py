@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
-from pytest_imgedit.core.errors import ImageError, StoreError
-from pytest_imgedit.core.images import decode, thumbnail
+from pytest_imgedit.core import errors, images
 from pytest_imgedit.store.blobs import Blobs
 
 _BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})\.(?:png|jpg|webp)")
@@ -84,10 +83,10 @@ def _by_thumbnail(blobs: Path, picture: Callable[[Path, str], Picture]) -> Locat
             return None
         store, sha256 = Blobs(blobs), match[1]
         if store.thumbnail(sha256) is None:
-            with suppress(ImageError, StoreError):
+            with suppress(errors.ImageError, errors.StoreError):
                 # `get` returns only bytes that have this digest
                 data = store.get(sha256, PurePath(name).suffix) or b""
-                store.put_thumbnail(sha256, thumbnail(decode(data)))
+                store.put_thumbnail(sha256, images.thumbnail(images.decode(data)))
         path = store.thumbnail(sha256)
         return None if path is None else picture(path, name)
 

@@ -93,8 +93,10 @@ def category_rows(results: Results) -> list[tuple[str, ...]]:
 
 def overall_rows(results: Results) -> list[tuple[str, ...]]:
     """Macro (every category weighs the same) and micro (every pair weighs the same)."""
-    overall = results.overall
-    return [_row("overall (macro)", overall.macro), _row("overall (micro)", overall.micro)]
+    return [
+        _row("overall (macro)", results.overall.macro),
+        _row("overall (micro)", results.overall.micro),
+    ]
 
 
 def _row(name: str, summary: Summary) -> tuple[str, ...]:
@@ -237,9 +239,8 @@ def provenance_lines(results: Results) -> list[str]:
     repeat the run.
     """
     run, seeds = results.run, counted(results.run.options.editor.seeds, "seed")
-    commit = ""
-    if run.commit:
-        commit = f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}"
+    changes = " with changes" if run.commit and run.commit.dirty else ""
+    commit = f"commit {run.commit.sha[:10]}{changes}" if run.commit else ""
     gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
     versions = (f"{name} {version}" for name, version in run.versions.items())
     return [
@@ -279,27 +280,26 @@ def further_tables(results: Results) -> list[Table]:
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:
     """One row a category and `overall` against the baseline, for a run of so many `pairs`."""
-    rows = [
-        (
-            field,
-            str(row.n),
-            number(row.before),
-            number(row.now),
-            signed(row.difference),
-            interval(row.ci95, signs=True),
-            _p_value(row.p),
-            f"rose, p {_p_value(row.p_rise)}" if row.finding == "rose" else row.finding,
-            number(row.mde),
-        )
-        for field, row in sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
-    ]
     commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
     part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
     return Table(
         f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
         f"{commit}{part}",
         COMPARISON_HEADER,
-        rows,
+        [
+            (
+                field,
+                str(row.n),
+                number(row.before),
+                number(row.now),
+                signed(row.difference),
+                interval(row.ci95, signs=True),
+                _p_value(row.p),
+                f"rose, p {_p_value(row.p_rise)}" if row.finding == "rose" else row.finding,
+                number(row.mde),
+            )
+            for field, row in sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
+        ],
         list(_comparison_notes(comparison)),
     )
 
@@ -321,46 +321,42 @@ def _comparison_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _p_value(p: float | None) -> str:
-    if p is not None and p < 0.001:
-        return "<0.001"
-    return number(p, 3)
+    return "<0.001" if p is not None and p < 0.001 else number(p, 3)
 
 
 def controls_table(controls: Controls) -> Table:
     """One row a control, best first."""
-    rows = [
-        (
-            row.control,
-            *map(str, (row.n, row.errors, row.pending)),
-            number(row.mean),
-            interval(row.ci95),
-            "–" if row.auc is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})",
-            "not all asked" if row.pending else _SHOWN.get(row.state or "", "–"),
-        )
-        for row in controls.rows
-    ]
     return Table(
         f"controls: the judge on edits of known quality, {controls.pairs} pairs",
         ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge"),
-        rows,
+        [
+            (
+                row.control,
+                *map(str, (row.n, row.errors, row.pending)),
+                number(row.mean),
+                interval(row.ci95),
+                "–" if row.auc is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})",
+                "not all asked" if row.pending else _SHOWN.get(row.state or "", "–"),
+            )
+            for row in controls.rows
+        ],
         [],
     )
 
 
 def noise_table(noise: Noise) -> Table:
     """One row a repeat of the judging."""
-    rows = [
-        (
-            row.perturbation,
-            *map(str, (row.n, row.errors, row.pending, row.changed)),
-            number(row.sd),
-            signed(row.shift),
-        )
-        for row in noise.rows
-    ]
     return Table(
         "judge's noise: the same edits judged again",
         ("judged again", "n", "errors", "pending", "changed", "SD", "shift"),
-        rows,
+        [
+            (
+                row.perturbation,
+                *map(str, (row.n, row.errors, row.pending, row.changed)),
+                number(row.sd),
+                signed(row.shift),
+            )
+            for row in noise.rows
+        ],
         ["the noise floor is that of all rows but order, in which no two runs differ"],
     )
