@@ -15,19 +15,10 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.targets import Target
-from pytest_imgedit.kinds.checkpoint_files import (
-    Checkpoint,
-    Digests,
-    Layout,
-    is_local,
-    loaded_files,
-)
-from pytest_imgedit.kinds.source import Signature, signature, source_file
+from pytest_imgedit.kinds import checkpoint_files, source
 
 GIB = 2**30
 Role = Literal["editor", "judge"]
@@ -65,7 +56,7 @@ def indifferent(default: Any, **rules: Any) -> Any:
 def refuse_if(is_wrong: object, key: str, reason: str) -> None:
     """Raise `SettingError` for the setting `key` if it is wrong."""
     if is_wrong:
-        raise SettingError(key, reason)
+        raise errors.SettingError(key, reason)
 
 
 class Parameters(BaseModel):
@@ -77,15 +68,15 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @classmethod
-    def parse(cls, params: JsonObject) -> Self:
+    def parse(cls, params: strict_json.JsonObject) -> Self:
         """Check parameters inside a worker; raises `SetupError` for the first that is wrong."""
         try:
             return cls.check(params)
-        except SettingError as problem:
-            raise SetupError(f"{problem.key}: {problem}") from None
+        except errors.SettingError as problem:
+            raise errors.SetupError(f"{problem.key}: {problem}") from None
 
     @classmethod
-    def check(cls, params: JsonObject) -> Self:
+    def check(cls, params: strict_json.JsonObject) -> Self:
         """Check parameters before anything starts; raises `SettingError` for the first that is
         wrong.
         """
@@ -95,7 +86,7 @@ class Parameters(BaseModel):
             raise _first_problem(cls, params, error) from None
 
     @classmethod
-    def deciding(cls, params: JsonObject) -> JsonObject:
+    def deciding(cls, params: strict_json.JsonObject) -> strict_json.JsonObject:
         """Leave out the parameters that are `indifferent`, and those that equal their defaults."""
         fields = {name: field for name, field in cls.model_fields.items() if name in params}
         return without_defaults(
@@ -121,7 +112,9 @@ class ComputeParameters(Parameters):
     )
 
 
-def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> JsonObject:
+def without_defaults(
+    params: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> strict_json.JsonObject:
     """Leave out parameters that equal their defaults, also 4 for 4.0 but not 1 for true."""
     return {
         name: value
@@ -133,26 +126,26 @@ def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
 
 
 def _first_problem(
-    model: type[Parameters], params: JsonObject, error: ValidationError
-) -> SettingError:
+    model: type[Parameters], params: strict_json.JsonObject, error: ValidationError
+) -> errors.SettingError:
     first = error.errors()[0]
     name = str(first["loc"][0])
     is_table = isinstance(params.get(name), dict)  # what is wrong is one of its keys
     path = ".".join(map(str, first["loc"])) if is_table else name
     if first["type"] == "extra_forbidden" and not is_table:
-        return SettingError(
+        return errors.SettingError(
             path, f"no such argument is taken{did_you_mean(name, model.model_fields)}"
         )
     if first["type"] == "extra_forbidden":
         table: Any = model.model_fields[name].annotation
         near = did_you_mean(str(first["loc"][-1]), table.model_fields)
-        return SettingError(
+        return errors.SettingError(
             path, f"no such key, expected one of {', '.join(table.model_fields)}{near}"
         )
     if first["type"] == "model_type":
-        return SettingError(path, f"expected a table, found {first['input']!r}")
+        return errors.SettingError(path, f"expected a table, found {first['input']!r}")
     ways = dict.fromkeys(problem["msg"] for problem in error.errors() if problem["loc"][0] == name)
-    return SettingError(path, f"{' or '.join(ways)}, found {first['input']!r}")
+    return errors.SettingError(path, f"{' or '.join(ways)}, found {first['input']!r}")
 
 
 @dataclass(frozen=True)
@@ -278,8 +271,8 @@ class Composition:
     `lossy` are parameters, as `key=value`, that trade quality for speed.
     """
 
-    parts: JsonObject = field(default_factory=dict)
-    computation: JsonObject = field(default_factory=dict)
+    parts: strict_json.JsonObject = field(default_factory=dict)
+    computation: strict_json.JsonObject = field(default_factory=dict)
     lossy: tuple[str, ...] = ()
 
 
@@ -353,11 +346,13 @@ class Model:
         one to spare.
         """
         if cls.takes and not argument:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{cls.role} {cls.name!r} needs an argument, expected {cls.name}:{cls.takes}"
             )
         if not cls.takes and argument is not None:
-            raise UsageError(f"{cls.role} {cls.name!r} takes no argument, found {argument!r}")
+            raise errors.UsageError(
+                f"{cls.role} {cls.name!r} takes no argument, found {argument!r}"
+            )
         return cls(spec, argument, {**cls.defaults, **params}, gpus)
 
     def with_params(self, **params: Any) -> Self:
@@ -371,19 +366,19 @@ class Model:
         return self.Params.check(dict(self.params))
 
     @property
-    def target(self) -> Target:
+    def target(self) -> targets.Target:
         """The class that a worker builds, with what stands before its parameters."""
         if self.checkpoint is None:
-            return Target.of(self.worker, self.argument)
-        return Target.of(self.worker, str(self.checkpoint.folder.absolute()))
+            return targets.Target.of(self.worker, self.argument)
+        return targets.Target.of(self.worker, str(self.checkpoint.folder.absolute()))
 
     @property
-    def worker_params(self) -> JsonObject:
+    def worker_params(self) -> strict_json.JsonObject:
         """The parameters with which a worker builds it."""
         return dict(self.params)
 
     @property
-    def checkpoint(self) -> Checkpoint | None:
+    def checkpoint(self) -> checkpoint_files.Checkpoint | None:
         """Its weights; `None` for a model without."""
         return None
 
@@ -403,11 +398,11 @@ class Model:
             reserved = {"device"} if self.target.argument is None else {"device", first}
             constructor.check(self.params, reserved)
 
-    def _constructor(self) -> Signature | None:
-        path = source_file(self.target.module)
-        return signature(path, self.target.attribute, "__init__") if path else None
+    def _constructor(self) -> source.Signature | None:
+        path = source.source_file(self.target.module)
+        return source.signature(path, self.target.attribute, "__init__") if path else None
 
-    def deciding(self, dtype: str) -> JsonObject:
+    def deciding(self, dtype: str) -> strict_json.JsonObject:
         """Return the parameters that decide what it computes; `dtype` is the number format in which
         it does.
         """
@@ -416,7 +411,7 @@ class Model:
         constructor = self._constructor()
         return without_defaults(self.params, constructor.defaults if constructor else {})
 
-    def compose(self, where: Where, digests: Digests) -> Composition:
+    def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         """Return what it consists of; raises `UsageError`, naming the file, for a checkpoint that
         is not whole.
         """
@@ -456,12 +451,12 @@ class CheckpointModel(Model):
 
     takes = "MODEL"
     argument_is = "checkpoint"
-    layout: ClassVar[Layout]
+    layout: ClassVar[checkpoint_files.Layout]
     offloads: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.argument or "", self.layout)
+    def checkpoint(self) -> checkpoint_files.Checkpoint:
+        return checkpoint_files.Checkpoint(self.argument or "", self.layout)
 
     def component_bytes(self) -> dict[str, int]:
         """Bytes of weights in memory by component, in the number format of `dtype`."""
@@ -473,7 +468,7 @@ class CheckpointModel(Model):
         return sum(self.component_bytes().values())
 
     def check(self, site: Site) -> None:
-        if is_local(self.checkpoint.model):
+        if checkpoint_files.is_local(self.checkpoint.model):
             refuse_if(
                 not Path(self.checkpoint.model).is_dir(),
                 "spec",
@@ -496,11 +491,11 @@ class CheckpointModel(Model):
         """
         self.checkpoint.component_bytes("auto")
 
-    def compose(self, where: Where, digests: Digests) -> Composition:
+    def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         self.check_folder()
         folder = self.checkpoint.folder
         return Composition(
-            {"files": digests.of(folder, loaded_files(folder, self.layout))},
+            {"files": digests.of(folder, checkpoint_files.loaded_files(folder, self.layout))},
             {"dtype": where.resolved_dtype(self.params)},
         )
 

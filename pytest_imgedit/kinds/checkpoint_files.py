@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core.errors import SetupError, UsageError
+from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.files import digest, read_object, write_json
-from pytest_imgedit.core.strict_json import JsonObject
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
@@ -90,7 +89,7 @@ def split_id(model: str) -> tuple[str, str | None]:
     """
     match = _HUB_ID.fullmatch(model)
     if match is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"model {model!r}: expected a checkpoint folder, or a hub id ORG/MODEL or "
             "ORG/MODEL@REVISION"
         )
@@ -136,7 +135,7 @@ class Checkpoint:
         if not is_local(self.model):
             return self.snapshot or self._pin(download)
         if not Path(self.model).is_dir():
-            raise UsageError(
+            raise errors.UsageError(
                 f"model {self.model!r}: no such folder, expected a checkpoint folder or a hub id"
             )
         return Path(self.model)
@@ -158,11 +157,11 @@ class Checkpoint:
             )
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
             if not download:
-                raise UsageError(
+                raise errors.UsageError(
                     f"model {self.model!r}: not on this machine yet; a run downloads it from the "
                     "hub"
                 ) from error
-            raise UsageError(
+            raise errors.UsageError(
                 f"model {self.model!r}: neither a folder nor to be had from the hub: "
                 f"{str(error).splitlines()[0]}"
             ) from error
@@ -184,7 +183,7 @@ class Checkpoint:
             if (component / "config.json").exists()  # schedulers and tokenizers have no weights
         }
 
-    def elsewhere(self, digests: Mapping[str, str]) -> JsonObject:
+    def elsewhere(self, digests: Mapping[str, str]) -> strict_json.JsonObject:
         """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of
         `loaded_files`, by name.
         """
@@ -241,22 +240,22 @@ def find_checkpoint(
     host = socket.gethostname()
     missing = next((name for name in digests if not (here / name).is_file()), None)
     if missing is not None:
-        raise SetupError(
+        raise errors.SetupError(
             f"{here / missing} on {host}: no such file, expected the one where the run started"
         )
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(user_cache, "pytest-imgedit", "fingerprints.json")
     try:
         local_digests = Digests(cache).of(here, loaded_files(here, Layout(layout)))
-    except UsageError as error:
-        raise SetupError(f"{error} (on {host})") from None
+    except errors.UsageError as error:
+        raise errors.SetupError(f"{error} (on {host})") from None
     for name in sorted({*digests, *local_digests}):
         if digests.get(name) != local_digests.get(name):
             then, here_is = (
                 f"SHA-256 {sha256s[name][:12]}…" if name in sha256s else "no such file"
                 for sha256s in (digests, local_digests)
             )
-            raise SetupError(
+            raise errors.SetupError(
                 f"{here / name} on {host}: {here_is}, expected {then} as where the run started"
             )
     return str(here)
@@ -269,7 +268,7 @@ def require_file(path: Path, sha256: str) -> None:
     local_sha256 = digest(path) if path.is_file() else None
     if local_sha256 != sha256:
         here_is = f"SHA-256 {local_sha256[:12]}…" if local_sha256 else "no such file"
-        raise SetupError(
+        raise errors.SetupError(
             f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…"
         )
 
@@ -281,13 +280,13 @@ def _components(folder: Path, layout: Layout) -> list[Path]:
         adapter = component / ADAPTER_FILES[0]
         has_model = layout is Layout.MODEL or (component / "config.json").exists()
         if has_model and adapter.exists():  # transformers would change the model by it
-            raise UsageError(
+            raise errors.UsageError(
                 f"{adapter}: an adapter beside a model's weights, expected it in a folder of its "
                 "own (editor.loras and judge.adapter name adapters)"
             )
     config = folder / "config.json"
     if layout is Layout.MODEL and "auto_map" in read_object(config, "the config of a model"):
-        raise UsageError(
+        raise errors.UsageError(
             f"{config}: 'auto_map' wants code of the checkpoint to run, which is refused"
         )
     return components
@@ -297,7 +296,7 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
     """The folders that a pipeline's model_index.json names."""
     index = read_object(folder / "model_index.json", "a diffusers checkpoint")
     if not isinstance(index.get("_class_name"), str):
-        raise UsageError(
+        raise errors.UsageError(
             f"{folder / 'model_index.json'}: _class_name is {index.get('_class_name')!r}, "
             "expected the name of a diffusers pipeline (code of the checkpoint is never run)"
         )
@@ -307,11 +306,11 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
             continue
         component = folder / name
         if (component / f"{library}.py").exists():
-            raise UsageError(
+            raise errors.UsageError(
                 f"{component / library}.py: code of the checkpoint, expected none: it is never run"
             )
         if not component.is_dir():
-            raise UsageError(
+            raise errors.UsageError(
                 f"{component}: no such folder, expected the component that model_index.json names"
             )
         yield component
@@ -335,14 +334,14 @@ def weight_files(folder: Path) -> list[Path]:
             if not isinstance(names, dict) or not all(
                 isinstance(shard, str) for shard in names.values()
             ):
-                raise UsageError(f"{index}: no 'weight_map', expected file names by tensor")
+                raise errors.UsageError(f"{index}: no 'weight_map', expected file names by tensor")
             return [folder / shard for shard in sorted(set(names.values()))]
     for path in sorted(folder.iterdir()):
         if path.suffix in _PICKLES and path.is_file():
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path}: weights that can run code when they load, expected safetensors"
             )
-    raise UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
+    raise errors.UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
 
 
 def tensor_bytes(path: Path, shrink: int = 1) -> int:
@@ -355,7 +354,9 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header: JsonObject = json.loads(file.read(length)) if length <= 100 * 2**20 else {}
+            header: strict_json.JsonObject = (
+                json.loads(file.read(length)) if length <= 100 * 2**20 else {}
+            )
         tensors = [
             (*tensor["data_offsets"], tensor["dtype"])
             for name, tensor in header.items()
@@ -366,11 +367,15 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
             (stop - start) // (shrink if dtype == "F32" else 1) for start, stop, dtype in tensors
         )
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}, expected weights in safetensors") from error
+        raise errors.UsageError(
+            f"{path}: {error.strerror}, expected weights in safetensors"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(f"{path}: no readable header, expected a safetensors file") from error
+        raise errors.UsageError(
+            f"{path}: no readable header, expected a safetensors file"
+        ) from error
     if size != 8 + length + end:
-        raise UsageError(
+        raise errors.UsageError(
             f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged"
         )
     return int(total)
@@ -393,16 +398,16 @@ class Digests:
 
         Raises `UsageError`, naming the file, for one that cannot be read.
         """
-        cached: JsonObject = {}
+        cached: strict_json.JsonObject = {}
         stop = threading.Event()
         with _locked(self.cache), ThreadPoolExecutor(8) as pool:
-            with suppress(UsageError):  # a damaged cache costs only the time to hash again
+            with suppress(errors.UsageError):  # a damaged cache costs only the time to hash again
                 cached = read_object(self.cache, "a cache of digests")
             look_up = partial(_stamp_and_digest, cached=cached, stop=stop)
             try:
                 stamped = list(pool.map(look_up, [folder / name for name in names]))
             except OSError as error:
-                raise UsageError(
+                raise errors.UsageError(
                     f"{error.filename or folder}: {error.strerror}, expected a readable file"
                 ) from error
             finally:
@@ -480,7 +485,9 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
 
 
-def _stamp_and_digest(path: Path, cached: JsonObject, stop: threading.Event) -> tuple[str, str]:
+def _stamp_and_digest(
+    path: Path, cached: strict_json.JsonObject, stop: threading.Event
+) -> tuple[str, str]:
     """What tells the content of a file from others without reading it, and its SHA-256."""
     real = path.resolve()
     is_in_hub_cache = real.match("models--*/blobs/*") or real.match("datasets--*/blobs/*")

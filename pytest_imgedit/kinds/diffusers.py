@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from PIL import Image
 from pydantic import ConfigDict, Field
 
-from pytest_imgedit.core import sanitize, strict_json, targets
-from pytest_imgedit.core.errors import SettingError, SetupError, UsageError, is_out_of_memory
+from pytest_imgedit.core import errors, sanitize, strict_json, targets
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.kinds import checkpoint_files, edit_checks
-from pytest_imgedit.kinds.adapters import (
-    ADAPTERS,
-    adapter_of,
-    attention_backends,
-    call_arguments,
-    check_arguments,
-    pipeline_class,
-    without_call_defaults,
-)
+from pytest_imgedit.kinds import adapters, checkpoint_files, edit_checks
 from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
@@ -183,7 +173,10 @@ class DiffusersEditor:
         pipeline.progress_bar = lambda iterable=None, total=None: Steps(
             self.on_step, iterable, total
         )
-        self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
+        self.adapter, self.call = (
+            adapters.adapter_of(pipeline),
+            adapters.call_arguments(pipeline, call),
+        )
         #: Arguments of calls whose images nobody looks at.
         self._few: dict[str, int] = {}
         takes_steps = "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
@@ -202,7 +195,7 @@ class DiffusersEditor:
         from pytest_imgedit.kinds.compute.lora import take_loras
 
         if self.compiled:
-            raise SetupError("editor.loras: a compiled network cannot change its adapters")
+            raise errors.SetupError("editor.loras: a compiled network cannot change its adapters")
         take_loras(self.pipeline, [LoraParameters.parse(dict(lora)) for lora in loras])
 
     def self_check(self) -> None:
@@ -215,7 +208,7 @@ class DiffusersEditor:
             return
         first, again = (self._values(_trial(0)) for _ in range(2))
         if not first.equal(again):
-            raise SetupError(
+            raise errors.SetupError(
                 f"{type(self.pipeline).__name__} gives different images for one source, "
                 "instruction and seed: its edits would depend on chance; "
                 "editor.deterministic=false accepts that"
@@ -246,9 +239,9 @@ class DiffusersEditor:
         try:
             output = self.run(request, "pt", **self._few)
         except Exception as error:
-            if is_out_of_memory(error) or isinstance(error, SetupError):
+            if errors.is_out_of_memory(error) or isinstance(error, errors.SetupError):
                 raise
-            raise SetupError(
+            raise errors.SetupError(
                 f"{type(self.pipeline).__name__} cannot edit a small image: "
                 f"{type(error).__name__}: {sanitize.one_line(error)}"
             ) from error
@@ -310,7 +303,7 @@ class DiffusersEditor:
         Raises `SetupError` for a pipeline that makes one edit a call.
         """
         if not self.adapter.batches:
-            raise SetupError(f"{type(self.pipeline).__name__} {self.adapter.no_batches}")
+            raise errors.SetupError(f"{type(self.pipeline).__name__} {self.adapter.no_batches}")
         output = self.run_batch(requests)
         return [self._picture_or_error(output, position) for position in range(len(requests))]
 
@@ -402,7 +395,7 @@ class Diffusers(CheckpointModel):
         super().check(site)
         _check_loras(self.options.loras)
         self._check_options()
-        check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
+        adapters.check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
         self._check_batches()
         options, strategy = self.options, self.options.shard.strategy
         needs_gpus = strategy in ("context", "none") and "strategy" in self.params.get("shard", {})
@@ -445,7 +438,7 @@ class Diffusers(CheckpointModel):
                 f"it does nothing with the strategy {strategy!r}",
             )
         refuse_if(options.loras and options.quantize, "loras", "not with editor.quantize")
-        backend, backends = options.attention_backend, attention_backends()
+        backend, backends = options.attention_backend, adapters.attention_backends()
         refuse_if(
             backend is not None and backends and backend not in backends,
             "attention_backend",
@@ -456,17 +449,17 @@ class Diffusers(CheckpointModel):
         """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the
         others of a call.
         """
-        name, size = pipeline_class(self.checkpoint.model), self.batch_size
+        name, size = adapters.pipeline_class(self.checkpoint.model), self.batch_size
         refuse_if(
             size > 1 and self.is_sharded,
             "batch_size",
             f"found {size}, but a sharded editor makes one edit a call",
         )
-        if name in ADAPTERS:
+        if name in adapters.ADAPTERS:
             refuse_if(
-                size > 1 and not ADAPTERS[name].batches,
+                size > 1 and not adapters.ADAPTERS[name].batches,
                 "batch_size",
-                f"found {size}, but {name} {ADAPTERS[name].no_batches}",
+                f"found {size}, but {name} {adapters.ADAPTERS[name].no_batches}",
             )
 
     def deciding(self, dtype: str) -> strict_json.JsonObject:
@@ -474,7 +467,7 @@ class Diffusers(CheckpointModel):
         an image.
         """
         params = DiffusersParameters.deciding(
-            without_call_defaults(self.checkpoint.model, dict(self.params))
+            adapters.without_call_defaults(self.checkpoint.model, dict(self.params))
         )
         if "loras" in params:  # what they are called in messages decides nothing
             params["loras"] = [
@@ -488,9 +481,9 @@ class Diffusers(CheckpointModel):
 
     def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         composition = super().compose(where, digests)
-        name = pipeline_class(self.checkpoint.model)
-        if name in ADAPTERS:
-            composition.computation["size"] = ADAPTERS[name].size
+        name = adapters.pipeline_class(self.checkpoint.model)
+        if name in adapters.ADAPTERS:
+            composition.computation["size"] = adapters.ADAPTERS[name].size
         return replace(composition, lossy=self.lossy)
 
     @property
@@ -607,5 +600,5 @@ def _check_loras(loras: list[LoraParameters]) -> None:
         )
         try:
             checkpoint_files.tensor_bytes(Path(path))
-        except UsageError as error:
-            raise SettingError("loras", str(error)) from None
+        except errors.UsageError as error:
+            raise errors.SettingError("loras", str(error)) from None

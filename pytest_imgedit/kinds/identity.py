@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from pytest_imgedit.core import redaction, strict_json, targets
-from pytest_imgedit.core.environments import Environment, key, versions_in
+from pytest_imgedit.core import environments, redaction, strict_json, targets
 from pytest_imgedit.core.files import digest
-from pytest_imgedit.kinds import checkpoint_files, source
-from pytest_imgedit.kinds.base import REVISION, Model, Where
+from pytest_imgedit.kinds import base, checkpoint_files, source
 
 
 @dataclass(frozen=True)
@@ -25,12 +23,12 @@ class Identity:
     parameters that trade quality for speed.
     """
 
-    model: Model = field(compare=False)
+    model: base.Model = field(compare=False)
     fingerprint: str
     params: strict_json.JsonObject
     digest: str
     recipe: strict_json.JsonObject
-    here: Environment
+    here: environments.Environment
     commit: str | None = None
     sees_pair: bool = False
     libraries: tuple[str, ...] = ()
@@ -55,14 +53,14 @@ class Identity:
         return {path: sha256 for path, sha256 in loaded.items() if sha256 not in recorded}
 
 
-def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
+def identify(model: base.Model, cache: Path, where: base.Where | None = None) -> Identity:
     """Return the identity of an editor or judge that would compute at `where`, by default in this
     process.
 
     `cache` is the file that remembers digests. Raises `UsageError` if a file of the model is
     missing.
     """
-    where, digests = where or Where(), checkpoint_files.Digests(cache)
+    where, digests = where or base.Where(), checkpoint_files.Digests(cache)
     is_custom = model.target.is_custom
     sources: Mapping[str, Path] = {}
     libraries = model.requirements.packages
@@ -87,16 +85,18 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     recipe = {**parts, "params": named, **composition.computation}
     if is_custom and model.checkpoint is None:
         recipe["argument"] = digests.resolved(model.target.argument)
-    look_up = where.versions or partial(versions_in, where.python)
+    look_up = where.versions or partial(environments.versions_in, where.python)
     versions = look_up(libraries)
-    here = Environment(device=where.device, gpu=where.gpu, versions=versions, threads=where.threads)
+    here = environments.Environment(
+        device=where.device, gpu=where.gpu, versions=versions, threads=where.threads
+    )
     if model.is_served:
-        here = Environment(device="server", versions=versions)
+        here = environments.Environment(device="server", versions=versions)
     return Identity(
         model=model,
-        fingerprint=key(parts),
+        fingerprint=environments.key(parts),
         params=deciding,
-        digest=key(recipe),
+        digest=environments.key(recipe),
         recipe={
             **recipe,
             "params": redaction.mask_secrets(named),
@@ -110,7 +110,7 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     )
 
 
-def _code_of(model: Model, sources: Mapping[str, Path]) -> strict_json.JsonObject:
+def _code_of(model: base.Model, sources: Mapping[str, Path]) -> strict_json.JsonObject:
     """Name the class, and the code that it consists of: for a class of this package, a revision of
     it all.
     """
@@ -120,4 +120,4 @@ def _code_of(model: Model, sources: Mapping[str, Path]) -> strict_json.JsonObjec
     if model.target.is_custom:
         return {**parts, "code": {name: digest(path) for name, path in sorted(sources.items())}}
     worker = targets.Target.of(model.worker)
-    return {**parts, "class": f"{worker.module}:{worker.attribute}", "revision": REVISION}
+    return {**parts, "class": f"{worker.module}:{worker.attribute}", "revision": base.REVISION}

@@ -18,20 +18,8 @@ from urllib.parse import urlsplit
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core import images, redaction, sanitize
-from pytest_imgedit.core.errors import ImageError, OutputError, SettingError, SetupError, UsageError
-from pytest_imgedit.core.requests import Answer, EditRequest, Question
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import (
-    Composition,
-    Model,
-    Parameters,
-    Requirements,
-    Site,
-    Where,
-    indifferent,
-)
-from pytest_imgedit.kinds.checkpoint_files import Digests
+from pytest_imgedit.core import errors, images, redaction, requests, sanitize, strict_json
+from pytest_imgedit.kinds import base, checkpoint_files
 
 API_KEY_ENV = "OPENAI_API_KEY"
 
@@ -44,36 +32,38 @@ def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
     expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
     url, _, model = argument.partition("#")
     if "@" in url or "?" in url:
-        raise UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
+        raise errors.UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url = False
     if not is_url:
-        raise UsageError(f"{name}:{argument}: no http or https URL, {expected}")
+        raise errors.UsageError(f"{name}:{argument}: no http or https URL, {expected}")
     if not model.strip():
-        raise UsageError(f"{name}:{argument}: no model, {expected}")
+        raise errors.UsageError(f"{name}:{argument}: no model, {expected}")
     return url.rstrip("/"), model.strip()
 
 
-class ServerParameters(Parameters):
+class ServerParameters(base.Parameters):
     """What every editor and judge behind a server takes."""
 
-    api_key_env: str = indifferent(
+    api_key_env: str = base.indifferent(
         API_KEY_ENV,
         description="the environment variable with the key; a key in a config file is refused",
     )
-    concurrency: int = indifferent(
+    concurrency: int = base.indifferent(
         8, ge=1, le=256, description="requests at a time: of one judge process, or editor processes"
     )
-    timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds for one try")
-    retries: int = indifferent(
+    timeout: float = base.indifferent(
+        60.0, gt=0, allow_inf_nan=False, description="seconds for one try"
+    )
+    retries: int = base.indifferent(
         5,
         ge=0,
         description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout",
     )
-    extra: JsonObject = Field(
+    extra: strict_json.JsonObject = Field(
         default_factory=dict,
         description="goes into the body of each request, such as `{top_k = 1}`",
     )
@@ -97,10 +87,10 @@ class OpenAIParameters(ServerParameters):
         description="what the request calls the length of a reply; reasoning models take "
         '`"max_completion_tokens"`',
     )
-    price_in: float = indifferent(
+    price_in: float = base.indifferent(
         0.0, ge=0, allow_inf_nan=False, description="price of a million tokens in the prompt"
     )
-    price_out: float = indifferent(
+    price_out: float = base.indifferent(
         0.0, ge=0, allow_inf_nan=False, description="price of a million tokens of replies"
     )
 
@@ -129,7 +119,7 @@ class Server:
     options: ServerParameters
 
     @property
-    def client(self) -> JsonObject:
+    def client(self) -> strict_json.JsonObject:
         """The arguments of a client of the package `openai`."""
         return {
             "base_url": self.url,
@@ -147,7 +137,9 @@ class Server:
         try:
             import openai
         except ImportError:
-            raise SetupError("the package openai is not installed: pip install openai") from None
+            raise errors.SetupError(
+                "the package openai is not installed: pip install openai"
+            ) from None
         url, timeout = self.url, min(self.options.timeout, 20)
         with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
             try:
@@ -155,13 +147,15 @@ class Server:
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
                 name, status = self.options.api_key_env, error.status_code
                 if os.environ.get(name):
-                    raise SetupError(f"{url} refuses the key in {name} ({status})") from None
-                raise SetupError(f"{url} wants a key ({status}), expected one in {name}") from None
+                    raise errors.SetupError(f"{url} refuses the key in {name} ({status})") from None
+                raise errors.SetupError(
+                    f"{url} wants a key ({status}), expected one in {name}"
+                ) from None
             # a `TimeoutError`: it answers so slowly that no single read runs out of time
             except (TimeoutError, openai.APITimeoutError):
-                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
+                raise errors.SetupError(f"{url} does not answer within {timeout:g} s") from None
             except openai.APIConnectionError as error:
-                raise SetupError(
+                raise errors.SetupError(
                     f"{url} cannot be reached: {sanitize.one_line(error.__cause__ or error)}"
                 ) from None
             except Exception:
@@ -222,7 +216,7 @@ class OpenAIJudge:
         self.max_pixels = options.max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
-        self.request: JsonObject = {
+        self.request: strict_json.JsonObject = {
             "model": self.server.model,
             options.token_limit: options.max_new_tokens,
             "extra_body": options.extra or None,
@@ -233,9 +227,9 @@ class OpenAIJudge:
         self._free = asyncio.Semaphore(options.concurrency)
         self._client = AsyncOpenAI(**self.server.client)
 
-    def preprocess(self, question: Question) -> list[JsonObject]:
+    def preprocess(self, question: requests.Question) -> list[strict_json.JsonObject]:
         """Turn a question into the messages of a chat, images as PNG in data URLs."""
-        content: list[JsonObject] = []
+        content: list[strict_json.JsonObject] = []
         for kind, value in question.parts:
             if kind == "image":
                 image = fit(question.images[value], self.max_pixels)
@@ -248,27 +242,29 @@ class OpenAIJudge:
         ]
 
     def answer(
-        self, questions: Sequence[Question], prepared: Sequence[list[JsonObject]] | None = None
-    ) -> list[Answer]:
+        self,
+        questions: Sequence[requests.Question],
+        prepared: Sequence[list[strict_json.JsonObject]] | None = None,
+    ) -> list[requests.Answer]:
         """Answer questions; one whose request fails for good is answered by its error."""
         return self._runner.run(
             self._all(prepared or [self.preprocess(question) for question in questions])
         )
 
-    async def _all(self, chats: Sequence[list[JsonObject]]) -> list[Answer]:
+    async def _all(self, chats: Sequence[list[strict_json.JsonObject]]) -> list[requests.Answer]:
         return await asyncio.gather(*map(self._ask, chats))
 
-    async def _ask(self, messages: Any) -> Answer:
+    async def _ask(self, messages: Any) -> requests.Answer:
         async with self._free:
             try:
                 return read_completion(
                     await self._client.chat.completions.create(messages=messages, **self.request)
                 )
             except Exception as error:  # of this question alone
-                return Answer(error=self.server.describe(error))
+                return requests.Answer(error=self.server.describe(error))
 
 
-def read_completion(completion: Any) -> Answer:
+def read_completion(completion: Any) -> requests.Answer:
     """Make an answer of a chat completion; raises whatever reading one that lacks its fields
     raises.
     """
@@ -277,7 +273,7 @@ def read_completion(completion: Any) -> Answer:
     tokens_in, tokens_out = (  # a server that claims more than 2**53 tokens is not believed
         count if type(count) is int and 0 <= count < 2**53 else 0 for count in counts
     )
-    answer = partial(Answer, tokens_in=tokens_in, tokens_out=tokens_out)
+    answer = partial(requests.Answer, tokens_in=tokens_in, tokens_out=tokens_out)
     choice = completion.choices[0]
     content, cut = choice.message.content, choice.finish_reason == "length"
     refusal = getattr(choice.message, "refusal", None)
@@ -319,10 +315,12 @@ class OpenAIImagesEditor:
         from openai import OpenAI
 
         fields = self.options.model_dump(include={"size", "response_format"})
-        self.request: JsonObject = {name: value for name, value in fields.items() if value}
+        self.request: strict_json.JsonObject = {
+            name: value for name, value in fields.items() if value
+        }
         self._client = OpenAI(**self.server.client)
 
-    def edit(self, request: EditRequest) -> Image.Image:
+    def edit(self, request: requests.EditRequest) -> Image.Image:
         """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a
         failed request.
         """
@@ -342,28 +340,28 @@ class OpenAIImagesEditor:
         first = answer.data[0] if answer.data else None
         if first is None or first.b64_json is None:
             if getattr(first, "url", None) is None:
-                raise OutputError("the server sent nothing, expected an image")
-            raise OutputError(
+                raise errors.OutputError("the server sent nothing, expected an image")
+            raise errors.OutputError(
                 "the server sent a URL, expected an image; "
                 'editor.response_format="b64_json" may help'
             )
         try:
             return images.decode(base64.b64decode(first.b64_json, validate=True))
-        except (binascii.Error, ImageError) as error:
-            raise OutputError(f"the server sent no image: {error}") from None
+        except (binascii.Error, errors.ImageError) as error:
+            raise errors.OutputError(f"the server sent no image: {error}") from None
 
 
-class ServedModel(Model):
+class ServedModel(base.Model):
     """A model that an OpenAI-compatible server computes."""
 
     takes = "URL#MODEL"
     is_served = True
     options: ServerParameters
 
-    def check(self, site: Site) -> None:
+    def check(self, site: base.Site) -> None:
         parse_endpoint(self.name, self.argument or "")
         if secret := next((name for name in self.params if redaction.is_secret(name)), None):
-            raise SettingError(
+            raise errors.SettingError(
                 secret,
                 "a key comes from the environment, from the variable that api_key_env names "
                 f"({API_KEY_ENV})",
@@ -373,12 +371,12 @@ class ServedModel(Model):
     def reach(self) -> None:
         try:
             Server(*parse_endpoint(self.name, self.argument or ""), self.options).check()
-        except SetupError as error:
-            raise UsageError(str(error)) from None
+        except errors.SetupError as error:
+            raise errors.UsageError(str(error)) from None
 
-    def compose(self, where: Where, digests: Digests) -> Composition:
+    def compose(self, where: base.Where, digests: checkpoint_files.Digests) -> base.Composition:
         url, model = parse_endpoint(self.name, self.argument or "")
-        return Composition({"model": model}, {"server": url})
+        return base.Composition({"model": model}, {"server": url})
 
 
 class OpenAI(ServedModel):
@@ -391,8 +389,10 @@ class OpenAI(ServedModel):
     options: OpenAIParameters
 
     @property
-    def requirements(self) -> Requirements:
-        return Requirements(self.libraries, prices=(self.options.price_in, self.options.price_out))
+    def requirements(self) -> base.Requirements:
+        return base.Requirements(
+            self.libraries, prices=(self.options.price_in, self.options.price_out)
+        )
 
 
 class OpenAIImages(ServedModel):
@@ -404,5 +404,5 @@ class OpenAIImages(ServedModel):
     Params = OpenAIImagesParameters
 
     @property
-    def requirements(self) -> Requirements:
-        return Requirements(self.libraries, concurrency=self.options.concurrency)
+    def requirements(self) -> base.Requirements:
+        return base.Requirements(self.libraries, concurrency=self.options.concurrency)

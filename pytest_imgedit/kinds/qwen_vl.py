@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core import errors, files, sanitize, strict_json
-from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.kinds.base import (
-    CheckpointModel,
-    Composition,
-    ComputeParameters,
-    Requirements,
-    Site,
-    Where,
-    attention_packages,
-    refuse_if,
-)
-from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Digests, Layout, weight_files
+from pytest_imgedit.core import errors, files, requests, sanitize, strict_json
+from pytest_imgedit.kinds import base, checkpoint_files
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
 
 
-class QwenVLParameters(ComputeParameters):
+class QwenVLParameters(base.ComputeParameters):
     """What the judge `qwen-vl` takes."""
 
     max_new_tokens: int = Field(default=128, ge=1, description="length of a reply")
@@ -146,7 +135,7 @@ class QwenVLJudge:
             "edited": Image.radial_gradient("L").convert("RGB"),
         }
         parts = (("image", "source"), ("image", "edited"), ("text", "Which image is brighter?"))
-        prompt = self.preprocess(Question("self-check", "default", "", images, "", parts))
+        prompt = self.preprocess(requests.Question("self-check", "default", "", images, "", parts))
         first, again = (self.decoder.decode([prompt], 4, keep_logits=True) for _ in range(2))
         if first.tokens != again.tokens or not first.logits[0].equal(again.logits[0]):
             raise errors.SetupError(
@@ -168,14 +157,14 @@ class QwenVLJudge:
 
         numerics.set_deterministic(deterministic)
         folder = Path(model)
-        fast_loading.read_ahead(weight_files(folder))
+        fast_loading.read_ahead(checkpoint_files.weight_files(folder))
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model_class = getattr(transformers, config.architectures[0])
         qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
         if device == "cuda" and attention == "auto" and _is_large(folder):
             compiles(model_class)
 
-    def preprocess(self, question: Question) -> Prompt:
+    def preprocess(self, question: requests.Question) -> Prompt:
         """Turn a question into tokens and patches on the CPU; threads may do that for questions
         still to be asked.
         """
@@ -197,15 +186,15 @@ class QwenVLJudge:
         return Prompt(inputs["input_ids"][0], positions[:, 0], pixels, grids)
 
     def answer(
-        self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None
-    ) -> list[Answer]:
+        self, questions: Sequence[requests.Question], prepared: Sequence[Prompt] | None = None
+    ) -> list[requests.Answer]:
         """Answer questions, of which `prepared` holds what `preprocess` made, where that was done
         before.
         """
         prompts = prepared or [self.preprocess(question) for question in questions]
         decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
         answers = [
-            Answer(
+            requests.Answer(
                 self.processor.tokenizer.decode(tokens, skip_special_tokens=True).strip(), cut=cut
             )
             for tokens, cut in zip(decoded.tokens, decoded.cut, strict=True)
@@ -216,11 +205,11 @@ class QwenVLJudge:
 
     def _expect(
         self,
-        answers: Sequence[Answer],
-        questions: Sequence[Question],
+        answers: Sequence[requests.Answer],
+        questions: Sequence[requests.Question],
         prompts: Sequence[Prompt],
         decoded: Decoded,
-    ) -> list[Answer]:
+    ) -> list[requests.Answer]:
         """Add the expected grades to answers, of which `decoded` holds tokens and logits."""
         from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import expected_grades, find_places
 
@@ -264,7 +253,7 @@ class QwenVLJudge:
             for answer, by_aspect in zip(answers, grades, strict=True)
         ]
 
-    def _prompt(self, question: Question) -> str:
+    def _prompt(self, question: requests.Question) -> str:
         tokenizer: Any = self.processor.tokenizer
         if tokenizer.chat_template is None:
             return chatml(question.system, question.parts)
@@ -348,7 +337,7 @@ def _is_large(folder: Path) -> bool:
     """Tell whether a model is so large that it saves more time than it takes to compile kernels for
     it.
     """
-    return sum(path.stat().st_size for path in weight_files(folder)) > LARGE
+    return sum(path.stat().st_size for path in checkpoint_files.weight_files(folder)) > LARGE
 
 
 def _fitting_batch() -> int:
@@ -359,23 +348,23 @@ def _fitting_batch() -> int:
     return int(max(1, min(MAX_BATCH, 0.75 * free // QUESTION_BYTES)))
 
 
-class QwenVL(CheckpointModel):
+class QwenVL(base.CheckpointModel):
     """A Qwen-VL model, through transformers."""
 
     role = "judge"
     name = "qwen-vl"
     worker = QwenVLJudge
-    layout = Layout.MODEL
+    layout = checkpoint_files.Layout.MODEL
     Params = QwenVLParameters
     options: QwenVLParameters
     names_files = ("adapter",)
     libraries = ("torch", "torchvision", "transformers", "tokenizers", "pillow")
 
-    def check(self, site: Site) -> None:
+    def check(self, site: base.Site) -> None:
         super().check(site)
         adapter = self.options.adapter
-        for name in ADAPTER_FILES:
-            refuse_if(
+        for name in checkpoint_files.ADAPTER_FILES:
+            base.refuse_if(
                 adapter is not None and not Path(adapter, name).is_file(),
                 "adapter",
                 f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
@@ -389,7 +378,7 @@ class QwenVL(CheckpointModel):
         deciding = super().deciding(dtype).items()
         return {name: value for name, value in deciding if name != "adapter"}  # its content decides
 
-    def compose(self, where: Where, digests: Digests) -> Composition:
+    def compose(self, where: base.Where, digests: checkpoint_files.Digests) -> base.Composition:
         """Tell also how it decodes, since other kernels round otherwise."""
         composition = super().compose(where, digests)
         is_padded = (
@@ -400,19 +389,19 @@ class QwenVL(CheckpointModel):
         composition.computation["decoder"] = "padded" if is_padded else "packed"
         if self.options.adapter is not None:
             composition.computation["adapter"] = digests.of(
-                Path(self.options.adapter), ADAPTER_FILES, is_sent=True
+                Path(self.options.adapter), checkpoint_files.ADAPTER_FILES, is_sent=True
             )
         return composition
 
     @property
-    def requirements(self) -> Requirements:
+    def requirements(self) -> base.Requirements:
         """Scipy is for losses of object detection, which transformers imports with every model."""
         adapter_packages = ("peft",) if self.options.adapter else ()
-        return Requirements(
+        return base.Requirements(
             packages=(
                 *self.libraries,
                 *adapter_packages,
-                *attention_packages(self.options.attention),
+                *base.attention_packages(self.options.attention),
             ),
             unused_packages=("scipy",) if self.options.adapter else ("scipy", "peft"),
         )

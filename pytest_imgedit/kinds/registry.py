@@ -9,11 +9,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import files, targets
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.sanitize import did_you_mean, one_line
-from pytest_imgedit.kinds.base import Model, Role
-from pytest_imgedit.kinds.source import source_file, top_level_names
+from pytest_imgedit.kinds import base, source
 
 #: Kinds of this package by role and name, as entry points of other packages have them.
 BUILTIN: Mapping[str, Mapping[str, str]] = {
@@ -62,26 +60,26 @@ def resolve(
     if name in names:
         return name, names[name], argument if colon else None
     if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
-        path = source_file(name)
+        path = source.source_file(name)
         if path is None or not path.is_file():
-            raise UsageError(
+            raise errors.UsageError(
                 f"{role} {spec!r}: no module {name!r} with a source file on the import path"
                 f"{did_you_mean(name, names)}"
             )
         try:
-            defined = top_level_names(path)
+            defined = source.top_level_names(path)
         except (SyntaxError, ValueError) as error:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path}:{getattr(error, 'lineno', None) or 1}: {one_line(error)}, expected a "
                 f"Python module for {role} {spec!r}"
             ) from None
         if argument in defined:
             return None, spec, None
-        raise UsageError(
+        raise errors.UsageError(
             f"{role} {spec!r}: {path} defines no {argument!r}{did_you_mean(argument, defined)}"
         )
     near = did_you_mean(name, names) or (hint(spec) if hint else "")
-    raise UsageError(
+    raise errors.UsageError(
         f"unknown {role} {spec!r}, expected one of {', '.join(sorted(names))}, or "
         f"package.module:Class{near}"
     )
@@ -91,7 +89,7 @@ def resolve(
 DEFAULT = "scenes"
 
 
-def make_model(role: Role, spec: str, params: Mapping[str, Any], gpus: int = 1) -> Model:
+def make_model(role: base.Role, spec: str, params: Mapping[str, Any], gpus: int = 1) -> base.Model:
     """Return the editor or judge that a spec names; raises `UsageError` if there is none."""
     name, path, argument = resolve(role, spec, known(role), lambda text: _guess(role, text))
     if name is None:
@@ -100,23 +98,23 @@ def make_model(role: Role, spec: str, params: Mapping[str, Any], gpus: int = 1) 
     return kind_at(role, name, path).of(spec, argument, params, gpus)
 
 
-def kind_of(role: Role, spec: str) -> type[Model] | None:
+def kind_of(role: base.Role, spec: str) -> type[base.Model] | None:
     """Return the kind that a spec begins with; `None` for a custom class, or what is unknown."""
     name = spec.partition(":")[0]
     return kind_at(role, name, known(role)[name]) if name in known(role) else None
 
 
-def kind_at(role: Role, name: str, path: str) -> type[Model]:
+def kind_at(role: base.Role, name: str, path: str) -> type[base.Model]:
     """Import a kind; raises `UsageError` for an entry point that names none."""
     module, _, attribute = path.partition(":")
     try:
         kind = getattr(import_module(module), attribute)
     except Exception as error:  # a module of another package can raise anything
-        raise UsageError(
+        raise errors.UsageError(
             f"{role} {name!r}: {path}: {type(error).__name__}: {one_line(error)}"
         ) from None
-    if not (isinstance(kind, type) and issubclass(kind, Model) and kind.role == role):
-        raise UsageError(
+    if not (isinstance(kind, type) and issubclass(kind, base.Model) and kind.role == role):
+        raise errors.UsageError(
             f"{role} {name!r}: its entry point names {path}, expected a subclass of "
             f"pytest_imgedit.Model whose role is {role!r} (a class that edits or judges is named "
             "by package.module:Class)"
@@ -124,7 +122,7 @@ def kind_at(role: Role, name: str, path: str) -> type[Model]:
     return kind
 
 
-def _guess(role: Role, spec: str) -> str:
+def _guess(role: base.Role, spec: str) -> str:
     """Guess what a spec without a kind was meant to be: a checkpoint or hub id, or the name of a
     served model.
     """
@@ -136,7 +134,7 @@ def _guess(role: Role, spec: str) -> str:
     return ""
 
 
-class CustomClass(Model):
+class CustomClass(base.Model):
     """A class that edits or judges, as the spec `package.module:Class` names it: nothing is known
     but its source.
     """

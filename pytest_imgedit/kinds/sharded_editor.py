@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from pytest_imgedit.core import errors, images, requests, sanitize, strict_json
-from pytest_imgedit.core.frames import receive, send
+from pytest_imgedit.core import errors, frames, images, requests, sanitize, strict_json
 from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersParameters
 
@@ -124,11 +123,11 @@ class _Follower:
         self._out_of_step: threading.Timer | None = None
         threading.Thread(target=self._listen, daemon=True).start()
         assert self.process.stdin is not None
-        send(self.process.stdin, setup)
+        frames.send(self.process.stdin, setup)
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        while (failure := receive(self.process.stdout)) is not None:
+        while (failure := frames.receive(self.process.stdout)) is not None:
             if failure:  # rank 0 may wait for this rank in the middle of a call
                 self._out_of_step = threading.Timer(
                     PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"]
@@ -141,7 +140,7 @@ class _Follower:
     def ask(self, request: requests.EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
         encoded = {**vars(request), "source": images.encode_png(request.source), "reference": None}
-        send(self.process.stdin, {"request": encoded, "override": override})
+        frames.send(self.process.stdin, {"request": encoded, "override": override})
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank
@@ -168,11 +167,11 @@ def follow() -> None:
     jobs: queue.Queue[strict_json.JsonObject] = queue.Queue()
 
     def listen() -> None:
-        while (message := receive(inbox)) is not None:
+        while (message := frames.receive(inbox)) is not None:
             jobs.put(message)
         os._exit(0)
 
-    setup = receive(inbox)
+    setup = frames.receive(inbox)
     threading.Thread(target=listen, daemon=True).start()
     editor = ShardedEditor.__new__(ShardedEditor)
     editor.followers = []
@@ -183,7 +182,7 @@ def follow() -> None:
             call(*arguments, **named)
         except Exception as error:
             failure = f"{type(error).__name__}: {sanitize.one_line(error)}"
-        send(outbox, failure)
+        frames.send(outbox, failure)
 
     attempt(editor._join, setup)
     while True:

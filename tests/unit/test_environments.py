@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_imgedit.core.environments import Environment
-from pytest_imgedit.kinds.identity import key
+from pytest_imgedit.core.environments import Environment, key
 from pytest_imgedit.run.work import reusable
 
 HERE = Environment(device="cpu", versions={"torch": "2.13.0", "diffusers": "0.42.1"})

@@ -10,11 +10,10 @@ import zlib
 import pytest
 from PIL import Image
 
-from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.environments import Environment, key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import write_json
 from pytest_imgedit.core.images import encode_png
-from pytest_imgedit.kinds.identity import key
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, VerdictRecord
 from pytest_imgedit.store.store import Store

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import safe_open
 
-from pytest_imgedit.core.errors import SetupError, is_out_of_memory
-from pytest_imgedit.core.sanitize import one_line, shorten
+from pytest_imgedit.core import errors, sanitize
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import LoraParameters
@@ -32,7 +31,7 @@ def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
     if not loras and not getattr(pipeline, "_imgedit_loras", False):
         return
     if not hasattr(pipeline, "load_lora_weights"):
-        raise SetupError(f"editor.loras: {type(pipeline).__name__} takes no LoRA adapters")
+        raise errors.SetupError(f"editor.loras: {type(pipeline).__name__} takes no LoRA adapters")
     _require_peft("editor.loras")
     if getattr(pipeline, "_imgedit_loras", False):
         pipeline.unload_lora_weights()
@@ -55,19 +54,21 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
             str(path.parent), weight_name=path.name, adapter_name=name, use_safetensors=True
         )
     except Exception as error:
-        if is_out_of_memory(error):
+        if errors.is_out_of_memory(error):
             raise
-        reason = shorten(" ".join(str(error).split()), 300)
-        raise SetupError(f"editor.loras: {path}: {type(error).__name__}: {reason}") from error
+        reason = sanitize.shorten(" ".join(str(error).split()), 300)
+        raise errors.SetupError(
+            f"editor.loras: {path}: {type(error).__name__}: {reason}"
+        ) from error
     finally:
         log.removeHandler(warnings)
         log.setLevel(level)
     for text in (record.getMessage() for record in warnings.buffer):
         # Of an adapter that does not fit the networks, diffusers only warns.
         if "unexpected keys" in text or "missing keys" in text:
-            raise SetupError(f"editor.loras: {path}: {' '.join(text.split())[:300]}")
+            raise errors.SetupError(f"editor.loras: {path}: {' '.join(text.split())[:300]}")
     if not any(name in adapters for adapters in pipeline.get_list_adapters().values()):
-        raise SetupError(
+        raise errors.SetupError(
             f"editor.loras: {path}: none of its tensors fits a network of {type(pipeline).__name__}"
         )
     _require_all_used(pipeline, name, path)
@@ -91,7 +92,7 @@ def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
     )
     if used < len(keys):
         strange = [key for key in keys if key.partition(".")[0] not in pipeline.components] or keys
-        raise SetupError(
+        raise errors.SetupError(
             f"editor.loras: {path}: {len(keys) - used} of {len(keys)} tensors fit no network, "
             f"such as {min(strange)}"
         )
@@ -111,15 +112,15 @@ def merge_lora(model: Any, folder: Path) -> Any:
         tuned = PeftModel(model, PeftConfig.from_pretrained(folder), "default")
         loaded = tuned.load_adapter(str(folder), "default", use_safetensors=True)
     except Exception as error:
-        if is_out_of_memory(error):
+        if errors.is_out_of_memory(error):
             raise
-        raise SetupError(
-            f"judge.adapter: {folder}: {type(error).__name__}: {one_line(error)}"
+        raise errors.SetupError(
+            f"judge.adapter: {folder}: {type(error).__name__}: {sanitize.one_line(error)}"
         ) from error
     missing = [name for name in loaded.missing_keys if "lora_" in name]
     for problem, names in (("unexpected", loaded.unexpected_keys), ("missing", missing)):
         if names:
-            raise SetupError(
+            raise errors.SetupError(
                 f"judge.adapter: {folder}: {len(names)} {problem} tensors, such as {min(names)}"
             )
     return tuned.merge_and_unload()
@@ -127,4 +128,4 @@ def merge_lora(model: Any, folder: Path) -> Any:
 
 def _require_peft(option: str) -> None:
     if importlib.util.find_spec("peft") is None:
-        raise SetupError(f"{option}: the package peft is not installed: pip install peft")
+        raise errors.SetupError(f"{option}: the package peft is not installed: pip install peft")
