@@ -132,9 +132,7 @@ class WorkersSettings(_Section):
     @field_validator("gpus", "judge_gpus", mode="before")
     @classmethod
     def _gpu_as_text(cls, value: object) -> object:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-        return value
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class GatesSettings(results.GateOptions):
@@ -226,9 +224,7 @@ class RunSettings(_Section):
     @field_validator("shard", mode="before")
     @classmethod
     def _parse_shard(cls, value: object) -> object:
-        if isinstance(value, str):
-            return pairs.Shard.parse(value)
-        return value
+        return pairs.Shard.parse(value) if isinstance(value, str) else value
 
     @property
     def copies(self) -> list[Path]:
@@ -293,11 +289,13 @@ def make_settings(raw: options.Tables) -> Settings:
         )
     for section in ("editor", "judge"):
         for key, value in raw.get(section, {}).items():
-            if not _is_plain(value):
+            try:  # whether it can go into keys and results: JSON types and finite numbers only
+                json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+            except (TypeError, ValueError):
                 raise errors.UsageError(
                     f"{file.place(section, key)}{section}.{key}: {value!r}, expected finite plain "
                     "values"
-                )
+                ) from None
     try:
         settings = Settings.model_validate(raw)
     except ValidationError as error:
@@ -323,10 +321,9 @@ def _first_problem(error: ValidationError, raw: options.Tables) -> str:
         name = next((option.flag for option in options.OPTIONS if option.toml == name), name)
     what, near = first["msg"].removeprefix("Value error, "), ""
     if first["type"] == "extra_forbidden":
-        kind, known = "section", [name for name in Settings.model_fields if name != "run"]
-        if key:
-            kind, known = "key", list(type(getattr(Settings(), section)).model_fields)
-        what = f"unknown {kind}, expected one of: {', '.join(known)}"
+        model = type(getattr(Settings(), section)) if key else Settings
+        known = [name for name in model.model_fields if name != "run"]
+        what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         near = did_you_mean(key or section, known)
     value = raw.get(section, {}).get(key)
     if isinstance(value, str | int | float) and value != "" and not redaction.is_secret(key):
@@ -334,12 +331,3 @@ def _first_problem(error: ValidationError, raw: options.Tables) -> str:
     if error.error_count() > 1:
         what += f" (and {error.error_count() - 1} more)"
     return f"{location}{name}: {what}{near}"
-
-
-def _is_plain(value: object) -> bool:
-    """Tell whether a value can go into keys and results: JSON types and finite numbers only."""
-    try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError):
-        return False
-    return True

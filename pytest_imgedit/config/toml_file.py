@@ -16,11 +16,8 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.kinds.base import ROLES, Role
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
-MAX_TOML_BYTES = 64 * 2**20
 #: Suffixes by which a suite's spec is known to be a file.
 SUITE_SUFFIXES = (".json", ".jsonl", ".csv", ".toml")
-#: Suites whose argument is a path.
-_SUITES_OF_PATHS = ("native", "risebench")
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class ConfigFile:
     @classmethod
     def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
         """Parse a TOML file; raise `UsageError` naming file and line."""
-        text = files.read_utf8(path, MAX_TOML_BYTES, expected)
+        text = files.read_utf8(path, files.MAX_TEXT_BYTES, expected)
         try:
             return cls(path, text, tomllib.loads(text))
         except (ValueError, RecursionError) as error:  # also for thousands of digits or brackets
@@ -59,9 +56,7 @@ class ConfigFile:
         """Read `[tool.imgedit]` of a pyproject.toml; empty if the file or the table is not
         there.
         """
-        if not os.path.lexists(path):
-            return cls()
-        file = cls.read(path)
+        file = cls.read(path) if os.path.lexists(path) else cls()
         tool = file.tables.get("tool")
         table = tool.get("imgedit") if isinstance(tool, dict) else None
         if table is None:
@@ -167,7 +162,7 @@ def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = 
 def _rebase_suite(join: Callable[[str], str], spec: str) -> str:
     name, colon, argument = spec.partition(":")
     if colon and name and "/" not in name:  # a path may hold a colon
-        if name in _SUITES_OF_PATHS:
+        if name in ("native", "risebench"):  # whose argument is a path
             return f"{name}:{join(argument)}"
     elif Path(spec).suffix.lower() in SUITE_SUFFIXES:
         return join(spec)
@@ -176,9 +171,7 @@ def _rebase_suite(join: Callable[[str], str], spec: str) -> str:
 
 def _rebase_model(role: Role, table: Any, base: str) -> None:
     """Rebase the spec of an editor or judge, and the parameters that its kind says are paths."""
-    if not isinstance(table, dict):
-        return
-    spec = table.get("spec", DEFAULT)
+    spec = table.get("spec", DEFAULT) if isinstance(table, dict) else None
     if not isinstance(spec, str) or (kind := kind_of(role, spec)) is None:
         return
     name, colon, argument = spec.partition(":")
@@ -196,6 +189,4 @@ def _rebase_model(role: Role, table: Any, base: str) -> None:
 
 def _join(base: str, path: str) -> str:
     """Join without following links; an absolute path, or none, stays as it is."""
-    if path and not Path(path).is_absolute():
-        return os.path.normpath(Path(base, path))
-    return path
+    return os.path.normpath(Path(base, path)) if path and not Path(path).is_absolute() else path

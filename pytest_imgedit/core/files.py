@@ -13,7 +13,8 @@ from typing import Any
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.strict_json import JsonObject
 
-MAX_OBJECT_BYTES = 64 * 2**20
+#: The largest JSON object or TOML file that is read.
+MAX_TEXT_BYTES = 64 * 2**20
 
 
 def read_regular(path: Path, most: int, expected: str) -> bytes:
@@ -51,7 +52,7 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
 def read_object(path: Path, expected: str) -> JsonObject:
     """Return the JSON object in a file; raises `UsageError`, naming the file, for anything else."""
     try:
-        value = json.loads(read_utf8(path, MAX_OBJECT_BYTES, expected))
+        value = json.loads(read_utf8(path, MAX_TEXT_BYTES, expected))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON, expected {expected}") from error
     if not isinstance(value, dict):
