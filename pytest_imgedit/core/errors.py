@@ -62,9 +62,6 @@ def first_problem(error: ValidationError) -> str:
     return f"{location}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error is one of GPU or host memory, without importing torch, which words
     them in several ways.
@@ -73,6 +70,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     with suppress(Exception):  # a custom error may fail to format itself
         return isinstance(error, RuntimeError) and any(
-            words in str(error) for words in _OUT_OF_MEMORY
+            words in str(error)
+            for words in ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
         )
     return False

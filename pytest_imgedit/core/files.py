@@ -10,8 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core import errors, strict_json
 
 #: The largest JSON object or TOML file that is read.
 MAX_TEXT_BYTES = 64 * 2**20
@@ -30,13 +29,13 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
         ) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"{shown}: not a regular file, expected {expected}")
+                raise errors.UsageError(f"{shown}: not a regular file, expected {expected}")
             if status.st_size > most:
-                raise UsageError(f"{shown}: {status.st_size} bytes, expected at most {most}")
+                raise errors.UsageError(f"{shown}: {status.st_size} bytes, expected at most {most}")
             return file.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{shown}: {reason}, expected {expected}") from None
+        raise errors.UsageError(f"{shown}: {reason}, expected {expected}") from None
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:
@@ -46,17 +45,19 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
     try:
         return read_regular(path, most, expected).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected {expected}") from None
+        raise errors.UsageError(
+            f"{path}: not UTF-8 (byte {error.start}), expected {expected}"
+        ) from None
 
 
-def read_object(path: Path, expected: str) -> JsonObject:
+def read_object(path: Path, expected: str) -> strict_json.JsonObject:
     """Return the JSON object in a file; raises `UsageError`, naming the file, for anything else."""
     try:
         value = json.loads(read_utf8(path, MAX_TEXT_BYTES, expected))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON, expected {expected}") from error
+        raise errors.UsageError(f"{path}: not JSON, expected {expected}") from error
     if not isinstance(value, dict):
-        raise UsageError(f"{path}: {type(value).__name__}, expected {expected}")
+        raise errors.UsageError(f"{path}: {type(value).__name__}, expected {expected}")
     return value
 
 
@@ -71,18 +72,12 @@ def digest(path: Path, stop: threading.Event | None = None) -> str:
 
 def is_file(path: Path) -> bool:
     """Return whether a path is a regular file; an impossible name is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for one
 
 
 def is_folder(path: Path) -> bool:
     """Return whether a path is a folder; an impossible name is none."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for one
 
 
 def write_json(path: Path, document: Any) -> None:

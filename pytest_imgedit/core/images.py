@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from pytest_imgedit.core.errors import ImageError, UsageError
-from pytest_imgedit.core.files import read_regular
+from pytest_imgedit.core import errors, files
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_BYTES = 64 * 2**20
@@ -37,9 +36,9 @@ class FileImage:
         `MAX_BYTES`.
         """
         try:
-            return read_regular(self.path, MAX_BYTES, "an image")
-        except UsageError as error:
-            raise ImageError(str(error)) from error
+            return files.read_regular(self.path, MAX_BYTES, "an image")
+        except errors.UsageError as error:
+            raise errors.ImageError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +53,16 @@ class Base64Image:
         """
         text = self.text.partition(",")[2] if self.text.startswith("data:") else self.text
         if len(text) > MAX_BYTES * 4 // 3 + 4:
-            raise ImageError(
+            raise errors.ImageError(
                 f"base64 text of {len(text)} characters, expected an image of at most {MAX_BYTES} "
                 "bytes"
             )
         try:
             data = base64.b64decode(text.encode("ascii"), validate=True)
         except (binascii.Error, UnicodeEncodeError) as error:
-            raise ImageError(f"not valid base64: {error}") from error
+            raise errors.ImageError(f"not valid base64: {error}") from error
         if base64.b64encode(data).decode() != text:
-            raise ImageError("not valid base64: bits are left over at the end")
+            raise errors.ImageError("not valid base64: bits are left over at the end")
         return data
 
 
@@ -88,24 +87,26 @@ def decode(data: bytes) -> Image.Image:
     `check_size` refuses, or data that does not decode to its end.
     """
     if len(data) > MAX_BYTES:
-        raise ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
+        raise errors.ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
             image = Image.open(io.BytesIO(data), formats=FORMATS)
         check_size(image.width, image.height)
         if getattr(image, "n_frames", 1) != 1 and image.format != "MPO":
-            raise ImageError("animated image, expected one frame")
+            raise errors.ImageError("animated image, expected one frame")
         image.load()
         rgb = to_rgb(to_srgb(ImageOps.exif_transpose(image)))
         rgb.info = {}  # what a file says beside its pixels would be written again with them
         return rgb
     except UnidentifiedImageError as error:
-        raise ImageError(f"not an image in one of the formats {', '.join(FORMATS)}") from error
-    except ImageError:
+        raise errors.ImageError(
+            f"not an image in one of the formats {', '.join(FORMATS)}"
+        ) from error
+    except errors.ImageError:
         raise
     except Exception as error:  # a damaged chunk raises almost anything
-        raise ImageError(f"broken image: {error}") from error
+        raise errors.ImageError(f"broken image: {error}") from error
 
 
 def check_size(width: int, height: int) -> None:
@@ -114,11 +115,11 @@ def check_size(width: int, height: int) -> None:
     """
     image = f"image of {width}x{height} pixels"
     if width * height > MAX_PIXELS:
-        raise ImageError(f"{image}, expected at most {MAX_PIXELS}")
+        raise errors.ImageError(f"{image}, expected at most {MAX_PIXELS}")
     if min(width, height) < MIN_SIDE:
-        raise ImageError(f"{image}, expected sides of at least {MIN_SIDE}")
+        raise errors.ImageError(f"{image}, expected sides of at least {MIN_SIDE}")
     if max(width, height) > MAX_ASPECT * min(width, height):
-        raise ImageError(f"{image}, expected no side over {MAX_ASPECT} times the other")
+        raise errors.ImageError(f"{image}, expected no side over {MAX_ASPECT} times the other")
 
 
 def to_srgb(image: Image.Image) -> Image.Image:

@@ -13,9 +13,6 @@ from PIL import Image
 
 from pytest_imgedit.core import results, sanitize
 
-#: Characters of a judge's reply that a failing item shows.
-MAX_REPLY_SHOWN = 400
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ItemResult:
@@ -122,7 +119,7 @@ class ItemFailed(AssertionError):
             "instruction": item.instruction,
             "aspects": ", ".join(f"{name} {value:.2f}" for name, value in item.aspects.items()),
             "judge": " | ".join(
-                sanitize.shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN)
+                sanitize.shorten(" / ".join(reply.split("\n")), most=400)
                 for reply in filter(None, replies)
             ),
             **{

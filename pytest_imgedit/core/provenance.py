@@ -48,9 +48,8 @@ def commit() -> Commit | None:
 def git(*arguments: str) -> str | None:
     """Return git's output for the working folder; `None` without git or a repository."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             ["git", *arguments], capture_output=True, text=True, timeout=10, check=True
-        )
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()

@@ -34,9 +34,8 @@ def parse_reply(reply: str, aspects: Sequence[str]) -> dict[str, float]:
         grades[name] = float(text)
         if not SCALE[0] <= grades[name] <= SCALE[1]:
             raise ReplyError(f"{name!r} is {text}, expected a number from 0 to 10")
-    for name in aspects:
-        if name not in grades:
-            raise ReplyError(f"no line {name!r}: expected '{name}: <number>'")
+    if missing := [name for name in aspects if name not in grades]:
+        raise ReplyError(f"no line {missing[0]!r}: expected '{missing[0]}: <number>'")
     return {name: grades[name] for name in aspects}
 
 

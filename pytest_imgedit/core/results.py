@@ -119,10 +119,6 @@ class ItemError:
     message: str
     reply: str | None = None
 
-    def is_any_of(self, *kinds: str) -> bool:
-        """Return whether the error is of one of these kinds."""
-        return self.kind in kinds
-
     def __str__(self) -> str:
         return f"{self.stage} error ({self.kind}): {self.message}"
 

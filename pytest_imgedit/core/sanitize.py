@@ -98,9 +98,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if none is near.
     """
     names = {name.lower(): name for name in known}
-    for near in difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7):
-        return f"; did you mean {names[near]!r}?"
-    return ""
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -109,7 +109,7 @@ def make_results(ended: EndedRun) -> results.Results:
 def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
     hardware, trials = ended.plan.hardware, ended.trials
     is_cut_off = any(
-        seed.error is not None and seed.error.is_any_of("interrupted")
+        seed.error is not None and seed.error.kind == "interrupted"
         for item in items
         for seed in item.seeds
     )

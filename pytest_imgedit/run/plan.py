@@ -372,8 +372,8 @@ def _missing_lines(
     Raises `UsageError` if a run could only fail: if all pairs lack a finished image or a reference,
     or if images of more pairs than are `allowed` to fail cannot be read.
     """
-    broken = [work for work in works if work.error and work.error.is_any_of("bad_image")]
-    without = [work for work in works if work.error and work.error.is_any_of("no_edit")]
+    broken = [work for work in works if work.error and work.error.kind == "bad_image"]
+    without = [work for work in works if work.error and work.error.kind == "no_edit"]
     bare = [work for work in works if work.error is None and work.reference is None]
     problems: list[tuple[str, list[Work], object]] = []
     if broken:

@@ -87,7 +87,7 @@ class Work:
     def is_open(self) -> bool:
         """Whether there is neither a verdict nor an error other than that the stage makes none."""
         return self.verdict is None and (
-            self.error is None or self.error.is_any_of("not_edited", "not_scored")
+            self.error is None or self.error.kind in ("not_edited", "not_scored")
         )
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
@@ -327,9 +327,9 @@ def _status(
 ) -> results.Status:
     if error is None:
         return "scored" if needs_verdict else "edited"
-    if error.is_any_of("not_needed"):
+    if error.kind == "not_needed":
         return "not_needed"
-    if all(work.error is None or work.error.is_any_of("interrupted") for work in works):
+    if all(work.error is None or work.error.kind == "interrupted" for work in works):
         return "interrupted"
     return "edit_error" if error.stage == "edit" else "judge_error"
 
