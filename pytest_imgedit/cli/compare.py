@@ -16,11 +16,10 @@ from pydantic import ValidationError
 from pytest_imgedit.cli.runs import find_run, no_runs
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.config.toml_file import configs_of
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import counted, number
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal, trend_page, write
 from pytest_imgedit.stats import collapse, estimates, gates, planning
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
@@ -56,7 +55,7 @@ def compare_runs(
     alpha: float,
     margin: float,
     out: Path,
-) -> tuple[JsonObject, str, int]:
+) -> tuple[strict_json.JsonObject, str, int]:
     """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed
     pairs.
     """
@@ -71,7 +70,7 @@ def compare_runs(
         )
     except ValidationError as error:
         first = error.errors()[0]
-        raise UsageError(
+        raise errors.UsageError(
             f"--{str(first['loc'][0]).replace('_', '-')}: "
             f"{first['msg'].removeprefix('Value error, ')}"
         ) from None
@@ -107,56 +106,53 @@ def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False)
     unlike losses.
     """
     items = [(item.id, item.sha256, [seed.seed for seed in item.seeds]) for item in b.items]
-    reason = unlike_judges(a, dict(b.judge), b.seeds) or unlike_items(a, items)
-    if gated:
-        reason = reason or unlike_losses(a, b.editor.lossy)
+    losses = unlike_losses(a, b.editor.lossy) if gated else None
+    reason = unlike_judges(a, dict(b.judge), b.seeds) or unlike_items(a, items) or losses
     if reason:
-        raise UsageError(f"{names} cannot be compared, {reason}")
+        raise errors.UsageError(f"{names} cannot be compared, {reason}")
 
 
 def baselines_folder() -> Path:
     """Return the folder of the baselines that the config of this repository names, or the usual
     one.
     """
-    for file in configs_of(Path.cwd(), Path.cwd()).values():
-        folder = file.tables.get("gates", {}).get("baselines")
-        if isinstance(folder, str):
-            return Path(folder)
-    return FOLDER
+    files = configs_of(Path.cwd(), Path.cwd()).values()
+    named = (file.tables.get("gates", {}).get("baselines") for file in files)
+    return next((Path(folder) for folder in named if isinstance(folder, str)), FOLDER)
 
 
 def read_either(reference: str, out: Path) -> Baseline:
     """Read a run, or else a baseline."""
     try:
         path = find_run(reference, out)
-    except UsageError as error:
+    except errors.UsageError as error:
         if reference == "latest":
             raise
         try:
             return read_baseline(reference, baselines_folder(), Path.cwd())
-        except UsageError as baseline_error:
-            raise UsageError(f"{error}; and {baseline_error}") from None
+        except errors.UsageError as baseline_error:
+            raise errors.UsageError(f"{error}; and {baseline_error}") from None
     return as_baseline(path)
 
 
 def trend(
     references: Sequence[str], last: int | None, alpha: float, out: Path, html: Path | None
-) -> tuple[JsonObject, str, int]:
+) -> tuple[strict_json.JsonObject, str, int]:
     """Say of a series of runs or baselines, oldest first, whether scores have fallen at any look.
 
     `last` takes the newest runs of the store in place of `references`: those of the newest one's
     pairs and judge.
     """
     if not 0 < alpha < 0.5:
-        raise UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
+        raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
     if html is not None:
         write.check_writable(html)
     if bool(references) == (last is not None):
-        raise UsageError("expected two or more runs or baselines, oldest first, or --last=N")
+        raise errors.UsageError("expected two or more runs or baselines, oldest first, or --last=N")
     baselines = (read_either(reference, out) for reference in references)
     series = list(baselines) if last is None else _newest(last, out)
     if len(series) < 2:
-        raise UsageError(
+        raise errors.UsageError(
             f"a trend takes two or more runs, found {len(series)} that can be compared"
         )
     for run in series:
@@ -182,10 +178,10 @@ def _newest(count: int, out: Path) -> list[Baseline]:
     first.
     """
     if count < 2:
-        raise UsageError(f"--last={count}: expected 2 or more")
+        raise errors.UsageError(f"--last={count}: expected 2 or more")
     runs: dict[frozenset[_Draw], Baseline] = {}
     for path in reversed(finished_runs(out)):
-        with suppress(UsageError):
+        with suppress(errors.UsageError):
             run = as_baseline(path)
             _refuse_partial(run)
             newest = next(iter(runs.values()), run)
@@ -195,7 +191,7 @@ def _newest(count: int, out: Path) -> list[Baseline]:
         if len(runs) == count:
             break
     if not runs:
-        raise UsageError(f"--last={count}: {no_runs(out)}")
+        raise errors.UsageError(f"--last={count}: {no_runs(out)}")
     return list(runs.values())[::-1]
 
 
@@ -206,12 +202,12 @@ def _scores_by_draw(run: Baseline) -> dict[_Draw, float | None]:
 def _refuse_partial(run: Baseline) -> None:
     """Raise `UsageError` for a run that left out pairs by what others scored."""
     if run.not_needed:
-        raise UsageError(
+        raise errors.UsageError(
             f"{run.run}: ended early (--imgedit-until=decided), expected runs with all their pairs"
         )
 
 
-def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
+def _document(series: Sequence[Baseline], alpha: float) -> strict_json.JsonObject:
     clusters = {item.id: item.cluster for item in series[0].items}
     categories = {item.id: item.category for item in series[0].items}
     scores, copies = _scores(series)
@@ -269,9 +265,11 @@ def _scores(series: Sequence[Baseline]) -> tuple[list[dict[str, float]], int]:
     return scores, copies
 
 
-def _look(run: Baseline, clusters: dict[str, str], categories: dict[str, str]) -> JsonObject:
+def _look(
+    run: Baseline, clusters: dict[str, str], categories: dict[str, str]
+) -> strict_json.JsonObject:
     scores = {item.id: item.score for item in run.items if item.score is not None}
-    look: JsonObject = {
+    look: strict_json.JsonObject = {
         "name": run.run if run.name == run.run.lower() else run.name,
         "run": run.run,
         "commit": None if run.commit is None else run.commit.sha[:10],
@@ -291,7 +289,7 @@ def _look(run: Baseline, clusters: dict[str, str], categories: dict[str, str]) -
     return look
 
 
-def _marks(document: JsonObject) -> Iterator[str]:
+def _marks(document: strict_json.JsonObject) -> Iterator[str]:
     """Yield a strip for each run with a mark where its mean lies, from the lowest mean to the
     highest.
     """
@@ -338,23 +336,23 @@ def plan(
     power: float,
     alpha: float,
     out: Path,
-) -> tuple[JsonObject, str, int]:
+) -> tuple[strict_json.JsonObject, str, int]:
     """Say with how many pairs gates would find `power` points, by a stored run or by a stated
     `spread` of a pair.
     """
     fields = list(dict.fromkeys(map(category_slug, gate)))
     if not 0 < power <= 10:
-        raise UsageError(f"--power={power:g}: expected points on the 0..10 scale")
+        raise errors.UsageError(f"--power={power:g}: expected points on the 0..10 scale")
     if not 0 < alpha < 0.5:
-        raise UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
+        raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
     if (reference is None) == (spread is None):
-        raise UsageError(
+        raise errors.UsageError(
             "expected a RUN to go by, or --spread=SD, the standard deviation of a pair's number"
         )
     cost, hours, share = None, "hours", alpha
     if reference is None:
         if before is not None or spread is None or not 0 < spread <= 10:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--spread={spread}: expected points over 0, up to 10, and no --before"
             )
         spreads = [Spread(f"of spread {spread:g}", 100, spread / 10, 99.0, 1, None)]
@@ -401,13 +399,13 @@ def plan(
 
 def _rows(
     spreads: Sequence[Spread], power: float, alpha: float, cost: float | None
-) -> Iterator[JsonObject]:
+) -> Iterator[strict_json.JsonObject]:
     """Yield a row for each spread and each number of seeds for which its error is known."""
     for spread, seeds in product(spreads, SEEDS):
         error = spread.error_with(seeds)
         if error is None:
             continue
-        row: JsonObject = {
+        row: strict_json.JsonObject = {
             "gate": spread.gate,
             "seeds": seeds,
             "pairs_now": spread.pairs,
@@ -420,8 +418,7 @@ def _rows(
         if factor is not None:
             row["pairs"] = max(estimates.ENOUGH, math.ceil(factor * spread.pairs))
             row["edits"] = row["pairs"] * seeds
-            if cost is not None:
-                row["hours"] = row["edits"] * cost / 3600
+            row["hours"] = None if cost is None else row["edits"] * cost / 3600
         yield row
 
 
@@ -435,14 +432,14 @@ def _spreads(
     if earlier is not None:
         items = [item for item in items if item.id in earlier]
     if not items:
-        raise UsageError(
+        raise errors.UsageError(
             f"run {run.run.id}: no pair has a score{'' if earlier is None else ' on both sides'}"
         )
     known = ["overall", *in_order(item.category for item in items)]
     scores_before = {pair_id: item.score or 0.0 for pair_id, item in (earlier or {}).items()}
     for field in fields or ["overall"]:
         if field not in known:
-            raise UsageError(f"--gate={field}: expected one of: {', '.join(known)}")
+            raise errors.UsageError(f"--gate={field}: expected one of: {', '.join(known)}")
         members = [item for item in items if field in ("overall", item.category)]
         sides = [members] if earlier is None else [members, [earlier[item.id] for item in members]]
         mean = estimates.estimate(
@@ -451,7 +448,7 @@ def _spreads(
             [item.category for item in members],
         )
         if not mean.se:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--gate={field}: no spread seen in {len(members)} pairs, which tells nothing of "
                 "others"
             )

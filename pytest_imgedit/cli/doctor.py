@@ -14,18 +14,13 @@ from packaging.requirements import Requirement
 
 from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
-from pytest_imgedit.core import errors, provenance, results
-from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core import errors, provenance, results, strict_json
 from pytest_imgedit.kinds.base import GIB, ROLES, Model
-from pytest_imgedit.kinds.identity import Identity
-from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import hooks, placement, score
+from pytest_imgedit.run import hooks, placement, pools, preflight, score
 from pytest_imgedit.run.controls import Trials, control_trials
 from pytest_imgedit.run.plan import Request, RunPlan, ask_servers, resolve, resolve_models
-from pytest_imgedit.run.pools import Launcher, connected, is_remote
-from pytest_imgedit.run.preflight import check_executor, check_models, check_rubric, naming_gpus
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.stats.controls import controls_gate, describe_controls
 from pytest_imgedit.stats.gates import Selection
@@ -36,22 +31,21 @@ from pytest_imgedit.workers.hardware import Hardware
 _FITS = {True: "fits", False: "does not fit", None: "whether they fit is not known"}
 
 
-def examine(config: Path | None) -> tuple[JsonObject, str, int]:
+def examine(config: Path | None) -> tuple[strict_json.JsonObject, str, int]:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded
     ones).
     """
     settings, machine = make_settings(read_tables(config)), Hardware.here("auto")
-    document: JsonObject = {
+    cluster = settings.workers.ray_address or "a Ray cluster"
+    document: strict_json.JsonObject = {
         "versions": provenance.versions(),
         "machine": provenance.machine(gpu.product for gpu in machine.gpus).model_dump(mode="json"),
         "memory_gib": round(_host_memory(), 1),
         "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
         "gpus": [asdict(gpu) for gpu in machine.gpus],
-        "elsewhere": None,
+        "elsewhere": cluster if pools.is_remote(settings) else None,
         "models": [],
     }
-    if is_remote(settings):
-        document["elsewhere"] = settings.workers.ray_address or "a Ray cluster"
     problems = list(_package_problems())
     try:
         document["suite"] = {
@@ -67,10 +61,10 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
         except errors.UsageError as error:
             problems.append(str(error))
     try:
-        with naming_gpus(settings):
+        with preflight.naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
-        check_executor(settings)
-        check_models(settings, models, machine)
+        preflight.check_executor(settings)
+        preflight.check_models(settings, models, machine)
     except errors.UsageError as error:
         problems.append(str(error))
     for model in models:
@@ -102,16 +96,18 @@ def _package_problems() -> Iterator[str]:
             installed = version(requirement.name)
         except PackageNotFoundError:
             yield f"{package} is not installed, expected {requirement.specifier}"
-            continue
-        if not requirement.specifier.contains(installed, prereleases=True):
-            yield f"{package} is {installed}, expected {requirement.specifier}"
+        else:
+            if not requirement.specifier.contains(installed, prereleases=True):
+                yield f"{package} is {installed}, expected {requirement.specifier}"
 
 
-def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
+def _model(
+    model: Model, settings: Settings, hardware: Hardware, problems: list[str]
+) -> strict_json.JsonObject:
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold
     that.
     """
-    row: JsonObject = {
+    row: strict_json.JsonObject = {
         "role": model.role,
         "spec": model.spec,
         "weights_gib": None,
@@ -124,7 +120,7 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
     if not hardware.has_gpus and "dtype" not in model.params:
         model = model.with_params(dtype="float32")
     row["weights_gib"] = round((model.memory().reads or 0) / GIB, 2)
-    if is_remote(settings):
+    if pools.is_remote(settings):
         return row
     model = placement.settle(model, 0, hardware)
     need = placement.need_of(model, hardware)
@@ -148,7 +144,7 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
     return row
 
 
-def _text(document: JsonObject) -> str:
+def _text(document: strict_json.JsonObject) -> str:
     machine = document["machine"]
     lines = [
         " · ".join(f"{name} {number}" for name, number in document["versions"].items()),
@@ -180,7 +176,7 @@ def _text(document: JsonObject) -> str:
     return "\n".join([*lines, *(problems or ["no problem found"])]).rstrip()
 
 
-def _weights(row: JsonObject) -> str:
+def _weights(row: strict_json.JsonObject) -> str:
     if row["weights_gib"] is None:
         return "no weights to look for"
     return f"{row['weights_gib']} GiB of weights in {row['folder']}, {_FITS[row['fits']]}"
@@ -193,7 +189,7 @@ def qualify(
     config: Path | None,
     assigned: Sequence[str],
     out: Path,
-) -> tuple[JsonObject, str, int]:
+) -> tuple[strict_json.JsonObject, str, int]:
     """Have a judge score the controls of a suite; arguments take precedence over the config.
 
     Verdicts are kept in the store `out`, where runs with gates find them.
@@ -210,16 +206,16 @@ def qualify(
     settings = _settings(raw)
     models, hardware = (
         resolve_models(settings),
-        Hardware.here("none" if is_remote(settings) else settings.workers.gpus),
+        Hardware.here("none" if pools.is_remote(settings) else settings.workers.gpus),
     )
-    check_executor(settings)
-    check_models(settings, models.values(), hardware)
-    if not is_remote(settings):
+    preflight.check_executor(settings)
+    preflight.check_models(settings, models.values(), hardware)
+    if not pools.is_remote(settings):
         placement.groups_of(models["judge"], hardware)
     pairs = load_suite(settings.suite)
-    check_rubric(settings, pairs)
+    preflight.check_rubric(settings, pairs)
     with Store(out) as store:
-        identity, rubric, trials = _try(
+        scorer, trials = _try(
             Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware
         )
         environments = {
@@ -230,10 +226,10 @@ def qualify(
     controls = describe_controls(control_trials(trials.controls), {}, settings.gates.alpha)
     gate = controls_gate(controls)
     judged = results.JudgeInfo(
-        spec=identity.model.spec,
-        **identity.told,
+        spec=scorer.judge.model.spec,
+        **scorer.judge.told,
         rubric=settings.judge.rubric,
-        rubric_sha256=rubric.sha256,
+        rubric_sha256=scorer.rubric.sha256,
     )
     document = {
         "judge": judged.model_dump(mode="json"),
@@ -270,17 +266,17 @@ def _settings(raw: Tables) -> Settings:
     return settings.model_copy(update={"judge": judge})
 
 
-def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, Rubric, Trials]:
-    """Have the judge score the controls; return its identity, its rubric and the trials."""
+def _try(request: Request, store: Store, hardware: Hardware) -> tuple[score.Scorer, Trials]:
+    """Have the judge score the controls; return what asked it, and the trials."""
     settings, models = request.settings, request.models
     folder = store.new_run()
     with (
         closing(RunProgress(folder / "run.log", sys.stderr, quiet=False)) as progress,
-        connected(settings) as hosts,
+        pools.connected(settings) as hosts,
     ):
         if hosts is not None:
             hardware = hosts.hardware
-        launcher = Launcher(settings, hardware, hosts, folder, progress)
+        launcher = pools.Launcher(settings, hardware, hosts, folder, progress)
         editor, judge = (launcher.identify(model, store.fingerprints) for model in models.values())
         scorer = score.Scorer(settings, judge, store)
         plan = RunPlan(request, store, hardware, models, editor, judge, (), scorer)
@@ -291,4 +287,4 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, 
         )
         run.execute()
     assert run.trials is not None
-    return judge, scorer.rubric, run.trials
+    return scorer, run.trials

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.config import settings, toml_file
-from pytest_imgedit.core import files, strict_json
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, files, strict_json
 from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
@@ -61,15 +60,15 @@ def guess_suite(data: Path | None) -> Guess:
     if data is None:
         return _of_folder(Path(), is_named=False)
     if not data.exists():
-        raise UsageError(
+        raise errors.UsageError(
             f"{data}: no such file or folder, expected a CSV, a JSON or a folder of images"
         )
     if problem := _bad_name(data):
-        raise UsageError(f"{str(data)!a}: {problem}")
+        raise errors.UsageError(f"{str(data)!a}: {problem}")
     if not data.is_file():
         return _of_folder(data, is_named=True)
     if data.suffix.lower() not in toml_file.SUITE_SUFFIXES:
-        raise UsageError(
+        raise errors.UsageError(
             f"{data}: expected a file of {', '.join(toml_file.SUITE_SUFFIXES)}, or a folder of "
             "images"
         )
@@ -83,7 +82,9 @@ def _of_folder(folder: Path, is_named: bool) -> Guess:
     unused = _unusable(folder)
     guess = _first_table(folder, unused) or _all_images(folder, is_named, unused)
     if guess is None and is_named:
-        raise UsageError(next(iter(unused), f"{folder}: holds no table of prompts and no image"))
+        raise errors.UsageError(
+            next(iter(unused), f"{folder}: holds no table of prompts and no image")
+        )
     return replace(guess or Guess("scenes, as no prompts for images were found"), unused=unused)
 
 
@@ -95,40 +96,39 @@ def _first_table(folder: Path, unused: list[str]) -> Guess | None:
             continue
         try:
             guess = _of_table(table)
-        except UsageError as error:
+        except errors.UsageError as error:
             if table.suffix != ".json":  # a JSON file can be anything
                 unused.append(str(error))
     return guess
 
 
 def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None:
-    images = list(_usable(folder, SUFFIXES))
+    images = _usable(folder, SUFFIXES)
     if not images:
         return None
     try:
         guess = _of_images(folder, images)
-    except UsageError as error:
+        if is_named or not guess.unfinished:
+            return guess
+        unused.append(  # such as the pictures of a repository's documentation
+            f"{counted(len(images), 'image')} without instructions: imgedit init FOLDER takes "
+            "those of a folder"
+        )
+    except errors.UsageError as error:
         if is_named:
             raise
         unused.append(str(error))
-        return None
-    if is_named or not guess.unfinished:
-        return guess
-    unused.append(  # such as the pictures of a repository's documentation
-        f"{counted(len(images), 'image')} without instructions: imgedit init FOLDER takes those of "
-        "a folder"
-    )
     return None
 
 
 def _of_table(path: Path) -> Guess:
     """Take a file as it is if it is a suite, else find its columns."""
-    with suppress(UsageError):
+    with suppress(errors.UsageError):
         suite = load_suite(settings.SuiteSettings(spec=f"native:{path}"))
         sources = (getattr(pair.source, "path", None) for pair in suite.pairs)
         if not suite.remarks and all(source is None or source.is_file() for source in sources):
             return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
-    problems: list[UsageError] = []
+    problems: list[errors.UsageError] = []
     rows = list(read_rows(path, problems))
     raise_problems(problems)
     finder = _Finder(Path() if path.resolve().is_relative_to(Path.cwd()) else path.parent)
@@ -140,11 +140,13 @@ def _of_table(path: Path) -> Guess:
         what = (
             f"names images below {finder.root.resolve()}" if image is None else "holds instructions"
         )
-        raise UsageError(f"{path}: no column {what}, found {', '.join(names) or 'none'}")
+        raise errors.UsageError(f"{path}: no column {what}, found {', '.join(names) or 'none'}")
     pairs = [_pair(row, image, instruction, finder) for row in rows]
     ids = Counter(pair["id"] for pair in pairs if "id" in pair)
     if twice := next((name for name, count in ids.items() if count > 1), None):
-        raise UsageError(f"{path}: id {twice!r} occurs {ids[twice]} times, expected unique ids")
+        raise errors.UsageError(
+            f"{path}: id {twice!r} occurs {ids[twice]} times, expected unique ids"
+        )
     return Guess(
         f"{len(pairs)} rows of {path}: image {image!r}, instruction {instruction!r}",
         rows=pairs,
@@ -165,11 +167,10 @@ def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> strict_jso
     if row.group:
         result["category"] = row.group
     for name, value in row.values.items():
-        key = _usual_name(name)
         if name in (image, instruction) or value in ("", None):
             continue
-        if key in result:
-            key = name
+        usual = _usual_name(name)
+        key = name if usual in result else usual
         if key == "reference":
             value = _path(row, name, finder)
         elif key == "tags" and isinstance(value, str):
@@ -223,7 +224,7 @@ def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
         beside, text = path.with_suffix(".txt"), ""
         if beside.exists():
             if problem := _problem(beside, folder):
-                raise UsageError(f"{beside}: {problem}")
+                raise errors.UsageError(f"{beside}: {problem}")
             text = files.read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
         missing += not text
         rows.append({"image": str(path.relative_to(folder)), "instruction": text})
@@ -263,11 +264,10 @@ class _Finder:
         )
 
 
-def _usable(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """Yield the files below a folder that a suite can name."""
-    for path in _files(folder):
-        if path.suffix.lower() in suffixes and not _problem(path, folder):
-            yield path
+def _usable(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """Return the files below a folder that a suite can name."""
+    named = (path for path in _files(folder) if path.suffix.lower() in suffixes)
+    return [path for path in named if not _problem(path, folder)]
 
 
 def _unusable(folder: Path) -> list[str]:
@@ -291,9 +291,8 @@ def _problem(path: Path, folder: Path) -> str:
 
 
 def _bad_name(path: Path) -> str:
-    if mark := steering(str(path)):
-        return f"a name with {mark}, expected printable text in UTF-8"
-    return ""
+    mark = steering(str(path))
+    return f"a name with {mark}, expected printable text in UTF-8" if mark else ""
 
 
 def _files(folder: Path) -> Iterator[Path]:

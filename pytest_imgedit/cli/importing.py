@@ -12,9 +12,7 @@ from typing import Any
 
 import yaml
 
-from pytest_imgedit.core import files, pairs, sanitize
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core import errors, files, pairs, sanitize, strict_json
 from pytest_imgedit.report import terminal
 
 #: The most bytes of a config, tables and lists inside each other, values, and characters of one.
@@ -76,7 +74,7 @@ _KEYS = ("num_samples", *_NUMBERS)
 _to_toml = partial(json.dumps, ensure_ascii=False)
 
 
-def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
+def import_file(path: Path, to: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of
     a report.
     """
@@ -86,13 +84,13 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     if not any(
         key.startswith(("diffusion_model.", "reward_model.", "benchmark.")) for key, _, _ in entries
     ):
-        raise UsageError(
+        raise errors.UsageError(
             f"{path}: expected the keys benchmark, diffusion_model and reward_model of "
             "image_edit_benchmark"
         )
     if os.path.lexists(to):
-        raise UsageError(f"{to}: is there already, expected a new file (--to)")
-    tables: dict[str, JsonObject] = {}
+        raise errors.UsageError(f"{to}: is there already, expected a new file (--to)")
+    tables: dict[str, strict_json.JsonObject] = {}
     rows = [row for entry in entries for row in _rows(*entry, path.parent, to.parent, tables)]
     text = "\n".join(
         f"[{section}]\n" + "".join(f"{key} = {_to_toml(value)}\n" for key, value in table.items())
@@ -101,13 +99,12 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"{path}: holds what a TOML config cannot say: {sanitize.one_line(error)}"
         ) from None
     to.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(to, text)
-    lines = [_line(row) for row in rows]
-    lines += [f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
+    lines = [*map(_line, rows), f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
     return {"config": str(to), "keys": rows}, "\n".join(lines), 0
 
 
@@ -117,8 +114,8 @@ def _rows(
     node: yaml.Node,
     folder: Path,
     target: Path,
-    tables: dict[str, JsonObject],
-) -> Iterator[JsonObject]:
+    tables: dict[str, strict_json.JsonObject],
+) -> Iterator[strict_json.JsonObject]:
     """Add the counterparts of a key to the tables of the new config; yield a row for each, or one
     that says why there is none.
     """
@@ -127,7 +124,7 @@ def _rows(
     if key != "prompts":
         try:
             value = _plain(node, f"{location}: {key}")
-        except UsageError as error:
+        except errors.UsageError as error:
             problem = error
     counterparts = _counterparts(key, value, folder, target)
     if isinstance(counterparts, str):
@@ -144,7 +141,7 @@ def _rows(
             yield {**row, "as": name, "value": new_value}
 
 
-def _line(row: JsonObject) -> str:
+def _line(row: strict_json.JsonObject) -> str:
     location = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
         return f"{location}no counterpart: {row['why']}"
@@ -158,9 +155,9 @@ def _root(path: Path) -> yaml.MappingNode:
         _check_size(text, path)
         root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(f"{path}: not valid YAML: {sanitize.one_line(error)}") from None
+        raise errors.UsageError(f"{path}: not valid YAML: {sanitize.one_line(error)}") from None
     if not isinstance(root, yaml.MappingNode):
-        raise UsageError(f"{path}: holds no keys, expected a config in YAML")
+        raise errors.UsageError(f"{path}: holds no keys, expected a config in YAML")
     return root
 
 
@@ -175,11 +172,17 @@ def _check_size(text: str, path: Path) -> None:
         )
         location = f"{path}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
-            raise UsageError(f"{location}: alias *{event.anchor:.80}, expected the value itself")
+            raise errors.UsageError(
+                f"{location}: alias *{event.anchor:.80}, expected the value itself"
+            )
         if depth > DEEPEST:
-            raise UsageError(f"{location}: more than {DEEPEST} tables and lists inside each other")
+            raise errors.UsageError(
+                f"{location}: more than {DEEPEST} tables and lists inside each other"
+            )
         if count > MOST_VALUES:
-            raise UsageError(f"{location}: more than {MOST_VALUES} values, expected a config")
+            raise errors.UsageError(
+                f"{location}: more than {MOST_VALUES} values, expected a config"
+            )
 
 
 def _entries(
@@ -191,7 +194,7 @@ def _entries(
     for name, node in table.value:
         location = f"{path}:{name.start_mark.line + 1}"
         if not isinstance(name, yaml.ScalarNode):
-            raise UsageError(f"{location}: a key that is a table or a list, expected text")
+            raise errors.UsageError(f"{location}: a key that is a table or a list, expected text")
         key = f"{prefix}{name.value:.100}"
         if isinstance(node, yaml.MappingNode) and key != "prompts":
             yield from _entries(node, f"{key}.", path)
@@ -208,12 +211,12 @@ def _plain(node: yaml.Node, location: str) -> Any:
 
 def _scalar(node: yaml.Node, location: str) -> Any:
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
-        raise UsageError(
+        raise errors.UsageError(
             f"{location}: found {node.tag:.80}, expected text, a number, true or false, or a list "
             "of these"
         )
     if len(node.value) > MOST_CHARACTERS:
-        raise UsageError(
+        raise errors.UsageError(
             f"{location}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}"
         )
     value = node.value
@@ -222,12 +225,12 @@ def _scalar(node: yaml.Node, location: str) -> Any:
             value = yaml.SafeLoader("").construct_object(node)
         str(value).encode()
     except (yaml.YAMLError, ValueError, KeyError) as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"{location}: found {node.value!a:.80}: {type(error).__name__}: "
             f"{sanitize.one_line(error)}"
         ) from None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise UsageError(f"{location}: found {node.value:.80}, expected a number of 64 bits")
+        raise errors.UsageError(f"{location}: found {node.value:.80}, expected a number of 64 bits")
     return value
 
 
@@ -268,18 +271,18 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
     )
 
 
-def _report(path: Path) -> tuple[JsonObject, str, int]:
+def _report(path: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Print the table of an `evaluation_report_*.json`."""
     document = files.read_object(path, "a report of image_edit_benchmark")
     statistics, overall = document.get("category_statistics"), document.get("overall_statistics")
     if not isinstance(statistics, dict) or not isinstance(overall, dict):
-        raise UsageError(
+        raise errors.UsageError(
             f"{path}: no category_statistics, expected a report of image_edit_benchmark"
         )
-    rows: list[JsonObject] = []
+    rows: list[strict_json.JsonObject] = []
     for name, row in [*statistics.items(), ("overall", overall)]:
         if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
             )
         slug = pairs.category_slug(name)

@@ -115,11 +115,9 @@ def init(
         CONFIG: text,
         REQUIREMENTS: f"{package}\n",
     }
-    to_do: list[str] = []
-    if is_new:
-        to_do += _to_do(guess, text, specs, is_served, gpus)
-        if guess.rows:
-            contents[FOLDER / guess.file_name] = _suite_text(guess)
+    to_do = list(_to_do(guess, text, specs, is_served, gpus)) if is_new else []
+    if is_new and guess.rows:
+        contents[FOLDER / guess.file_name] = _suite_text(guess)
     contents |= {CI_FILES[system]: _workflow(system, name is not None) for system in systems}
     written, existing = _write(contents)
     document = {
@@ -133,10 +131,14 @@ def init(
 
 
 def _text(document: strict_json.JsonObject) -> str:
-    lines = [f"suite: {document['suite']}"]
-    lines += [f"wrote {path}" for path in document["written"]]
-    lines += [f"kept {path}, which was there before" for path in document["kept"]]
-    lines += [*document["notes"], *document["to_do"], "next: pytest benchmarks"]
+    lines = [
+        f"suite: {document['suite']}",
+        *(f"wrote {path}" for path in document["written"]),
+        *(f"kept {path}, which was there before" for path in document["kept"]),
+        *document["notes"],
+        *document["to_do"],
+        "next: pytest benchmarks",
+    ]
     return "\n".join(map(printable, lines))
 
 
@@ -199,8 +201,7 @@ def of_origin(origin: Any, name: str = _PACKAGE) -> tuple[str, bool]:
     is_local = url.startswith("file:")
     if version_control := origin.get("vcs_info"):
         url = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
-        return f"{name} @ {url}", is_local
-    if "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
+    elif "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
         return f"{name} @ {remote}", False
     return f"{name} @ {url}", is_local
 

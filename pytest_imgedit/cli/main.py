@@ -6,12 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from pytest_imgedit.core import errors, streams, strict_json, versions
-from pytest_imgedit.core.sanitize import disarmed, message, printable, readable
+from pytest_imgedit.core import errors, sanitize, streams, strict_json, versions
 
 _RUN = "a run's folder or results.json, the id of a run in the store, or latest"
 _STORE = {
@@ -333,25 +332,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if subcommand is None:
         parser.print_help()
         return 0
-    module, _, name = values.pop("function").partition(":")
+    name = values.pop("function")
     as_json = values.pop("json")
     try:
-        function: Callable[..., tuple[strict_json.JsonObject, str, int]] = getattr(
-            import_module(f"pytest_imgedit.cli.{module}"), name
+        function: Callable[..., tuple[strict_json.JsonObject, str, int]] = resolve_name(
+            f"pytest_imgedit.cli.{name}"
         )
         document, text, code = function(**values)
     except errors.UsageError as error:
-        print(f"imgedit: {message(error)}", file=sys.stderr)
+        print(f"imgedit: {sanitize.message(error)}", file=sys.stderr)
         return 4
     except KeyboardInterrupt:
         print("imgedit: interrupted; what was finished is kept", file=sys.stderr)
         return 2
     except OSError as error:
         path = str(error.filename or "")[:200]
-        print(f"imgedit: {printable(f'{path}: {error.strerror or error}')}", file=sys.stderr)
+        print(
+            f"imgedit: {sanitize.printable(f'{path}: {error.strerror or error}')}", file=sys.stderr
+        )
         return 4
     shown = (
-        json.dumps(document, ensure_ascii=False, indent=1) if as_json else disarmed(readable(text))
+        json.dumps(document, ensure_ascii=False, indent=1)
+        if as_json
+        else sanitize.disarmed(sanitize.readable(text))
     )
     try:
         print(shown, flush=True)

@@ -13,8 +13,7 @@ from typing import Any
 from pytest_imgedit.cli.compare import baselines_folder, refuse_to_compare
 from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core import files, pairs, provenance, strict_json
-from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.results import (
     ComputedIn,
     Controls,
@@ -66,7 +65,7 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     for shard in shards:
         twin = by_index.setdefault(shard.info.index, shard)
         if twin is not shard:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{shard.path}: shard {shard.info}, as {twin.path} is: expected each shard once"
             )
     count = first.info.count
@@ -76,7 +75,7 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
         if index not in by_index
     ]
     if missing:
-        raise UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
+        raise errors.UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
     return [by_index[index] for index in sorted(by_index) if by_index[index].results.items]
 
 
@@ -84,17 +83,21 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
     """Return a run as a shard; raise `UsageError` unless it is one, finished and in a store."""
     info, store = results.selection.shard, path.absolute().parent.parent.parent
     if info is None:
-        raise UsageError(f"{path}: a run of all its pairs, expected one with --imgedit-shard=I/N")
+        raise errors.UsageError(
+            f"{path}: a run of all its pairs, expected one with --imgedit-shard=I/N"
+        )
     if results.run.status != "complete":
-        raise UsageError(
+        raise errors.UsageError(
             f"{path}: shard {info} was stopped by {results.run.stopped_by}, run it again"
         )
     expected = set(filter(pairs.Shard(info.index, info.count).has, info.ids))
     unexpected = expected ^ {item.id for item in results.items}
     if unexpected:
-        raise UsageError(f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to")
+        raise errors.UsageError(
+            f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to"
+        )
     if results.items and not files.is_folder(store / "blobs"):
-        raise UsageError(f"{path}: not in a store, which has the images")
+        raise errors.UsageError(f"{path}: not in a store, which has the images")
     return ShardRun(path, results, info, store)
 
 
@@ -113,7 +116,7 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
     }
     for name, fact in facts.items():
         if fact(first) != fact(other):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{other.path}: another {name} than in {first.path}, expected shards of one run"
             )
 
@@ -137,7 +140,7 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
         for shard, environment in computed:
             first = computed[0][1]
             if not environment.bare.serves(first.bare, shard.results.reuse.policy):
-                raise UsageError(
+                raise errors.UsageError(
                     f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
                     f"{'; '.join(environment.differences(first))}"
                 )
@@ -295,14 +298,13 @@ def collect(shards: Sequence[ShardRun], store: Store) -> None:
 def _link(path: Path, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            return
-        try:
-            os.link(path, target)
-        except OSError:  # on another file system, or one without links
-            shutil.copyfile(path, target)
+        if not target.exists():
+            try:
+                os.link(path, target)
+            except OSError:  # on another file system, or one without links
+                shutil.copyfile(path, target)
     except OSError as error:
-        raise StoreError(f"{target}: {error.strerror}") from error
+        raise errors.StoreError(f"{target}: {error.strerror}") from error
 
 
 def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject, str, int]:
@@ -318,7 +320,7 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
         for reference in references
     )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out}: is there already, expected a new or an empty folder")
+        raise errors.UsageError(f"{out}: is there already, expected a new or an empty folder")
     gates = shards[0].results.run.options.gates
     name = gates.compare
     baseline = None if name is None else read_baseline(name, baselines_folder(), Path.cwd())

@@ -10,11 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core import files, pairs
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, files, pairs, strict_json
 from pytest_imgedit.core.results import Item, Results, SeedResult
 from pytest_imgedit.core.sanitize import counted, interval, number
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal, write
 from pytest_imgedit.run.preflight import check_copies
 from pytest_imgedit.stats.agreement import MEASURES, agreement
@@ -44,7 +42,7 @@ def find_run(reference: str, out: Path) -> Path:
     known = [path for path in finished_runs(out) if path.is_file()]
     if reference == "latest":
         if not known:
-            raise UsageError(f"latest: {no_runs(out)}")
+            raise errors.UsageError(f"latest: {no_runs(out)}")
         return known[-1]
     for path in (out / "runs" / reference, Path(reference)):
         if _exists(path / "results.json"):
@@ -52,8 +50,8 @@ def find_run(reference: str, out: Path) -> Path:
     if _exists(path) and (path.suffix == ".json" or path.parent != Path()):
         return path
     if not known:
-        raise UsageError(f"{reference[:200]}: no such file, and {no_runs(out)}")
-    raise UsageError(
+        raise errors.UsageError(f"{reference[:200]}: no such file, and {no_runs(out)}")
+    raise errors.UsageError(
         f"{reference[:200]}: no such run, expected a path, latest, or one of the {len(known)} ids "
         f"in {out}/runs"
     )
@@ -75,17 +73,16 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def list_runs(out: Path) -> tuple[JsonObject, str, int]:
+def list_runs(out: Path) -> tuple[strict_json.JsonObject, str, int]:
     """List the finished runs of a store."""
     if not files.is_folder(out):
-        raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
-    rows: list[JsonObject] = []
-    table: list[tuple[str, ...]] = []
+        raise errors.UsageError(f"{str(out)[:200]}: no such folder, expected a store")
+    rows: list[strict_json.JsonObject] = []
     broken: list[str] = []
     for path in finished_runs(out):
         try:
             results = read_results(path)
-        except UsageError as error:
+        except errors.UsageError as error:
             broken.append(str(error))
             continue
         conclusion = outcome(results)
@@ -102,24 +99,25 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
                 "outcome": conclusion.line,
             }
         )
-        table.append(
-            (
-                results.run.id,
-                tables.human_time(results.run.finished),
-                results.suite.name,
-                results.editor.spec,
-                str(len(results.items)),
-                number(results.overall.macro.mean),
-                conclusion.state,
-            )
+    table = [
+        (
+            row["id"],
+            tables.human_time(row["finished"]),
+            row["suite"],
+            row["editor"],
+            str(row["pairs"]),
+            number(row["overall"]),
+            row["state"],
         )
+        for row in rows
+    ]
     text = terminal.render_table(_HEADER, table) if rows else f"{out}: no finished run"
     return {"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken))
 
 
 def render_again(
     reference: str, out: Path, html: Path | None, md: Path | None, html_embed: bool
-) -> tuple[JsonObject, str, int]:
+) -> tuple[strict_json.JsonObject, str, int]:
     """Write the reports of a run anew, from its results.json and the images in its store."""
     path = find_run(reference, out)
     results = read_results(path)
@@ -128,7 +126,7 @@ def render_again(
     check_copies(settings.copies, store if path.name == "results.json" else path)
     blobs = next(filter(Path.is_dir, (store / "blobs", out / "blobs")), None)
     if blobs is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"{path}: not in a store, and {out} is none: expected the run's store as --out"
         )
     reports = {**write.write_reports(results, path.parent, blobs, settings), "results": str(path)}
@@ -144,7 +142,7 @@ def render_again(
     return document, "\n".join(lines), int(conclusion.fails)
 
 
-def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, int]:
+def export(reference: str, folder: Path, out: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Copy the edits of a run to `<category>/<id>.png`, with a list of them in `edits.json`.
 
     The second and further edits of a pair, those of other seeds, are `<category>/seed<N>/<id>.png`.
@@ -155,10 +153,10 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
     path = find_run(reference, out)
     results = read_results(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder}: is there already, expected a new or an empty folder")
+        raise errors.UsageError(f"{folder}: is there already, expected a new or an empty folder")
     blobs = Blobs(path.absolute().parent.parent.parent / "blobs")
     if not blobs.folder.is_dir():
-        raise UsageError(f"{path}: not in a store, which has the edits")
+        raise errors.UsageError(f"{path}: not in a store, which has the edits")
     rows = [
         _export(item, index, result, blobs, folder)
         for item in results.items
@@ -175,15 +173,17 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
     missing = [row for row in rows if row["file"] is None]
     lines = [
         f"wrote {counted(len(rows) - len(missing), 'edit')} of run {results.run.id} and {LIST} to "
-        f"{folder}"
+        f"{folder}",
+        *(f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing),
     ]
-    lines += [f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing]
     return document, "\n".join(lines), int(bool(missing))
 
 
-def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Path) -> JsonObject:
+def _export(
+    item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Path
+) -> strict_json.JsonObject:
     """Copy the edit at an index of a pair's seeds; return its row of the list."""
-    row: JsonObject = {
+    row: strict_json.JsonObject = {
         "id": item.id,
         "category": item.category,
         "instruction": item.instruction,
@@ -219,20 +219,20 @@ def read_ratings(path: Path) -> dict[str, list[float]]:
         header = list(rows.fieldnames or ())
         for column in ("id", "score"):
             if header.count(column) != 1:
-                raise UsageError(
+                raise errors.UsageError(
                     f"{path}:1: {'twice' if column in header else 'no'} column {column!r}, "
                     "expected a header with one id and one score"
                 )
         for row in rows:
             score = _number(row["score"] or "")
             if score is None or not row["id"]:
-                raise UsageError(
+                raise errors.UsageError(
                     f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, "
                     "expected an id and a number"
                 )
             ratings.setdefault(row["id"], []).append(score)
     except csv.Error as error:
-        raise UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
+        raise errors.UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
     return ratings
 
 
@@ -244,7 +244,7 @@ def _number(text: str) -> float | None:
     return None
 
 
-def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
+def agree(reference: str, ratings: Path, out: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Compare a run's scores with the mean rating of each pair, overall and by category."""
     results = read_results(find_run(reference, out))
     ratings_by_id = read_ratings(ratings)
@@ -254,7 +254,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     unscored = len(rated) - len(scored)
     known = {item.id for item in results.items}
     unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
-    measured: dict[str, JsonObject] = {}
+    measured: dict[str, strict_json.JsonObject] = {}
     for field in ("overall", *pairs.in_order(item.category for item in scored)):
         members = [item for item in scored if field in ("overall", item.category)]
         measured[field] = agreement(
@@ -288,22 +288,21 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     return document, "\n".join(lines), int(not scored)
 
 
-def _cell(measure: JsonObject) -> str:
-    if measure["ci95"] is None:
-        return number(measure["value"])
-    return f"{number(measure['value'])} ({interval(measure['ci95'])})"
+def _cell(measure: strict_json.JsonObject) -> str:
+    ends = "" if measure["ci95"] is None else f" ({interval(measure['ci95'])})"
+    return f"{number(measure['value'])}{ends}"
 
 
-def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
+def explain(reference: str, out: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Show the recipe and the environment of the record that a reference means in the store `out`.
 
     A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an
     edited image. Raises `UsageError` if it means no record, or several of different recipes.
     """
     if not files.is_folder(out):
-        raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
+        raise errors.UsageError(f"{str(out)[:200]}: no such folder, expected a store")
     if len(reference) < MIN_PREFIX:
-        raise UsageError(
+        raise errors.UsageError(
             f"{reference!r}: expected at least {MIN_PREFIX} characters of a key, as results.json "
             "has it"
         )
@@ -313,10 +312,12 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     )
     matches = [record for record in records if _is_meant(record, reference)]
     if not matches:
-        raise UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
+        raise errors.UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
     if len({record.content for record in matches}) > 1:
         keys = ", ".join(f"{_KINDS[type(record)][0]} {record.key[:12]}" for record in matches[:5])
-        raise UsageError(f"{reference}: {len(matches)} records begin so, expected one: {keys}")
+        raise errors.UsageError(
+            f"{reference}: {len(matches)} records begin so, expected one: {keys}"
+        )
     record = matches[-1]  # the newest of those that differ by their environment
     kind, model = _KINDS[type(record)]
     models = Journal(out / "models.jsonl", ModelRecord, reads_only=True).records
@@ -330,7 +331,9 @@ def _is_meant(record: Stored, reference: str) -> bool:
     return any(name.startswith(reference) for name in names)
 
 
-def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | None) -> str:
+def _explanation(
+    kind: str, record: Stored, model: str, recipe: strict_json.JsonObject | None
+) -> str:
     lines = [f"{kind} {record.key}"]
     if isinstance(record, EditRecord):
         lines.append(
@@ -357,7 +360,7 @@ def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | Non
     return "\n".join(lines)
 
 
-def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
+def _listed(values: strict_json.JsonObject, indent: str = "  ") -> list[str]:
     """Lines of a table, inner ones indented; texts as JSON writes them."""
     lines = []
     for name, value in values.items():
@@ -373,7 +376,7 @@ def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
     return lines
 
 
-def schema(baseline: bool) -> tuple[JsonObject, str, int]:
+def schema(baseline: bool) -> tuple[strict_json.JsonObject, str, int]:
     """Print the JSON schema of results, or of a baseline."""
     document = (Baseline if baseline else Results).model_json_schema(mode="serialization")
     return document, files.to_json(document), 0

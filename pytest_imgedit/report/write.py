@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core import errors, sanitize
-from pytest_imgedit.core.files import to_json, write_json, write_text
+from pytest_imgedit.core import errors, files, sanitize
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import html, markdown, pictures
 from pytest_imgedit.stats.outcome import Outcome
@@ -25,22 +24,23 @@ def write_reports(
     copy, after the run's own files are written.
     """
     text = markdown.render(results)
-    files = {
+    reports = {
         "results": folder / "results.json",
         "markdown": folder / "report.md",
         "html": folder / "report.html",
     }
     inside = pictures.embedded(blobs) if settings.html_embed else None  # reads each image once
     with _store_errors(folder):
-        write_text(files["markdown"], text)
-        write_text(
-            files["html"], html.render(results, inside or pictures.linked(blobs, files["html"]))
+        files.write_text(reports["markdown"], text)
+        files.write_text(
+            reports["html"],
+            html.render(results, inside or pictures.linked(blobs, reports["html"])),
         )
     for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path == settings.json_path:
-                path.write_text(to_json(results.model_dump(mode="json")), encoding="utf-8")
+                path.write_text(files.to_json(results.model_dump(mode="json")), encoding="utf-8")
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
@@ -51,13 +51,13 @@ def write_reports(
             raise errors.UsageError(
                 f"{path}: {error.strerror}; the run's reports are in {folder}"
             ) from error
-    return {name: os.path.relpath(path) for name, path in files.items()}
+    return {name: os.path.relpath(path) for name, path in reports.items()}
 
 
 def write_results(results: Results, folder: Path) -> None:
     """Write results.json, from which reports can be made at any time; raises `StoreError`."""
     with _store_errors(folder):
-        write_json(folder / "results.json", results.model_dump(mode="json"))
+        files.write_json(folder / "results.json", results.model_dump(mode="json"))
 
 
 @contextmanager
