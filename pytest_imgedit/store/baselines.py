@@ -14,8 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt, ValidationError
 
-from pytest_imgedit.core import files, images, pairs, strict_json
-from pytest_imgedit.core.errors import UsageError, first_problem
+from pytest_imgedit.core import errors, files, images, pairs, strict_json
 from pytest_imgedit.core.results import (
     RESULTS_SCHEMA,
     BlobPath,
@@ -47,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def check_name(name: str) -> None:
     """Raise `UsageError` for a name that `--imgedit-save` cannot use as a file name."""
     if not _NAME.fullmatch(name) or name == "latest":
-        raise UsageError(
+        raise errors.UsageError(
             f"--imgedit-save={name}: expected a name of letters, digits, '.', '_' and '-', not "
             "'latest'"
         )
@@ -205,7 +204,9 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
     saved = sorted(folder.glob("*.json"))
     if reference == "latest":
         if not saved:
-            raise UsageError(f"baseline 'latest': no baseline in {folder}, see --imgedit-save")
+            raise errors.UsageError(
+                f"baseline 'latest': no baseline in {folder}, see --imgedit-save"
+            )
         # The modification times of files do not survive a checkout.
         return max(map(as_baseline, saved), key=lambda baseline: baseline.finished)
     path = Path(base, reference)
@@ -213,10 +214,9 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
         path = folder / f"{reference}.json"
         if not path.exists():
             known = sorted(baseline.stem for baseline in saved)
-            expected = "none is saved there, see --imgedit-save"
-            if known:
-                expected = f"expected one of: {', '.join(known)}"
-            raise UsageError(
+            none = "none is saved there, see --imgedit-save"
+            expected = f"expected one of: {', '.join(known)}" if known else none
+            raise errors.UsageError(
                 f"baseline {reference!r}: no {path}; {expected}{did_you_mean(reference, known)}"
             )
     elif path.is_dir():
@@ -232,9 +232,9 @@ def as_baseline(path: Path) -> Baseline:
     try:
         return Baseline.model_validate(document)
     except ValidationError as error:
-        raise UsageError(
-            f"{path}: {first_problem(error)}, expected a baseline as --imgedit-save writes it, or "
-            "a results.json"
+        raise errors.UsageError(
+            f"{path}: {errors.first_problem(error)}, expected a baseline as --imgedit-save "
+            "writes it, or a results.json"
         ) from None
 
 
@@ -249,7 +249,9 @@ def _as_results(path: Path, document: strict_json.JsonObject) -> Results:
     try:
         return Results.model_validate(document)
     except ValidationError as error:
-        raise UsageError(f"{path}: not a whole results document: {first_problem(error)}") from None
+        raise errors.UsageError(
+            f"{path}: not a whole results document: {errors.first_problem(error)}"
+        ) from None
 
 
 def _read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
@@ -259,18 +261,16 @@ def _read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject
             files.read_utf8(path, MAX_BYTES, "a baseline or a results.json")
         )
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
+        raise errors.UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(document, dict):
-        document = {}
-    schema = document.get("schema")
+        raise errors.UsageError(f"{path}: not valid JSON: {error}") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
-        raise UsageError(
+        raise errors.UsageError(
             f"{path}: schema {schema!r}, expected {' or '.join(map(repr, schemas))}: of another "
             "version, or no such file"
         )
-    return document
+    return dict(document)
 
 
 def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -> str | None:
@@ -337,7 +337,7 @@ def unlike_items(baseline: Baseline, items: Iterable[tuple[str, str, Sequence[in
 def refuse(baseline: Baseline, reason: str | None) -> None:
     """Raise `UsageError` if there is a reason not to compare with a baseline."""
     if reason:
-        raise UsageError(f"baseline {baseline.name}: cannot be compared with, {reason}")
+        raise errors.UsageError(f"baseline {baseline.name}: cannot be compared with, {reason}")
 
 
 def _short(value: object) -> str:

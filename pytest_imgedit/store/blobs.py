@@ -59,9 +59,8 @@ class Blobs:
     def thumbnail(self, sha256: str) -> Path | None:
         """Return the path of a blob's thumbnail; `None` if it is missing, a link or empty."""
         path = self.path(sha256, _THUMBNAIL)
-        if path.is_file() and not path.is_symlink() and path.stat().st_size:
-            return path
-        return None
+        is_there = path.is_file() and not path.is_symlink() and path.stat().st_size
+        return path if is_there else None
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
         """Store the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be

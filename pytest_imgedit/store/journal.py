@@ -15,8 +15,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pytest_imgedit.core import environments, errors, sanitize, strict_json
-from pytest_imgedit.core.results import Score, Sha256, Signature
+from pytest_imgedit.core import environments, errors, results, sanitize, strict_json
 from pytest_imgedit.store.blobs import sync_folder
 
 
@@ -25,7 +24,7 @@ class ModelRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    key: Sha256
+    key: results.Sha256
     recipe: strict_json.JsonObject
 
 
@@ -34,23 +33,23 @@ class Record(ModelRecord):
     environment, and `code` holds further files that its class imported.
     """
 
-    content: Sha256
+    content: results.Sha256
     environment: environments.Environment
     batch_size: Annotated[int, Field(ge=1)]
-    code: dict[str, Sha256] = Field(default_factory=dict)
+    code: dict[str, results.Sha256] = Field(default_factory=dict)
 
 
 class EditRecord(Record):
     """One edit; `blob` is its image, the other fields are those of `Edit`."""
 
-    blob: Sha256
+    blob: results.Sha256
     seconds: float = Field(ge=0)
     worker: str
     near_copy: bool
     width: Annotated[int, Field(ge=1)]
     height: Annotated[int, Field(ge=1)]
     reframed: bool
-    signature: Signature
+    signature: results.Signature
 
 
 class VerdictRecord(Record):
@@ -61,8 +60,8 @@ class VerdictRecord(Record):
 
     reply: str
     aspects: dict[str, float]
-    score: Score
-    greedy: Score | None
+    score: results.Score
+    greedy: results.Score | None
     off_scale: float | None = Field(ge=0, le=1)
     measured: bool
     asked: Annotated[int, Field(ge=1)]
@@ -116,13 +115,13 @@ class Journal(Generic[R]):
                 raise errors.UsageError(
                     f"{path}: not a regular file, expected the records of the store"
                 )
-            self._size = self._load()
+            self._load()
             self.torn = self._size < path.stat().st_size
         if self.torn and not reads_only:
             os.truncate(path, self._size)
 
-    def _load(self) -> int:
-        good = 0
+    def _load(self) -> None:
+        """Read the records, and add up the bytes of the whole lines."""
         with self.path.open("rb") as file:
             size = self.path.stat().st_size
             for number, line in enumerate(file, start=1):
@@ -134,8 +133,7 @@ class Journal(Generic[R]):
                         )
                     break
                 self._remember(self._parse(body, number))
-                good += len(line)
-        return good
+                self._size += len(line)
 
     def _parse(self, body: bytes, number: int) -> R:
         try:
@@ -199,6 +197,5 @@ def _pack(record: ModelRecord) -> bytes:
 def _unpack(line: bytes) -> bytes | None:
     """Return the body of a line; `None` if the line is torn or damaged."""
     body, tab, checksum = line.rstrip(b"\n").rpartition(b"\t")
-    if not (tab and line.endswith(b"\n")) or f"{zlib.crc32(body):08x}".encode() != checksum:
-        return None
-    return body
+    is_whole = tab and line.endswith(b"\n") and f"{zlib.crc32(body):08x}".encode() == checksum
+    return body if is_whole else None

@@ -12,8 +12,7 @@ from functools import cached_property
 from io import FileIO
 from pathlib import Path
 
-from pytest_imgedit.core import environments, strict_json
-from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core import environments, errors, strict_json
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 
@@ -61,13 +60,13 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             names = {path.name for path in self.folder.iterdir()} - {".gitignore"}
             if names and names.isdisjoint(_KNOWN_BY):
-                raise UsageError(
+                raise errors.UsageError(
                     f"{self.folder}: holds other files, expected a store or an empty or new folder"
                 )
             ignore, lock = self.folder / ".gitignore", self.folder / "lock"
             for path in (ignore, lock):
                 if path.exists() and not path.is_file():
-                    raise UsageError(f"{path}: not a regular file, expected that of a store")
+                    raise errors.UsageError(f"{path}: not a regular file, expected that of a store")
             if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
@@ -75,19 +74,19 @@ class Store:
             self._take_lock(self._lock)
             self._opened = self.folder.stat()
         except OSError as error:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{self.folder}: {error.strerror}, expected a folder that can be written"
             ) from error
         return self
 
     def _require_there(self) -> None:
         """Raise `StoreError` if the folder that was opened has been removed or moved since."""
-        if self._opened is None:
-            return
         with suppress(OSError):
-            if os.path.samestat(self._opened, self.folder.stat()):
+            if self._opened is None or os.path.samestat(self._opened, self.folder.stat()):
                 return
-        raise StoreError(f"{self.folder}: the store is gone, expected it where the run began")
+        raise errors.StoreError(
+            f"{self.folder}: the store is gone, expected it where the run began"
+        )
 
     def _take_lock(self, file: FileIO) -> None:
         try:
@@ -95,7 +94,7 @@ class Store:
         except BlockingIOError:
             holder = file.read().decode("utf-8", "replace").strip() or "another process"
             file.close()
-            raise UsageError(
+            raise errors.UsageError(
                 f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out"
             ) from None
         file.truncate(0)
@@ -121,7 +120,7 @@ class Store:
         try:
             folder.mkdir(parents=True)
         except OSError as error:
-            raise StoreError(
+            raise errors.StoreError(
                 f"{folder}: {error.strerror}, expected a folder that can be written"
             ) from error
         return folder
