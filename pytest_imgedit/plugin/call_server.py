@@ -128,5 +128,4 @@ class RemoteCalls:
             raise EditFailed(GONE) from None
         if "error" in reply:
             raise EditFailed(reply["error"])
-        values: list[Any] = reply["values"]
-        return values
+        return list(reply["values"])

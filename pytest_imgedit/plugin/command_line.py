@@ -61,20 +61,15 @@ def explicit_options(config: pytest.Config) -> dict[str, Any]:
 
 def _refuse_unknown_keys(config: pytest.Config) -> None:
     """Raise `UsageError` for any other ini key that starts with `imgedit_`."""
-    keys = getattr(config, "_inicfg", {})  # `getini` knows declared keys only
-    for key in keys:
+    for key in getattr(config, "_inicfg", {}):  # `getini` knows declared keys only
         if key.startswith("imgedit_") and key != INI_KEY:
             section, _, name = next(
                 (o.toml for o in OPTIONS if o.dest == key and o.toml), ""
             ).partition(".")
-            if name and section != "run":
-                instead = f"a TOML config with [{section}] {name}"
-            else:
-                instead = "a TOML config"
+            table = f" with [{section}] {name}" if name and section != "run" else ""
             raise UsageError(
                 f"{config.inipath or '-o'}: unknown key {key!r}, expected {INI_KEY} = FILE, "
-                f"{instead}, "
-                "or the table [tool.imgedit] in pyproject.toml"
+                f"a TOML config{table}, or the table [tool.imgedit] in pyproject.toml"
             )
 
 
@@ -146,9 +141,7 @@ def _kind(role: str, spec: str) -> str:
     from pytest_imgedit.kinds.registry import known
 
     name = spec.partition(":")[0]
-    if name in known(role):
-        return name
-    return spec
+    return name if name in known(role) else spec
 
 
 def check_texts(config: pytest.Config) -> None:
@@ -165,10 +158,9 @@ def check_values(config: pytest.Config) -> None:
     """Raise `UsageError` for a command line value that no config can make valid."""
     if not explicit_options(config):
         return
-    from pytest_imgedit.config.settings import make_settings
-    from pytest_imgedit.config.toml_file import ConfigFile
+    from pytest_imgedit.config import settings, toml_file
 
-    make_settings(gather(config, ConfigFile()))
+    settings.make_settings(gather(config, toml_file.ConfigFile()))
 
 
 def _require_utf8(name: str, value: Any) -> None:

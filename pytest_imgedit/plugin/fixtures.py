@@ -8,28 +8,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_imgedit.plugin import junit, state
+
 if TYPE_CHECKING:
-    from pytest_imgedit.core.items import ItemResult
-    from pytest_imgedit.core.pairs import EditPair
+    from pytest_imgedit.core import items, pairs
     from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
 
 
 @pytest.fixture
-def edit_pair(request: pytest.FixtureRequest) -> EditPair:
+def edit_pair(request: pytest.FixtureRequest) -> pairs.EditPair:
     """One pair of the suite: a test that requests it runs once for every pair.
 
     >>> def test_instruction_is_short(edit_pair):
     ...     assert len(edit_pair.instruction) < 300
     """
-    pair: EditPair = request.param
+    pair: pairs.EditPair = request.param
     return pair
 
 
 @pytest.fixture
 def edit_result(
-    edit_pair: EditPair, imgedit_run: FinishedRun, request: pytest.FixtureRequest
-) -> ItemResult:
+    edit_pair: pairs.EditPair, imgedit_run: FinishedRun, request: pytest.FixtureRequest
+) -> items.ItemResult:
     """How this pair ended: score, aspects, edits, verdicts or error, and `source`, `edited` and
     `reference` as images.
 
@@ -42,23 +43,20 @@ def edit_result(
     >>> def test_edit_keeps_size(edit_result):
     ...     assert edit_result.edited.size == edit_result.source.size
     """
-    from pytest_imgedit.plugin.junit import item_properties
-    from pytest_imgedit.plugin.state import errors_tolerated
-
     result = imgedit_run.items.get(edit_pair.id)
     if result is None:
         pytest.fail(f"the run holds no result for {edit_pair.id}", pytrace=False)
 
-    properties = item_properties(result, imgedit_run.results.comparison)
+    # pytest's `record_property` warns under junit_family=xunit2
     request.node.user_properties.extend(
-        properties
-    )  # pytest's `record_property` warns under junit_family=xunit2
+        junit.item_properties(result, imgedit_run.results.comparison)
+    )
     if result.status == "not_needed":
         pytest.skip(f"not needed: {result.error.message if result.error else ''}")
     if (
         result.error is not None
         and result.status != "interrupted"
-        and errors_tolerated(request.config)
+        and state.errors_tolerated(request.config)
     ):
         pytest.xfail(str(result.error))
     return result
@@ -73,9 +71,7 @@ def imgedit_run(request: pytest.FixtureRequest) -> FinishedRun:
     ...     means = {name: row.mean for name, row in imgedit_run.results.categories.items()}
     ...     assert means["physics"] > min(means.values())
     """
-    from pytest_imgedit.plugin.state import finished_run
-
-    run = finished_run(request.config)
+    run = state.finished_run(request.config)
     if run is None:
         pytest.fail("nothing was run", pytrace=False)
     return run
@@ -92,10 +88,9 @@ def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
     """
-    from pytest_imgedit.plugin.state import calls_of
     from pytest_imgedit.run.calls import EditWorkers
 
-    return EditWorkers(calls_of(request.config, "edit_workers").edit)
+    return EditWorkers(state.calls_of(request.config, "edit_workers").edit)
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +101,6 @@ def reward_model(request: pytest.FixtureRequest) -> RewardModel:
     >>> def test_untouched_image_scores_low(reward_model, photo):
     ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3
     """
-    from pytest_imgedit.plugin.state import calls_of
     from pytest_imgedit.run.calls import RewardModel
 
-    return RewardModel(calls_of(request.config, "reward_model").score)
+    return RewardModel(state.calls_of(request.config, "reward_model").score)

@@ -82,8 +82,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Let `-k` find an item by the category, aliases, tags, difficulty and id of its pair."""
-    pair = selection.pair_of(item)
-    if pair is not None:
+    if (pair := selection.pair_of(item)) is not None:
         item.extra_keyword_matches.update(pair.keywords)
 
 
@@ -116,8 +115,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     if config.option.showfixtures or config.option.show_fixtures_per_test:
         return  # they need no pairs
-    problem = selection.problem_of(config, items)
-    if problem is not None:
+    if (problem := selection.problem_of(config, items)) is not None:
         raise pytest.UsageError(problem)
 
 

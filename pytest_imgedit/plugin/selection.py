@@ -41,10 +41,8 @@ class _NoSuite:
 
 def pair_of(item: pytest.Item) -> EditPair | None:
     """Return the pair of an item; `None` for items of other tests."""
-    pair: EditPair | None = _parameter(item)
-    if hasattr(pair, "keywords"):  # a test may bring its own values for `edit_pair`
-        return pair
-    return None
+    pair: EditPair | None = _parameter(item)  # a test may bring its own values for `edit_pair`
+    return pair if hasattr(pair, "keywords") else None
 
 
 def _parameter(item: pytest.Item) -> Any:

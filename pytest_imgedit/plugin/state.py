@@ -91,9 +91,7 @@ def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
     from pytest_imgedit.suites.base import load_suite
 
     exchange = Exchange.of(config)
-    if exchange is None:
-        return load_suite(settings)
-    return exchange.share_suite(settings)
+    return load_suite(settings) if exchange is None else exchange.share_suite(settings)
 
 
 def _class_of_hook(config: pytest.Config, role: Role, spec: str) -> str | None:
