@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, files
 
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
@@ -123,9 +123,7 @@ class Exchange:
     def read_plan(self, node: Any) -> Plan | None:
         """Read the plan of a worker; `None` if its items want nothing."""
         document = self._read(f"plan-{node.workerinput['workerid']}.json")
-        if document is None:
-            return None
-        return Plan(**document)
+        return None if document is None else Plan(**document)
 
     def leave_results(self, results: Results) -> None:
         """Leave the results of the finished run for the workers."""
@@ -136,9 +134,7 @@ class Exchange:
         from pytest_imgedit.core.results import Results
 
         document = self._read("results.json")
-        if document is None:
-            return None
-        return Results.model_validate(document)
+        return None if document is None else Results.model_validate(document)
 
     def share_suite(self, settings: SuiteSettings) -> Suite:
         """Return the suite as the first process has read it, or be that process; raise
@@ -155,12 +151,12 @@ class Exchange:
             fcntl.flock(lock, fcntl.LOCK_EX)
             index = self._read("suite.json")
             if index is not None and "problem" in index:
-                raise UsageError(index["problem"])
-            if index is not None and index:
+                raise errors.UsageError(index["problem"])
+            if index:
                 return from_index(index)
             try:
                 suite = load_suite(settings)
-            except UsageError as error:
+            except errors.UsageError as error:
                 self._write("suite.json", {"problem": str(error)})
                 raise
             if index is None:
@@ -169,10 +165,7 @@ class Exchange:
 
     def _write(self, name: str, document: JsonObject) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        path = self.folder / name
-        unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(document))
-        unfinished.replace(path)
+        files.write_text(self.folder / name, json.dumps(document))
 
     def _read(self, name: str) -> JsonObject | None:
         path = self.folder / name
@@ -226,13 +219,13 @@ def check_modes(option: Any) -> None:
     """
     mode = getattr(option, "dist", "no")
     if mode in UNSAFE_MODES:
-        raise UsageError(
+        raise errors.UsageError(
             f"--dist={mode}: pytest-xdist hangs or fails in this mode when a worker crashes, "
             "expected load, worksteal, loadscope or loadfile"
         )
     for spec in getattr(option, "tx", None) or ():
         way = spec.rpartition("*")[2]
         if not way.startswith("popen") or "//via=" in way or "//socket" in way:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--tx={spec}: items read their results on this machine, expected popen"
             )
