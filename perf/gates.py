@@ -17,7 +17,7 @@ import numpy as np
 from simulation import ALLOWED, FAMILIES, LAYOUTS, SIZES, Cell, Floats, Layout
 
 from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.stats import gates
+from pytest_imgedit.stats import planning
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.gates import fail_under, max_drop
 from pytest_imgedit.stats.sequential import Looks, PlannedPair, at_the_end, in_parts
@@ -238,7 +238,7 @@ SIMULATIONS: dict[
 def simulate(task: tuple[str, str, str, int]) -> tuple[str, str, dict[str, float]]:
     """Simulate one cell; return shares of runs by what is counted."""
     what, name, family, runs = task
-    vars(gates)["pairs_needed"] = lambda *_: None  # what open gates would need is not asked here
+    vars(planning)["pairs_needed"] = lambda *_: None  # what open gates need is not asked here
     simulated, _, shifts = SIMULATIONS[what]
     cell = Cell({**LAYOUTS, **SIZES}[name], family)
     given = (cell, cell.shift_for(2 * cell.printed_mde())) if shifts else (cell,)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_imgedit.core.environments import Environment
-from pytest_imgedit.core.pairs import in_order
+from pytest_imgedit.core import environments, pairs
 from pytest_imgedit.core.results import (
     ComparedPair,
     Comparison,
@@ -103,7 +102,7 @@ def _rows(
     gates: Sequence[GateResult],
 ) -> dict[str, ComparisonRow]:
     """One row for `overall` and each category; p values are adjusted over all of them."""
-    fields = ["overall", *in_order(pair.category for pair in observations)]
+    fields = ["overall", *pairs.in_order(pair.category for pair in observations)]
     estimates = [estimate_field(field, observations) for field in fields]
     drops = holm.holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
     rises = holm.holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
@@ -178,7 +177,9 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
     ]
 
 
-def _unlike(what: str, before: Sequence[Environment], now: Sequence[Environment]) -> list[str]:
+def _unlike(
+    what: str, before: Sequence[environments.Environment], now: Sequence[environments.Environment]
+) -> list[str]:
     is_same = all(old in now for old in before) and all(new in before for new in now)
     if is_same or not before or not now:
         return []
@@ -187,6 +188,4 @@ def _unlike(what: str, before: Sequence[Environment], now: Sequence[Environment]
 
 
 def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:
-    if was == now or None in (was, now):
-        return []
-    return [f"{name} {was} there, {now} here"]
+    return [] if was == now or None in (was, now) else [f"{name} {was} there, {now} here"]

@@ -16,9 +16,8 @@ from pytest_imgedit.core.results import (
     State,
     Summary,
 )
-from pytest_imgedit.stats import collapse, estimates, outcome, sequential
+from pytest_imgedit.stats import collapse, controls, estimates, outcome, sequential
 from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
-from pytest_imgedit.stats.controls import controls_gate
 from pytest_imgedit.stats.gates import (
     Observation,
     allowed_pairs,
@@ -68,7 +67,7 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     gates = [_against_near_copies(settings, gate, items) for gate in gates]
     gates += evidence.resting
     if evidence.controls is not None:
-        gates.append(controls_gate(evidence.controls))
+        gates.append(controls.controls_gate(evidence.controls))
     return tuple(gates), comparison
 
 

@@ -12,9 +12,8 @@ from typing import Any, Literal, get_args
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors, results, sanitize
 from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.stats import holm, planning
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
-from pytest_imgedit.stats.holm import holm
-from pytest_imgedit.stats.planning import pairs_needed
 
 MeanGate = Literal["fail_under", "max_drop"]
 #: Steps in which the missing values of pairs are moved from the lowest possible to the highest.
@@ -172,9 +171,8 @@ def describe_mean(
     if kind == "fail_under":
         return f"{field} {mean:.2f}"
     size = f"{abs(mean):.2f}" if abs(mean) >= 0.005 else f"{abs(mean):.1g}"
-    moved = "did not move"
-    if mean:
-        moved = f"{'fell' if mean < 0 else 'rose'} by {size}"
+    verb = "fell" if mean < 0 else "rose"
+    moved = f"{verb} by {size}" if mean else "did not move"
     if field not in before:
         return f"{field} {moved} against {baseline}"
     return f"{field} {before[field] + mean:.2f}, was {before[field]:.2f} in {baseline}: {moved}"
@@ -237,7 +235,7 @@ class _Family:
             1.0 if estimate is None else estimate.p_below(self.sign * self.limits[field])
             for field, estimate in estimates.items()
         ]
-        return list(zip(estimates, estimates.values(), holm(p_values), strict=True))
+        return list(zip(estimates, estimates.values(), holm.holm(p_values), strict=True))
 
     def _turns(
         self, gate: results.GateResult, field: str, estimate: Estimate | None, p: float
@@ -351,7 +349,9 @@ class _Family:
             return self._finds_margin(estimate)
 
         pairs = [pair for pair in self._pairs_of(field) if pair.value is not None]
-        return pairs_needed(pairs, lambda pair: pair.cluster, lambda pair: pair.category, decides)
+        return planning.pairs_needed(
+            pairs, lambda pair: pair.cluster, lambda pair: pair.category, decides
+        )
 
 
 def filled(observations: Sequence[Observation], part: float) -> list[Observation]:

@@ -116,9 +116,8 @@ class Evidence:
         for pair in part:
             if pair.id in weights:
                 observation = values[pair.id]
-                value = observation.value
-                if value is None:
-                    value = observation.lowest if self.side == 1 else observation.highest
+                worst = observation.lowest if self.side == 1 else observation.highest
+                value = worst if observation.value is None else observation.value
                 sums[pair.cluster] += weights[pair.id] * (value - self.limit)
         moves = self.side * np.array([*sums.values()])
         if self.scale is None:
@@ -234,6 +233,5 @@ class Looks:
 
 def at_the_end(settings: results.GateOptions) -> results.GateOptions:
     """Return the settings of gates that no look decided: the rest of α."""
-    if settings.until == "all":
-        return settings
-    return settings.model_copy(update={"alpha": settings.alpha * (1 - LOOKS)})
+    share = 1 if settings.until == "all" else 1 - LOOKS
+    return settings.model_copy(update={"alpha": settings.alpha * share})

@@ -56,7 +56,7 @@ def ranges(column):
 @pytest.mark.parametrize("cell", CELLS, ids=" ".join)
 def test_gates_are_as_often_wrong_as_their_page_says(simulation, cell):
     what, layout, family = cell
-    with patch("pytest_imgedit.stats.gates.pairs_needed"):
+    with patch("pytest_imgedit.stats.planning.pairs_needed"):
         _, _, shares = simulation.simulate((what, layout, family, RUNS))
     column = next(name for name, layouts in simulation.COLUMNS.items() if layout in layouts)
     said = ranges(column)

@@ -222,7 +222,7 @@ def test_an_open_gate_says_how_many_pairs_would_decide(settings, reason):
 )
 def test_what_passes_strictly_passes_by_default(rows, limit):
     seen = [Observation(category, str(source), float(score)) for category, source, score in rows]
-    with patch("pytest_imgedit.stats.gates.pairs_needed", lambda *_: None):
+    with patch("pytest_imgedit.stats.planning.pairs_needed", lambda *_: None):
         usual, strict = (
             fail_under(GatesSettings(fail_under={"overall": limit}, strict=mode), seen)[0]
             for mode in (False, True)
