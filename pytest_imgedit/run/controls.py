@@ -8,16 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pytest_imgedit.config.settings import RunSettings
+from pytest_imgedit.core import requests, results
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.core.results import ControlTrial, Noise, NoiseRow
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
 from pytest_imgedit.run.score import PERTURBATIONS
 from pytest_imgedit.run.work import SelectedShard, Work, by_pair, grouped, make_works, missing_edits
-from pytest_imgedit.stats.controls import CONTROLS
-from pytest_imgedit.stats.estimates import ENOUGH, estimate
+from pytest_imgedit.stats import controls, estimates
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers import base, editing
@@ -45,11 +43,11 @@ def plan_controls(
     `report` uses stored ones only.
     """
     sample = _sample([pair for pair in suite.pairs if pair.reference is not None])
-    if len(sample) < min(ENOUGH, len(suite.pairs)):
+    if len(sample) < min(estimates.ENOUGH, len(suite.pairs)):
         sample = _sample(pairs if shard is None else shard.pairs)
     tried = [pair for pair in sample if shard is None or shard.tries(pair)]
     trials: dict[str, list[Work]] = {}
-    for name in CONTROLS:
+    for name in controls.CONTROLS:
         control = make_model("editor", name, {})
         needs_reference = control.shown_reference is not None
         if needs_reference and any(pair.reference is None for pair in sample):
@@ -82,7 +80,7 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
         try:
             output = editing.make_edit(
                 editor.edit,
-                EditRequest.decoded(vars(edit_request(work))),
+                requests.EditRequest.decoded(vars(edit_request(work))),
                 control.model.may_be_blank,
             )
         except Exception as error:  # such as an image that does not decode
@@ -101,10 +99,10 @@ def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
     return [pair for group in groups for pair in group[:size]]
 
 
-def control_trials(works: dict[str, list[Work]]) -> list[ControlTrial]:
+def control_trials(works: dict[str, list[Work]]) -> list[results.ControlTrial]:
     """Return the judge's score of every control on every pair."""
     return [
-        ControlTrial(
+        results.ControlTrial(
             control=name,
             pair=work.pair.id,
             cluster=work.source.sha256 if work.source else work.pair.id,
@@ -136,7 +134,7 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work
     ]
 
 
-def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
+def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> results.Noise:
     """Describe how far scores move when only the judging changes.
 
     Each row is one repeat, and counts pairs: `n` have a score in both judgings, the others are
@@ -146,7 +144,7 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
     count there, since runs that are compared show images in the same order.
     """
     before = _mean_scores(plan)
-    rows: list[NoiseRow] = []
+    rows: list[results.NoiseRow] = []
     shifts: list[float] = []
     for works in grouped(repeats, lambda work: work.repeat).values():
         after = _mean_scores(works)
@@ -155,14 +153,14 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
         pending = {work.pair.id for work in works if work.is_open} - set(moves)
         shift = sd = None
         if moves:
-            shift = estimate(
+            shift = estimates.estimate(
                 list(moves.values()), list(moves), [categories[pair] for pair in moves]
             ).mean
             sd = float(np.sqrt(np.mean(np.square(list(moves.values())))))
             if works[0].perturbation != "order":
                 shifts.append(shift)
         rows.append(
-            NoiseRow(
+            results.NoiseRow(
                 perturbation=works[0].perturbation,
                 n=len(moves),
                 errors=len(categories) - len(moves) - len(pending),
@@ -172,7 +170,7 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
                 sd=sd,
             )
         )
-    return Noise(
+    return results.Noise(
         rows=tuple(rows),
         floor=math.sqrt(sum(shift**2 for shift in shifts) / len(shifts)) if shifts else None,
     )

@@ -146,9 +146,7 @@ class EditStage:
                 self.done(work)
             if work.failures:
                 break
-        if batch:
-            return (batch, {"op": "edit", "edits": edits})
-        return None
+        return (batch, {"op": "edit", "edits": edits}) if batch else None
 
     def _next(self, sources: Sequence[StoredImage | None], batch: Sequence[Work]) -> Work | None:
         """Take the next edit off the queue; `None` if none nearby fits into the `batch`.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 from pytest_imgedit.config.settings import GatesSettings, Settings
@@ -34,8 +35,7 @@ from pytest_imgedit.run.work import (
     make_works,
     missing_edits,
 )
-from pytest_imgedit.stats import planning, sequential
-from pytest_imgedit.stats.comparison import Computed, differences, environment_differences
+from pytest_imgedit.stats import comparison, planning, sequential
 from pytest_imgedit.stats.gates import Observation, Selection, allowed_pairs
 from pytest_imgedit.store.baselines import (
     Baseline,
@@ -84,9 +84,8 @@ def resolve(role: Role, settings: Settings) -> Model:
     if role == "judge":
         return model
     size = settings.editor.batch_size
-    if size == "auto":
-        size = model.usual_batch if gpus == 1 else 1
-    return replace(model, batch_size=size)
+    usual = model.usual_batch if gpus == 1 else 1
+    return replace(model, batch_size=usual if size == "auto" else size)
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class Blocks:
             size = remaining / max(1, swaps - timing.swaps)
         block = self.parts[self.seen :][: math.ceil(size)]
         self.seen += len(block)
-        works = [work for part in block for pair in part for work in self.works[pair.id]]
+        works = [work for pair in chain(*block) for work in self.works[pair.id]]
         timing.edits_cached += sum(work.edit is not None for work in works)
         return works
 
@@ -169,7 +168,9 @@ class Blocks:
             scores = [Observation(item.category, item.id, item.score) for item in items]
             self._scores.see(number, dict(zip(pairs, scores, strict=True)))
             if self.baseline is not None:
-                drops = differences(self.baseline.items, [reduced(item) for item in items])
+                drops = comparison.differences(
+                    self.baseline.items, [reduced(item) for item in items]
+                )
                 self._drops.see(number, dict(zip(pairs, drops, strict=True)))
         self._looked = self.seen
         return (
@@ -188,11 +189,10 @@ class Blocks:
 
     def leave_out(self, pairs: Iterable[EditPair]) -> list[EditPair]:
         """Mark the work that was not needed; return the pairs that were."""
-        for part in self.parts[self.seen :]:
-            for pair in part:
-                for work in self.works[pair.id]:
-                    work.fail("edit", "not_needed", "every gate was decided before")
-        seen = {pair.id for part in self.parts[: self.seen] for pair in part}
+        for pair in chain(*self.parts[self.seen :]):
+            for work in self.works[pair.id]:
+                work.fail("edit", "not_needed", "every gate was decided before")
+        seen = {pair.id for pair in chain(*self.parts[: self.seen])}
         return [pair for pair in pairs if pair.id in seen]
 
 
@@ -404,9 +404,7 @@ def _missing_lines(
 
 
 def _name(pair: EditPair, with_row: bool) -> str:
-    if with_row and pair.row:
-        return f"{pair.id} in {pair.row}"
-    return pair.id
+    return f"{pair.id} in {pair.row}" if with_row and pair.row else pair.id
 
 
 def known_peaks(
@@ -550,7 +548,7 @@ def _refuse_baseline(
 
 def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> None:
     """Raise `UsageError` if the run would compute in another environment than its baseline."""
-    here = Computed(
+    here = comparison.Computed(
         EditorInfo(
             spec="",
             dtype=editor.recipe.get("dtype"),
@@ -562,7 +560,7 @@ def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> 
             "judge": ComputedIn(**judge.here.model_dump(), edits=0, verdicts=1),
         },
     )
-    if differences := environment_differences(baseline, here):
+    if differences := comparison.environment_differences(baseline, here):
         refuse(
             baseline,
             f'computed in another environment (gates.environment="same"): {"; ".join(differences)}',

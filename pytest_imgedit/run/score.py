@@ -329,9 +329,7 @@ class ScoreStage:
                 self.done(work)
             if work.failures:
                 break
-        if batch:
-            return (batch, {"op": "judge", "questions": questions})
-        return None
+        return (batch, {"op": "judge", "questions": questions}) if batch else None
 
     def _take_from(self, feed: Feed, worker: Worker) -> bool:
         """Queue what has come through the feed; return whether there is enough for a batch."""

@@ -56,7 +56,7 @@ class Evaluation:
         hooks: CallHook = no_hooks,
         load: Callable[[SuiteSettings], Suite] = load_suite,
     ) -> None:
-        self.settings, self.root, self.hooks = settings, root, hooks
+        self.settings, self.hooks = settings, hooks
         self.baselines = preflight.Baselines(settings, root)
         if self.baselines.makes_first:
             self.settings = self.baselines.without_comparison()

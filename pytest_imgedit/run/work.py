@@ -137,8 +137,7 @@ def make_works(
                 shown = _keep(followers[pair.id].reference, store)
             elif finished is not None:
                 path = finished.by_pair[pair.id]
-                if source is not None:
-                    kind = "no_edit"
+                kind = "bad_image" if source is None else "no_edit"
                 if isinstance(path, str):
                     problem = path
                 else:
