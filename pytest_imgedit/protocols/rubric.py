@@ -16,15 +16,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core import environments, sanitize, strict_json
-from pytest_imgedit.core.errors import ReplyError, UsageError, first_problem
+from pytest_imgedit.core import environments, errors, sanitize, strict_json
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.core.reply import SCALE, parse_reply
 
 BUILTIN = ("aspects", "plausibility")
 IMAGES = ("source", "edited", "reference")
-_MARK = re.compile("\x00([a-z]+)\x00")
 _ENVIRONMENT = ImmutableSandboxedEnvironment(
     undefined=jinja2.StrictUndefined, keep_trailing_newline=False
 )
@@ -80,7 +78,7 @@ class Rubric(BaseModel):
             marks["reference"] = ""
         system = _template(self.system).render(values).strip()
         user = _template(self.user).render(marks, **values).strip()
-        parts = zip(cycle(("text", "image")), _MARK.split(user), strict=False)
+        parts = zip(cycle(("text", "image")), re.split("\x00([a-z]+)\x00", user), strict=False)
         return system, tuple(part for part in parts if part[1].strip())
 
     def check(self, pairs: Iterable[EditPair]) -> None:
@@ -89,7 +87,7 @@ class Rubric(BaseModel):
             try:
                 self.render(pair)
             except Exception as error:  # a template can raise anything
-                raise UsageError(
+                raise errors.UsageError(
                     f"rubric: the template fails on pair {pair.id!r}: {sanitize.one_line(error)}"
                 ) from None
 
@@ -111,9 +109,9 @@ class Rubric(BaseModel):
         try:
             value = float(_formula(self.score)(**aspects))
         except Exception as error:  # a formula can raise anything
-            raise ReplyError(f"score formula {self.score!r} failed: {error}") from error
+            raise errors.ReplyError(f"score formula {self.score!r} failed: {error}") from error
         if not (math.isfinite(value) and SCALE[0] <= value <= SCALE[1]):
-            raise ReplyError(f"score formula {self.score!r} gave {value}, expected 0 to 10")
+            raise errors.ReplyError(f"score formula {self.score!r} gave {value}, expected 0 to 10")
         return value
 
 
@@ -128,7 +126,7 @@ def load_rubric(name: str, custom: Mapping[str, Mapping[str, Any]]) -> Rubric:
     elif name in BUILTIN:
         location, table = f"{name}.toml", _builtin(name)
     else:
-        raise UsageError(
+        raise errors.UsageError(
             f"judge.rubric: unknown rubric {name!r}, expected one of: "
             f"{', '.join(sorted({*custom, *BUILTIN}))}"
         )
@@ -137,7 +135,7 @@ def load_rubric(name: str, custom: Mapping[str, Mapping[str, Any]]) -> Rubric:
     try:
         rubric = Rubric.model_validate(table)
     except ValidationError as error:
-        raise UsageError(f"{location}: {first_problem(error)}") from None
+        raise errors.UsageError(f"{location}: {errors.first_problem(error)}") from None
     _try_out(location, rubric)
     return rubric
 
@@ -147,11 +145,10 @@ def _custom(name: str, table: strict_json.JsonObject) -> tuple[str, strict_json.
     location = f"[rubrics.{name}]"
     if "file" not in table:
         return location, table
-    for setting in table:
-        if setting != "file":
-            raise UsageError(
-                f"{location}: {setting!r} beside 'file', expected the file to hold the whole rubric"
-            )
+    if beside := [setting for setting in table if setting != "file"]:
+        raise errors.UsageError(
+            f"{location}: {beside[0]!r} beside 'file', expected the file to hold the whole rubric"
+        )
     location = str(table["file"])
     return location, dict(ConfigFile.read(Path(location), "a rubric in TOML").tables)
 
@@ -169,7 +166,7 @@ def _categories(location: str, categories: strict_json.JsonObject) -> strict_jso
     inherited = categories.get("inherit")
     if inherited is not None:
         if inherited not in BUILTIN:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{location}: categories.inherit is {inherited!r}, expected one of: "
                 f"{', '.join(BUILTIN)}"
             )
@@ -177,7 +174,7 @@ def _categories(location: str, categories: strict_json.JsonObject) -> strict_jso
         del categories["inherit"]
     slugs = {category_slug(name): value for name, value in categories.items()}
     if len(slugs) != len(categories):
-        raise UsageError(f"{location}: a category is given twice, by two of its names")
+        raise errors.UsageError(f"{location}: a category is given twice, by two of its names")
     return slugs
 
 
@@ -186,7 +183,7 @@ def _try_out(location: str, rubric: Rubric) -> None:
     model loads.
     """
     if "default" not in rubric.categories:
-        raise UsageError(
+        raise errors.UsageError(
             f"{location}: no [categories.default], expected one for categories without their own"
         )
     bare = EditPair("id", "default", "instruction", Base64Image(""))
@@ -205,11 +202,13 @@ def _try_out(location: str, rubric: Rubric) -> None:
     except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
-        raise UsageError(f"{location}: template{where}: {sanitize.one_line(error)}") from None
+        raise errors.UsageError(
+            f"{location}: template{where}: {sanitize.one_line(error)}"
+        ) from None
     for parts in prompts:
         images = sorted({text for kind, text in parts if kind == "image"})
         if not {"source", "edited"}.issubset(images):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{location}: user shows {images or 'no image'}, "
                 "expected {{ source }} and {{ edited }}"
             )

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
-from pytest_imgedit.core import files, targets
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
@@ -68,11 +67,11 @@ def load_suite(settings: SuiteSettings) -> Suite:
     name, path, argument = resolve("suite", spec, loaders, _guess)
     is_fixed = name in BUILTIN and name != "native"
     if settings.root is not None and is_fixed:
-        raise UsageError(
+        raise errors.UsageError(
             f"suite.root: suite {spec!r} has its images in a fixed place, expected none"
         )
     if settings.fields and is_fixed:
-        raise UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
+        raise errors.UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
     pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
     _require_valid(settings.spec, pairs)
     pairs = [_with_slug(pair) for pair in pairs]
@@ -90,30 +89,32 @@ def _load(
     """Call a suite's loader; raises `UsageError` for any error of a custom one."""
     try:
         return list(targets.Target.parse(path).load()(argument, settings))
-    except (UsageError, KeyboardInterrupt):
+    except (errors.UsageError, KeyboardInterrupt):
         raise
     except OSError as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"{str(error.filename or spec)[:200]}: {error.strerror}, expected a suite that can be "
             "read"
         ) from error
     except BaseException as error:  # a custom loader can raise anything, also SystemExit
         if is_builtin:
             raise
-        raise UsageError(
+        raise errors.UsageError(
             f"suite {settings.spec}: its loader raised {type(error).__name__}: {one_line(error)}"
         ) from error
 
 
 def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
     if not pairs:
-        raise UsageError(f"suite {spec}: no pairs, expected at least one")
+        raise errors.UsageError(f"suite {spec}: no pairs, expected at least one")
     seen: set[str] = set()
     for pair in pairs:
         if problem := _problem_of_pair(pair):
-            raise UsageError(f"suite {spec}: {pair!a:.80}: {problem}")
+            raise errors.UsageError(f"suite {spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
-            raise UsageError(f"suite {spec}: id {pair.id!r} occurs twice, expected unique ids")
+            raise errors.UsageError(
+                f"suite {spec}: id {pair.id!r} occurs twice, expected unique ids"
+            )
         seen.add(pair.id)
 
 

@@ -13,15 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, images
-from pytest_imgedit.core.pairs import (
-    READABLE_LENGTH,
-    UNSAFE,
-    EditPair,
-    ImageSource,
-    category_slug,
-    digested,
-)
+from pytest_imgedit.core import errors, images, pairs
 from pytest_imgedit.core.sanitize import did_you_mean, steering
 from pytest_imgedit.suites.rows import Row, RowImage, make_pairs, read_rows
 
@@ -80,10 +72,9 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "category": ("category", "subset", "kind", "type", "class", "task", "group", "类别", "分类"),
     "reference": ("reference", "target", "ground_truth", "gt"),
 }
-_MARKS = re.compile(r"[._-]+")
 
 
-def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
+def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
     """Return the pairs of one file; `[suite.fields]` names fields that are called otherwise there.
 
     Rows without a category are of the category `all`. Raises `UsageError` for a row without
@@ -152,10 +143,10 @@ class _Reader:
     def _path(self, row: Row) -> str:
         return self._text(row, "image_path") or self._text(row, "image")
 
-    def pair(self, row: Row) -> EditPair:
+    def pair(self, row: Row) -> pairs.EditPair:
         """Make the pair of a row; raise `UsageError` if a value is missing or of a wrong type."""
         own_category = self._text(row, "category") or row.group or "all"
-        category = category_slug(own_category)
+        category = pairs.category_slug(own_category)
         instruction = self._translated(row, "instruction")
         if not instruction:
             raise row.error(f"no instruction, expected text in {self._names(row, 'instruction')}")
@@ -165,7 +156,7 @@ class _Reader:
         seed = self._seed(row)
         tags = self._tags(row)
         pair_id, own_id = self._ids(row, category, instruction)
-        pair = EditPair(
+        pair = pairs.EditPair(
             id=pair_id,
             category=category,
             instruction=instruction,
@@ -244,16 +235,15 @@ class _Reader:
         text = json.dumps([self._text(row, "image_b64"), instruction])
         return self.ids.of_image(path, text, category), own_id
 
-    def _image(self, row: Row, key: str) -> ImageSource | None:
+    def _image(self, row: Row, key: str) -> pairs.ImageSource | None:
         name, value = self._field(row, f"{key}_b64")
         if value is not None:
             self._text(row, f"{key}_b64")
             if row.path.suffix.lower() in INLINE:
                 return images.Base64Image(value)
             return RowImage(row.path, row.start, row.end, name)
-        if path := self._text(row, key):
-            return beside(row, path, self.root)
-        return None
+        path = self._text(row, key)
+        return beside(row, path, self.root) if path else None
 
 
 class Ids:
@@ -274,7 +264,7 @@ class Ids:
         readable = _readable(name)
         if readable and (readable == name or self._names[readable] == 1):
             return readable
-        return digested(readable, name)
+        return pairs.digested(readable, name)
 
     def of_image(self, path: str, text: str, category: str) -> str:
         """Return the id for a pair without a name: the stem of its image's path, or the whole path
@@ -289,7 +279,7 @@ class Ids:
         joined = _joined(path)
         if stem and self._paths[joined] == 1:
             return joined
-        return digested(stem or _readable(category), f"{path}\n{text}")
+        return pairs.digested(stem or _readable(category), f"{path}\n{text}")
 
 
 def _joined(path: str) -> str:
@@ -299,18 +289,17 @@ def _joined(path: str) -> str:
 def _readable(name: str) -> str:
     """Leave out what an id cannot hold; return an empty text if nothing remains."""
     name = unicodedata.normalize("NFC", name)
-    cleaned = UNSAFE.sub("-", name)
-    if cleaned == name and name.strip(".") and len(name) <= 128:  # "." and ".." would be folders
+    if pairs.slug(name) == name:
         return name
-    joined = _MARKS.sub(lambda marks: "-" if "-" in marks[0] else marks[0], cleaned)
-    return joined.strip("-.")[:READABLE_LENGTH]
+    cleaned = pairs.UNSAFE.sub("-", name)
+    joined = re.sub(r"[._-]+", lambda marks: "-" if "-" in marks[0] else marks[0], cleaned)
+    return joined.strip("-.")[: pairs.READABLE_LENGTH]
 
 
 def read_seed(text: str) -> int | str:
     """Return the seed in a cell of a table; a text that is no number stays as it is."""
-    if text.isascii() and text.isdigit() and len(text) < 20:  # int() refuses thousands of digits
-        return int(text)
-    return text
+    # int() refuses thousands of digits.
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text
 
 
 def split_tags(text: str) -> list[str]:

@@ -190,9 +190,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 def _encoding(path: Path) -> str:
     with path.open("rb") as file:
-        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return "UTF-16"
-    return "not UTF-8"
+        first = file.read(2)
+    return "UTF-16" if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "not UTF-8"
 
 
 def _jsonl_spans(data: mmap.mmap, start: int) -> Iterator[tuple[int, int, None]]:
