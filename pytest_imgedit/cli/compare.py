@@ -428,9 +428,8 @@ def _spreads(
     """Yield the spread of a run's scores, or of their differences to the scored `earlier` items by
     id.
     """
-    items = [item for item in map(reduced, run.items) if item.score is not None]
-    if earlier is not None:
-        items = [item for item in items if item.id in earlier]
+    scored = (item for item in map(reduced, run.items) if item.score is not None)
+    items = [item for item in scored if earlier is None or item.id in earlier]
     if not items:
         raise errors.UsageError(
             f"run {run.run.id}: no pair has a score{'' if earlier is None else ' on both sides'}"

@@ -16,8 +16,7 @@ from pytest_imgedit.config import settings, toml_file
 from pytest_imgedit.core import errors, files, strict_json
 from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
-from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, read_seed, split_tags
+from pytest_imgedit.suites import base, native
 from pytest_imgedit.suites.rows import Row, raise_problems, read_rows
 
 #: Folders that hold no images of a benchmark.
@@ -124,7 +123,7 @@ def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None
 def _of_table(path: Path) -> Guess:
     """Take a file as it is if it is a suite, else find its columns."""
     with suppress(errors.UsageError):
-        suite = load_suite(settings.SuiteSettings(spec=f"native:{path}"))
+        suite = base.load_suite(settings.SuiteSettings(spec=f"native:{path}"))
         sources = (getattr(pair.source, "path", None) for pair in suite.pairs)
         if not suite.remarks and all(source is None or source.is_file() for source in sources):
             return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
@@ -174,9 +173,9 @@ def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> strict_jso
         if key == "reference":
             value = _path(row, name, finder)
         elif key == "tags" and isinstance(value, str):
-            value = split_tags(value)
+            value = native.split_tags(value)
         elif key == "seed" and isinstance(value, str):
-            value = read_seed(value)
+            value = native.read_seed(value)
         result[key] = value
     return result
 
@@ -196,9 +195,11 @@ def _usual_name(name: str) -> str:
     stays.
     """
     small = name.strip().lower()
-    if small in chain.from_iterable(FIELDS.values()):
+    if small in chain.from_iterable(native.FIELDS.values()):
         return small
-    return next((key for key in ("category", "reference") if small in USUAL_NAMES[key]), name)
+    return next(
+        (key for key in ("category", "reference") if small in native.USUAL_NAMES[key]), name
+    )
 
 
 def _column(
@@ -206,7 +207,9 @@ def _column(
 ) -> str | None:
     """Return the column that most rows hold a value of, one of a usual name before others."""
     usual = [
-        name for name in names if name.strip().lower() in USUAL_NAMES[key] or name in FIELDS[key]
+        name
+        for name in names
+        if name.strip().lower() in native.USUAL_NAMES[key] or name in native.FIELDS[key]
     ]
     for name in (*usual, *names):
         if sum(holds(row.values.get(name)) for row in rows) >= _MOST_ROWS * len(rows):

@@ -127,19 +127,15 @@ def init(
         "notes": notes,
         "to_do": to_do,
     }
-    return document, _text(document), 0
-
-
-def _text(document: strict_json.JsonObject) -> str:
     lines = [
-        f"suite: {document['suite']}",
-        *(f"wrote {path}" for path in document["written"]),
-        *(f"kept {path}, which was there before" for path in document["kept"]),
-        *document["notes"],
-        *document["to_do"],
+        f"suite: {guess.origin}",
+        *(f"wrote {path}" for path in written),
+        *(f"kept {path}, which was there before" for path in existing),
+        *notes,
+        *to_do,
         "next: pytest benchmarks",
     ]
-    return "\n".join(map(printable, lines))
+    return document, "\n".join(map(printable, lines)), 0
 
 
 def _check(guess: Guess) -> None:

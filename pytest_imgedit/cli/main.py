@@ -332,11 +332,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if subcommand is None:
         parser.print_help()
         return 0
-    name = values.pop("function")
     as_json = values.pop("json")
     try:
         function: Callable[..., tuple[strict_json.JsonObject, str, int]] = resolve_name(
-            f"pytest_imgedit.cli.{name}"
+            f"pytest_imgedit.cli.{values.pop('function')}"
         )
         document, text, code = function(**values)
     except errors.UsageError as error:

@@ -84,21 +84,21 @@ def list_runs(out: Path) -> tuple[strict_json.JsonObject, str, int]:
             results = read_results(path)
         except errors.UsageError as error:
             broken.append(str(error))
-            continue
-        conclusion = outcome(results)
-        rows.append(
-            {
-                "id": results.run.id,
-                "finished": results.run.finished,
-                "suite": results.suite.name,
-                "editor": results.editor.spec,
-                "judge": results.judge.spec,
-                "pairs": len(results.items),
-                "overall": results.overall.macro.mean,
-                "state": conclusion.state,
-                "outcome": conclusion.line,
-            }
-        )
+        else:
+            conclusion = outcome(results)
+            rows.append(
+                {
+                    "id": results.run.id,
+                    "finished": results.run.finished,
+                    "suite": results.suite.name,
+                    "editor": results.editor.spec,
+                    "judge": results.judge.spec,
+                    "pairs": len(results.items),
+                    "overall": results.overall.macro.mean,
+                    "state": conclusion.state,
+                    "outcome": conclusion.line,
+                }
+            )
     table = [
         (
             row["id"],
