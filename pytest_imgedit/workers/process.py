@@ -94,9 +94,8 @@ class JobLoop:
         self.send, self.log = send, log
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping_since: float | None = None  # from then on, no job is begun
-        self.base: tuple[targets.Target, dict[str, Any]] | None = (
-            None  # what is loaded, without adapters
-        )
+        # What is loaded, without adapters.
+        self.base: tuple[targets.Target, dict[str, Any]] | None = None
         self.model: Any = None
         self.edits: EditCalls | None = None  # how an editor is called; a judge has none
         self._memory = PeakMemory()
