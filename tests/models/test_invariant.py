@@ -70,9 +70,8 @@ def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, mode
     monkeypatch.setattr(invariant, "ROOM", 8)
     monkeypatch.setattr(invariant, "FILLER_PATCHES", 64)
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5)
-    judge.decoder.tiles_alike = (
-        True  # as on a GPU: buckets that are filled up, and rows side by side
-    )
+    # As on a GPU: buckets that are filled up, and rows side by side.
+    judge.decoder.tiles_alike = True
     judge.decoder.rows, judge.decoder.bucket = 3, [48, 150]
     packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False)
     questions = ask(7)

@@ -319,9 +319,8 @@ def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):
     reply = tokenizer.encode("realism: 9", add_special_tokens=False)
     point, nine = (tokenizer.encode(text, add_special_tokens=False)[0] for text in ".9")
     logits = torch.zeros(len(reply) + 1, judge.model.config.text_config.vocab_size)
-    logits[len(reply) - 1, nine] = logits[len(reply), point] = (
-        30.0  # it is certain of 9, and of a point behind it
-    )
+    # It is certain of 9, and of a point behind it.
+    logits[len(reply) - 1, nine] = logits[len(reply), point] = 30.0
     question = Question(
         "p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",)
     )

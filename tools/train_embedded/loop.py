@@ -48,9 +48,8 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
         )
-        self.step = self.since = self.moments = (
-            0  # steps in all, since this start, and of the optimizer's moments
-        )
+        # Steps in all, since this start, and of the optimizer's moments.
+        self.step = self.since = self.moments = 0
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "state.json").exists():
             self._load()
