@@ -112,13 +112,10 @@ def main() -> None:
         name = f"harness, both stay (swaps: {first['timing']['swaps']}): last edit to last verdict"
         rows.append((name, first["timing"]["score_s"], ""))
         figures["cache_emptied"] = not options.tiny and empty_file_cache()
-        swapped = (
-            first if options.tiny else run("--imgedit-set=workers.placement=swap")
-        )  # without a GPU it has swapped
-        timing, worker = (
-            swapped["timing"],
-            next(w for w in swapped["workers"] if w["stage"] == "score"),
-        )
+        # Without a GPU the first run has swapped.
+        swapped = first if options.tiny else run("--imgedit-set=workers.placement=swap")
+        timing = swapped["timing"]
+        worker = next(w for w in swapped["workers"] if w["stage"] == "score")
         figures["swap"] = {
             **timing,
             "judge_load_s": worker["load_s"],
