@@ -114,14 +114,14 @@ class Adapter:
         if self.scales and source.size != size:
             source = source.resize(size, Image.Resampling.LANCZOS)
         takes_size = "width" in inspect.signature(pipeline.__call__).parameters
-        arguments = self.further(size)
-        if self.gives_size or (area is not None and takes_size and not self.scales):
-            arguments = {"width": size[0], "height": size[1], **arguments}
+        passes_size = self.gives_size or (area is not None and takes_size and not self.scales)
+        sides = {"width": size[0], "height": size[1]} if passes_size else {}
         self.prepare(pipeline, size)
         return {
             self.image: [source] if self.listed else source,
             "prompt": self.prompt(instruction),
-            **arguments,
+            **sides,
+            **self.further(size),
             **call,
         }
 
@@ -365,9 +365,8 @@ def given_by_harness(
     """
     scale = {**defaults, **params}.get("true_cfg_scale")
     takes_both = {"true_cfg_scale", "negative_prompt"} <= defaults.keys()
-    if takes_both and isinstance(scale, int | float) and scale > 1:
-        return {"negative_prompt": " "}
-    return {}
+    is_guided = takes_both and isinstance(scale, int | float) and scale > 1
+    return {"negative_prompt": " "} if is_guided else {}
 
 
 def pipeline_class(model: str) -> str | None:
@@ -414,9 +413,7 @@ def attention_backends() -> frozenset[str]:
 def call_signature(name: str) -> Signature | None:
     """Return the signature of a diffusers pipeline's call; `None` if its source is not found."""
     package = source_file("diffusers")
-    if package is None:
-        return None
-    for path in sorted(package.parent.glob("pipelines/**/*.py")):
+    for path in sorted(package.parent.glob("pipelines/**/*.py")) if package else ():
         if f"class {name}(" in path.read_text("utf-8"):
             return signature(path, name, "__call__")
     return None

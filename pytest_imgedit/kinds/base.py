@@ -245,9 +245,8 @@ class Where:
         bfloat16 on a GPU.
         """
         name = str(params.get("dtype", "auto"))
-        if name != "auto":
-            return name
-        return "float32" if self.device == "cpu" else "bfloat16"
+        usual = "float32" if self.device == "cpu" else "bfloat16"
+        return usual if name == "auto" else name
 
 
 def attention_packages(backend: str) -> list[str]:
@@ -391,9 +390,7 @@ class Model:
         """Raise `SettingError` for the first setting that is wrong, before anything starts."""
         if self.Params is not None:
             self.Params.check(dict(self.params))
-            return
-        constructor = self._constructor()
-        if constructor is not None:
+        elif constructor := self._constructor():
             first = next(iter(constructor.annotations), "")
             reserved = {"device"} if self.target.argument is None else {"device", first}
             constructor.check(self.params, reserved)

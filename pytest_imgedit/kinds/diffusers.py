@@ -177,11 +177,10 @@ class DiffusersEditor:
             adapters.adapter_of(pipeline),
             adapters.call_arguments(pipeline, call),
         )
-        #: Arguments of calls whose images nobody looks at.
-        self._few: dict[str, int] = {}
         takes_steps = "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
-        if takes_steps and not {"sigmas", "timesteps"} & self.call.keys():
-            self._few = {"num_inference_steps": 2}
+        may_hurry = takes_steps and not {"sigmas", "timesteps"} & self.call.keys()
+        #: Arguments of calls whose images nobody looks at.
+        self._few: dict[str, int] = {"num_inference_steps": 2} if may_hurry else {}
         acceleration.remember_negative(pipeline, self.call.get("negative_prompt"))
 
     def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:

@@ -112,15 +112,15 @@ class QwenVLJudge:
         self.compiled = (
             is_packed and device == "cuda" and _is_large(folder) and fused.fuse(self.model)
         )
-        self.decoder: Decoder
-        if not is_packed:
+        if is_packed:
+            plain = packed.PackedDecoder(self.model)
+            self.decoder: Decoder = (
+                invariant.InvariantDecoder(plain) if options.batch_invariant else plain
+            )
+        else:
             self.decoder = decoding.PaddedDecoder(
                 self.model, self.processor.tokenizer.pad_token_id, options.batch_invariant
             )
-        elif options.batch_invariant:
-            self.decoder = invariant.InvariantDecoder(packed.PackedDecoder(self.model))
-        else:
-            self.decoder = packed.PackedDecoder(self.model)
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
 
     def self_check(self) -> None:
@@ -199,9 +199,7 @@ class QwenVLJudge:
             )
             for tokens, cut in zip(decoded.tokens, decoded.cut, strict=True)
         ]
-        if self.expects:
-            return self._expect(answers, questions, prompts, decoded)
-        return answers
+        return self._expect(answers, questions, prompts, decoded) if self.expects else answers
 
     def _expect(
         self,

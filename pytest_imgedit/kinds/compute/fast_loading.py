@@ -108,9 +108,11 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
             stack.callback(os.close, file)
             length = int.from_bytes(os.pread(file, 8, 0), "little")
             header = json.loads(os.pread(file, length, 8))
-            header.pop("__metadata__", None)
-            for name, entry in header.items():
-                tensors[name] = StoredTensor(reader, file, 8 + length, entry)
+            tensors |= {
+                name: StoredTensor(reader, file, 8 + length, entry)
+                for name, entry in header.items()
+                if name != "__metadata__"
+            }
         # One after another, each in several threads: transformers' own threads read ahead of what
         # converts the tensors and may so hold the model twice.
         stack.enter_context(patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))

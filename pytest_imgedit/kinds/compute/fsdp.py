@@ -109,9 +109,8 @@ def _read(
     """
     if rank0_reads and dist.get_rank() != 0:
         return None
-    options = {}
-    if cls.__module__.startswith("transf"):
-        options = {"use_safetensors": True, "trust_remote_code": False}
+    is_transformers = cls.__module__.startswith("transf")
+    options = {"use_safetensors": True, "trust_remote_code": False} if is_transformers else {}
     with tensor_checks.whole_checkpoints():
         return dict(cls.from_pretrained(folder, dtype=dtype, **options).state_dict())
 

@@ -2,13 +2,13 @@
 wrong, and follows its denoising steps.
 """
 
-import importlib
 import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,10 +54,11 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
 
 def _without_torchvision(folder: Path, index: strict_json.JsonObject) -> strict_json.JsonObject:
     """Return the components whose classes want torchvision, assembled of parts that do not."""
-    components: strict_json.JsonObject = {}
-    for name, value in index.items():
-        if isinstance(value, list) and _QWEN_PROCESSOR.fullmatch(str(value[1])):
-            components[name] = qwen_inputs.AssembledProcessor.load(folder / name)
+    components: strict_json.JsonObject = {
+        name: qwen_inputs.AssembledProcessor.load(folder / name)
+        for name, value in index.items()
+        if isinstance(value, list) and _QWEN_PROCESSOR.fullmatch(str(value[1]))
+    }
     if index["_class_name"] == "Flux2Pipeline" and index["tokenizer"][1] == "PixtralProcessor":
         components["tokenizer"] = None  # no class to check a tokenizer against; see `_mend`
     if index["_class_name"] == "OmniGenPipeline":
@@ -111,7 +112,7 @@ def _omnigen_processor() -> Any:
     return Processor
 
 
-class Steps:
+class Steps(AbstractContextManager["Steps"]):
     """Takes the place of a pipeline's progress bar; passes each denoising step and their number to
     `on_step`.
     """
@@ -124,9 +125,6 @@ class Steps:
     ) -> None:
         self._on_step, self._items, self._step = on_step, [] if items is None else items, 0
         self._steps = len(self._items) if total is None else total
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None: ...
 

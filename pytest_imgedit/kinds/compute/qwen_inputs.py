@@ -27,11 +27,9 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         self.image_token_id: int = tokenizer.convert_tokens_to_ids(IMAGE)
 
     @classmethod
-    def load(cls, folder: Path, tokenizer_folder: Path | None = None) -> AssembledProcessor:
+    def load(cls, folder: Path) -> AssembledProcessor:
         """Load from a checkpoint folder; raises what transformers raises if a file is missing."""
-        tokenizer = AutoTokenizer.from_pretrained(
-            tokenizer_folder or folder, trust_remote_code=False
-        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         template = folder / "chat_template.json"
         if tokenizer.chat_template is None and template.exists():
             tokenizer.chat_template = json.loads(template.read_text("utf-8"))["chat_template"]

@@ -9,14 +9,12 @@ from unittest.mock import patch
 
 from pytest_imgedit.core import errors, sanitize, strict_json
 
-#: Where the libraries load one model from a folder.
-_LOADERS = (
-    ("diffusers.models.modeling_utils", "ModelMixin"),
-    ("transformers.modeling_utils", "PreTrainedModel"),
+#: Where the libraries load one model from a folder, and with what further options. transformers
+#: names tensors of other shapes only where they are ignored; diffusers names them in its error.
+_LOADERS: tuple[tuple[str, str, strict_json.JsonObject], ...] = (
+    ("diffusers.models.modeling_utils", "ModelMixin", {}),
+    ("transformers.modeling_utils", "PreTrainedModel", {"ignore_mismatched_sizes": True}),
 )
-#: transformers names tensors of other shapes only where they are ignored; diffusers names them in
-#: its error.
-_OPTIONS = {"PreTrainedModel": {"ignore_mismatched_sizes": True}}
 _SHOWN = 3
 
 
@@ -31,10 +29,10 @@ def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
     tensors and those that a model class declares as ignorable may differ.
     """
     with ExitStack() as stack:
-        for module, name in _LOADERS:
+        for module, name, further in _LOADERS:
             if module in sys.modules:
                 base = getattr(sys.modules[module], name)
-                checked = _checked(base, _OPTIONS.get(name, {}), folder)
+                checked = _checked(base, further, folder)
                 stack.enter_context(patch.object(base, "from_pretrained", checked))
         yield
 

@@ -150,14 +150,15 @@ def write_greedily(
             step_logits.append(logits.clone())
         unfinished -= {row for row, token in enumerate(steps[-1]) if token in ends}
         if not unfinished or len(steps) == most:
-            rows = zip(*steps, strict=True)
-            return Decoded.of(rows, ends, torch.stack(step_logits).unbind(1) if step_logits else ())
+            return Decoded.of(
+                zip(*steps, strict=True),
+                ends,
+                torch.stack(step_logits).unbind(1) if step_logits else (),
+            )
         logits = follow(chosen)
 
 
 def end_tokens(model: Any) -> set[int]:
     """Return the tokens after which a reply is over."""
     ends = model.generation_config.eos_token_id
-    if isinstance(ends, int):
-        return {ends}
-    return set(ends or ())
+    return {ends} if isinstance(ends, int) else set(ends or ())

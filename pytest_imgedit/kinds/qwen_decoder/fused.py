@@ -113,8 +113,7 @@ def fuse(model: Any) -> bool:
     """Fuse normalisation, rotary embeddings and what surrounds the experts' products; tell whether
     that works.
     """
-    model_class: Any = type(model)
-    if not compiles(model_class):
+    if not compiles(model.__class__):
         return False
     language = model.model.language_model
     for module in language.modules():

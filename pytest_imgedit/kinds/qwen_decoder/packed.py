@@ -145,9 +145,8 @@ class Prefill:
         queries, keys = list(self.lengths), [self.common + length for length in self.lengths]
         if self.common:
             queries, keys = [self.common, *queries], [self.common, *keys]
-        self.bounds = Bounds.of(queries, keys, device)
-        if not shares and len(prompts) > 1:
-            self.bounds = self.bounds.apart(sum(queries))
+        bounds = Bounds.of(queries, keys, device)
+        self.bounds = bounds if shares or len(prompts) == 1 else bounds.apart(sum(queries))
         ends = torch.tensor(self.lengths).cumsum(0) + self.common
         self.last = (ends - 1).to(device)
         self.starts: list[int] = (ends - torch.tensor(self.lengths)).tolist()
