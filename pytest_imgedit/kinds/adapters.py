@@ -397,11 +397,10 @@ def attention_backends() -> frozenset[str]:
     not found.
     """
     path = source_file("diffusers.models.attention_dispatch")
-    if path is None:
-        return frozenset()
+    text = path.read_text("utf-8") if path else ""
     values = [
         line.value
-        for node in ast.parse(path.read_text("utf-8")).body
+        for node in ast.parse(text).body
         if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"
         for line in node.body
         if isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant)

@@ -251,12 +251,10 @@ class Where:
 
 def attention_packages(backend: str) -> list[str]:
     """Names of the packages whose kernels an attention backend takes."""
-    if "native" in backend:
-        return []
     return [
         package
         for part, packages in ATTENTION_KERNELS.items()
-        if part in backend
+        if part in backend and "native" not in backend
         for package in packages
     ]
 

@@ -209,9 +209,8 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
         for component in _components(folder, layout)
         for name in _component_files(component)
     ]
-    if layout is Layout.PIPELINE:
-        names.append("model_index.json")
-    return sorted(names)
+    index = ["model_index.json"] if layout is Layout.PIPELINE else []
+    return sorted([*names, *index])
 
 
 def _component_files(folder: Path) -> Iterator[str]:

@@ -16,7 +16,16 @@ from pydantic import ConfigDict, Field
 
 from pytest_imgedit.core import errors, sanitize, strict_json, targets
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.kinds import adapters, checkpoint_files, edit_checks
+from pytest_imgedit.kinds import checkpoint_files, edit_checks
+from pytest_imgedit.kinds.adapters import (
+    ADAPTERS,
+    adapter_of,
+    attention_backends,
+    call_arguments,
+    check_arguments,
+    pipeline_class,
+    without_call_defaults,
+)
 from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
@@ -173,10 +182,7 @@ class DiffusersEditor:
         pipeline.progress_bar = lambda iterable=None, total=None: Steps(
             self.on_step, iterable, total
         )
-        self.adapter, self.call = (
-            adapters.adapter_of(pipeline),
-            adapters.call_arguments(pipeline, call),
-        )
+        self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
         takes_steps = "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
         may_hurry = takes_steps and not {"sigmas", "timesteps"} & self.call.keys()
         #: Arguments of calls whose images nobody looks at.
@@ -394,7 +400,7 @@ class Diffusers(CheckpointModel):
         super().check(site)
         _check_loras(self.options.loras)
         self._check_options()
-        adapters.check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
+        check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
         self._check_batches()
         options, strategy = self.options, self.options.shard.strategy
         needs_gpus = strategy in ("context", "none") and "strategy" in self.params.get("shard", {})
@@ -437,7 +443,7 @@ class Diffusers(CheckpointModel):
                 f"it does nothing with the strategy {strategy!r}",
             )
         refuse_if(options.loras and options.quantize, "loras", "not with editor.quantize")
-        backend, backends = options.attention_backend, adapters.attention_backends()
+        backend, backends = options.attention_backend, attention_backends()
         refuse_if(
             backend is not None and backends and backend not in backends,
             "attention_backend",
@@ -448,17 +454,17 @@ class Diffusers(CheckpointModel):
         """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the
         others of a call.
         """
-        name, size = adapters.pipeline_class(self.checkpoint.model), self.batch_size
+        name, size = pipeline_class(self.checkpoint.model), self.batch_size
         refuse_if(
             size > 1 and self.is_sharded,
             "batch_size",
             f"found {size}, but a sharded editor makes one edit a call",
         )
-        if name in adapters.ADAPTERS:
+        if name in ADAPTERS:
             refuse_if(
-                size > 1 and not adapters.ADAPTERS[name].batches,
+                size > 1 and not ADAPTERS[name].batches,
                 "batch_size",
-                f"found {size}, but {name} {adapters.ADAPTERS[name].no_batches}",
+                f"found {size}, but {name} {ADAPTERS[name].no_batches}",
             )
 
     def deciding(self, dtype: str) -> strict_json.JsonObject:
@@ -466,7 +472,7 @@ class Diffusers(CheckpointModel):
         an image.
         """
         params = DiffusersParameters.deciding(
-            adapters.without_call_defaults(self.checkpoint.model, dict(self.params))
+            without_call_defaults(self.checkpoint.model, dict(self.params))
         )
         if "loras" in params:  # what they are called in messages decides nothing
             params["loras"] = [
@@ -480,9 +486,9 @@ class Diffusers(CheckpointModel):
 
     def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         composition = super().compose(where, digests)
-        name = adapters.pipeline_class(self.checkpoint.model)
-        if name in adapters.ADAPTERS:
-            composition.computation["size"] = adapters.ADAPTERS[name].size
+        name = pipeline_class(self.checkpoint.model)
+        if name in ADAPTERS:
+            composition.computation["size"] = ADAPTERS[name].size
         return replace(composition, lossy=self.lossy)
 
     @property
@@ -520,9 +526,10 @@ class Diffusers(CheckpointModel):
         both.
         """
         shard, parts, ranks = self.options.shard, self.component_bytes(), self.gpus
-        whole = 0
-        if shard.text_encoder == "replicate":
-            whole = sum(size for name, size in parts.items() if name.startswith("text_encoder"))
+        replicates = shard.text_encoder == "replicate"
+        whole = sum(
+            size for name, size in parts.items() if replicates and name.startswith("text_encoder")
+        )
         copies = {"full": 1, "grad_op": ranks + 1, "context": ranks}[shard.strategy]
         return copies * (sum(parts.values()) - whole) + ranks * whole
 

@@ -19,7 +19,16 @@ from PIL import Image
 from pydantic import Field
 
 from pytest_imgedit.core import errors, images, redaction, requests, sanitize, strict_json
-from pytest_imgedit.kinds import base, checkpoint_files
+from pytest_imgedit.kinds.base import (
+    Composition,
+    Model,
+    Parameters,
+    Requirements,
+    Site,
+    Where,
+    indifferent,
+)
+from pytest_imgedit.kinds.checkpoint_files import Digests
 
 API_KEY_ENV = "OPENAI_API_KEY"
 
@@ -45,20 +54,18 @@ def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
     return url.rstrip("/"), model.strip()
 
 
-class ServerParameters(base.Parameters):
+class ServerParameters(Parameters):
     """What every editor and judge behind a server takes."""
 
-    api_key_env: str = base.indifferent(
+    api_key_env: str = indifferent(
         API_KEY_ENV,
         description="the environment variable with the key; a key in a config file is refused",
     )
-    concurrency: int = base.indifferent(
+    concurrency: int = indifferent(
         8, ge=1, le=256, description="requests at a time: of one judge process, or editor processes"
     )
-    timeout: float = base.indifferent(
-        60.0, gt=0, allow_inf_nan=False, description="seconds for one try"
-    )
-    retries: int = base.indifferent(
+    timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds for one try")
+    retries: int = indifferent(
         5,
         ge=0,
         description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout",
@@ -87,10 +94,10 @@ class OpenAIParameters(ServerParameters):
         description="what the request calls the length of a reply; reasoning models take "
         '`"max_completion_tokens"`',
     )
-    price_in: float = base.indifferent(
+    price_in: float = indifferent(
         0.0, ge=0, allow_inf_nan=False, description="price of a million tokens in the prompt"
     )
-    price_out: float = base.indifferent(
+    price_out: float = indifferent(
         0.0, ge=0, allow_inf_nan=False, description="price of a million tokens of replies"
     )
 
@@ -351,14 +358,14 @@ class OpenAIImagesEditor:
             raise errors.OutputError(f"the server sent no image: {error}") from None
 
 
-class ServedModel(base.Model):
+class ServedModel(Model):
     """A model that an OpenAI-compatible server computes."""
 
     takes = "URL#MODEL"
     is_served = True
     options: ServerParameters
 
-    def check(self, site: base.Site) -> None:
+    def check(self, site: Site) -> None:
         parse_endpoint(self.name, self.argument or "")
         if secret := next((name for name in self.params if redaction.is_secret(name)), None):
             raise errors.SettingError(
@@ -374,9 +381,9 @@ class ServedModel(base.Model):
         except errors.SetupError as error:
             raise errors.UsageError(str(error)) from None
 
-    def compose(self, where: base.Where, digests: checkpoint_files.Digests) -> base.Composition:
+    def compose(self, where: Where, digests: Digests) -> Composition:
         url, model = parse_endpoint(self.name, self.argument or "")
-        return base.Composition({"model": model}, {"server": url})
+        return Composition({"model": model}, {"server": url})
 
 
 class OpenAI(ServedModel):
@@ -389,10 +396,8 @@ class OpenAI(ServedModel):
     options: OpenAIParameters
 
     @property
-    def requirements(self) -> base.Requirements:
-        return base.Requirements(
-            self.libraries, prices=(self.options.price_in, self.options.price_out)
-        )
+    def requirements(self) -> Requirements:
+        return Requirements(self.libraries, prices=(self.options.price_in, self.options.price_out))
 
 
 class OpenAIImages(ServedModel):
@@ -404,5 +409,5 @@ class OpenAIImages(ServedModel):
     Params = OpenAIImagesParameters
 
     @property
-    def requirements(self) -> base.Requirements:
-        return base.Requirements(self.libraries, concurrency=self.options.concurrency)
+    def requirements(self) -> Requirements:
+        return Requirements(self.libraries, concurrency=self.options.concurrency)

@@ -13,7 +13,17 @@ from PIL import Image
 from pydantic import Field
 
 from pytest_imgedit.core import errors, files, requests, sanitize, strict_json
-from pytest_imgedit.kinds import base, checkpoint_files
+from pytest_imgedit.kinds.base import (
+    CheckpointModel,
+    Composition,
+    ComputeParameters,
+    Requirements,
+    Site,
+    Where,
+    attention_packages,
+    refuse_if,
+)
+from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Digests, Layout, weight_files
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
 
 
-class QwenVLParameters(base.ComputeParameters):
+class QwenVLParameters(ComputeParameters):
     """What the judge `qwen-vl` takes."""
 
     max_new_tokens: int = Field(default=128, ge=1, description="length of a reply")
@@ -157,7 +167,7 @@ class QwenVLJudge:
 
         numerics.set_deterministic(deterministic)
         folder = Path(model)
-        fast_loading.read_ahead(checkpoint_files.weight_files(folder))
+        fast_loading.read_ahead(weight_files(folder))
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model_class = getattr(transformers, config.architectures[0])
         qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
@@ -335,7 +345,7 @@ def _is_large(folder: Path) -> bool:
     """Tell whether a model is so large that it saves more time than it takes to compile kernels for
     it.
     """
-    return sum(path.stat().st_size for path in checkpoint_files.weight_files(folder)) > LARGE
+    return sum(path.stat().st_size for path in weight_files(folder)) > LARGE
 
 
 def _fitting_batch() -> int:
@@ -346,23 +356,23 @@ def _fitting_batch() -> int:
     return int(max(1, min(MAX_BATCH, 0.75 * free // QUESTION_BYTES)))
 
 
-class QwenVL(base.CheckpointModel):
+class QwenVL(CheckpointModel):
     """A Qwen-VL model, through transformers."""
 
     role = "judge"
     name = "qwen-vl"
     worker = QwenVLJudge
-    layout = checkpoint_files.Layout.MODEL
+    layout = Layout.MODEL
     Params = QwenVLParameters
     options: QwenVLParameters
     names_files = ("adapter",)
     libraries = ("torch", "torchvision", "transformers", "tokenizers", "pillow")
 
-    def check(self, site: base.Site) -> None:
+    def check(self, site: Site) -> None:
         super().check(site)
         adapter = self.options.adapter
-        for name in checkpoint_files.ADAPTER_FILES:
-            base.refuse_if(
+        for name in ADAPTER_FILES:
+            refuse_if(
                 adapter is not None and not Path(adapter, name).is_file(),
                 "adapter",
                 f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
@@ -376,7 +386,7 @@ class QwenVL(base.CheckpointModel):
         deciding = super().deciding(dtype).items()
         return {name: value for name, value in deciding if name != "adapter"}  # its content decides
 
-    def compose(self, where: base.Where, digests: checkpoint_files.Digests) -> base.Composition:
+    def compose(self, where: Where, digests: Digests) -> Composition:
         """Tell also how it decodes, since other kernels round otherwise."""
         composition = super().compose(where, digests)
         is_padded = (
@@ -387,19 +397,19 @@ class QwenVL(base.CheckpointModel):
         composition.computation["decoder"] = "padded" if is_padded else "packed"
         if self.options.adapter is not None:
             composition.computation["adapter"] = digests.of(
-                Path(self.options.adapter), checkpoint_files.ADAPTER_FILES, is_sent=True
+                Path(self.options.adapter), ADAPTER_FILES, is_sent=True
             )
         return composition
 
     @property
-    def requirements(self) -> base.Requirements:
+    def requirements(self) -> Requirements:
         """Scipy is for losses of object detection, which transformers imports with every model."""
         adapter_packages = ("peft",) if self.options.adapter else ()
-        return base.Requirements(
+        return Requirements(
             packages=(
                 *self.libraries,
                 *adapter_packages,
-                *base.attention_packages(self.options.attention),
+                *attention_packages(self.options.attention),
             ),
             unused_packages=("scipy",) if self.options.adapter else ("scipy", "peft"),
         )

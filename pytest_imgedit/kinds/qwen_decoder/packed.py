@@ -340,13 +340,16 @@ def attend(
             tensor.reshape(-1, bounds.longest[0], *tensor.shape[1:]).transpose(1, 2)
             for tensor in (query, key, value)
         )
-        output = scaled_dot_product_attention(
-            *(query, key, value),
-            is_causal=causal,
-            scale=scale,
-            enable_gqa=query.shape[1] != key.shape[1],
+        return (
+            scaled_dot_product_attention(
+                *(query, key, value),
+                is_causal=causal,
+                scale=scale,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
+            .transpose(1, 2)
+            .flatten(0, 1)
         )
-        return output.transpose(1, 2).flatten(0, 1)
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         return _varlen(query, key, value, bounds, causal, scale)
     parts = (
@@ -392,10 +395,9 @@ def _attend_one(
             len(key) - len(query)
         )
     query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
-    output = scaled_dot_product_attention(
+    return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
-    )
-    return output[0].transpose(0, 1)
+    )[0].transpose(0, 1)
 
 
 def _attention(
