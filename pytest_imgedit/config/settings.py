@@ -249,9 +249,8 @@ class Settings(_Section):
     @property
     def tries_judge(self) -> bool:
         """Tell whether the judge is tried on edits of known quality."""
-        if self.judge.controls == "auto":
-            return bool(self.gates.fail_under or self.gates.max_drop or self.gates.compare)
-        return self.judge.controls
+        has_gate = bool(self.gates.fail_under or self.gates.max_drop or self.gates.compare)
+        return has_gate if self.judge.controls == "auto" else self.judge.controls
 
     @property
     def redactor(self) -> redaction.Redactor:

@@ -135,15 +135,17 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
         return tables
     join = partial(_join, base)
     result = deepcopy(tables)
-    suite, gates, workers = result.get("suite"), result.get("gates"), result.get("workers")
-    _replace(suite, "spec", partial(_rebase_suite, join))
+    _replace(result.get("suite"), "spec", partial(_rebase_suite, join))
     for role in ROLES:
         _rebase_model(role, result.get(role), base)
-    _replace(suite, "root", join)
-    _replace(gates, "baselines", join)
-    _replace(gates, "compare", join, r"/|\.json$")
-    for key in ("editor_python", "judge_python"):
-        _replace(workers, key, join, "/")
+    for section, key, pattern in (
+        ("suite", "root", ""),
+        ("gates", "baselines", ""),
+        ("gates", "compare", r"/|\.json$"),
+        ("workers", "editor_python", "/"),
+        ("workers", "judge_python", "/"),
+    ):
+        _replace(result.get(section), key, join, pattern)
     if isinstance(result.get("rubrics"), dict):
         for rubric in result["rubrics"].values():
             _replace(rubric, "file", join)

@@ -446,9 +446,8 @@ class GateOptions(Part):
         """Return the probability of a false alarm of the gates of a kind; those on drops share α
         with that on the tail.
         """
-        if self.max_drop and kind in ("max_drop", "max_collapsed"):
-            return self.alpha / 2
-        return self.alpha
+        is_shared = self.max_drop and kind in ("max_drop", "max_collapsed")
+        return self.alpha / 2 if is_shared else self.alpha
 
 
 class RunOptions(Part):

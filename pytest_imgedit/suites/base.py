@@ -78,9 +78,8 @@ def load_suite(settings: SuiteSettings) -> Suite:
     sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
     counts = Counter(pair.category for pair in pairs)
     remarks = _unread(settings.spec, pairs) if name == "native" else ()
-    if settings.limit is not None:
-        pairs = list(_first_of_each(pairs, settings.limit))
-    return Suite(settings.spec, tuple(pairs), sha256.hexdigest(), counts, remarks)
+    kept = pairs if settings.limit is None else _first_of_each(pairs, settings.limit)
+    return Suite(settings.spec, tuple(kept), sha256.hexdigest(), counts, remarks)
 
 
 def _load(

@@ -184,9 +184,8 @@ class _Reader:
         return pair
 
     def _seed(self, row: Row) -> int:
-        name, seed = self._field(row, "seed")
-        if isinstance(seed, str) and row.is_text:
-            seed = read_seed(seed)
+        name, value = self._field(row, "seed")
+        seed = read_seed(value) if isinstance(value, str) and row.is_text else value
         if seed is None:
             return 0
         if type(seed) is not int or not 0 <= seed < 2**63:
@@ -196,9 +195,8 @@ class _Reader:
         return seed
 
     def _tags(self, row: Row) -> tuple[str, ...]:
-        name, tags = self._field(row, "tags")
-        if isinstance(tags, str) and row.is_text:
-            tags = split_tags(tags)
+        name, value = self._field(row, "tags")
+        tags = split_tags(value) if isinstance(value, str) and row.is_text else value
         if tags is None:
             return ()
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
