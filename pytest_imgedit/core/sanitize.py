@@ -54,12 +54,15 @@ def steering(text: str) -> str | None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type's name if it has none."""
+    """Return the first line of an error's text, with the second if it only announces that one; or
+    its type's name if it has no text.
+    """
     try:
         text = str(error)
     except BaseException:  # a custom error may fail to format itself
         text = ""
-    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def shorten(text: str, most: int = 1000) -> str:

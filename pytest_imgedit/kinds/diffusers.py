@@ -493,10 +493,12 @@ class Diffusers(CheckpointModel):
 
     @property
     def requirements(self) -> Requirements:
+        with_scipy = _schedules_with_scipy(Path(self.checkpoint.model))
         uses = {
             "torchao": self.options.quantize,
             "peft": self.options.loras,
-            "scipy": _schedules_with_scipy(Path(self.checkpoint.model)),
+            "scipy": with_scipy,
+            "sklearn": with_scipy,  # needs scipy, and some versions of transformers import it
         }
         return Requirements(
             packages=(
@@ -504,7 +506,7 @@ class Diffusers(CheckpointModel):
                 *(name for name in ("torchao", "peft") if uses[name]),
                 *attention_packages(self.options.attention_backend or ""),
             ),
-            unused_packages=tuple(name for name in ("peft", "scipy") if not uses[name]),
+            unused_packages=tuple(name for name in ("peft", "scipy", "sklearn") if not uses[name]),
             shares_cpu=self.is_sharded,
         )
 

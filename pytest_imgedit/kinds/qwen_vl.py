@@ -403,7 +403,9 @@ class QwenVL(CheckpointModel):
 
     @property
     def requirements(self) -> Requirements:
-        """Scipy is for losses of object detection, which transformers imports with every model."""
+        """Scipy is for losses of object detection, which transformers imports with every model;
+        scikit-learn, which needs it, is for decoding with an assistant.
+        """
         adapter_packages = ("peft",) if self.options.adapter else ()
         return Requirements(
             packages=(
@@ -411,5 +413,5 @@ class QwenVL(CheckpointModel):
                 *adapter_packages,
                 *attention_packages(self.options.attention),
             ),
-            unused_packages=("scipy",) if self.options.adapter else ("scipy", "peft"),
+            unused_packages=("scipy", "sklearn", *(() if adapter_packages else ("peft",))),
         )

@@ -92,6 +92,7 @@ def test_worker_of_an_embedded_model_imports_nothing_that_it_never_uses(role, fu
         "from pytest_imgedit.kinds.registry import make_model\n"
         "from pytest_imgedit.workers.process import hide\n"
         f"model = make_model({role!r}, 'scenes', {{}})\n"
+        "assert {'scipy', 'sklearn'} <= {*model.requirements.unused_packages}, 'one needs the other'\n"
         "hide(model.requirements.unused_packages)\n"
         "model.target.build('cpu', model.worker_params)\n"
         "for name in model.requirements.unused_packages: assert sys.modules.pop(name) is None, "

@@ -204,6 +204,8 @@ def test_errors_are_named_by_kind():
     assert describe(OutputError("x"))[0] == "degenerate_output"
     assert describe(SetupError("x"))[0] == "setup"
     assert describe(ValueError("x\ny")) == ("exception", "ValueError: x")
+    announced = RuntimeError("no import because of:\n\nno module 'scipy'\nmore")
+    assert describe(announced)[1] == "RuntimeError: no import because of: no module 'scipy'"
     assert not is_out_of_memory(RuntimeError("no such luck"))
 
 
