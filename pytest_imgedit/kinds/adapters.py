@@ -19,7 +19,8 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core import errors, files, strict_json
+from pytest_imgedit.core import errors, files
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import base, checkpoint_files
 from pytest_imgedit.kinds.source import Signature, signature, source_file
 
@@ -89,7 +90,7 @@ class Adapter:
     area: Callable[[Any], int] = lambda pipeline: 1024**2
     multiple: Callable[[Any], int] = lambda pipeline: 16
     prepare: Callable[[Any, Size], None] = lambda pipeline, size: None
-    further: Callable[[Size], strict_json.JsonObject] = lambda size: {}
+    further: Callable[[Size], JsonObject] = lambda size: {}
     output: str = "images"
     pick: Callable[[Any, int], Any] = lambda images, position: images[position]
     batches: bool = False
@@ -101,9 +102,9 @@ class Adapter:
         pipeline: Any,
         source: Image.Image,
         instruction: str,
-        call: strict_json.JsonObject,
+        call: JsonObject,
         area: int | None,
-    ) -> strict_json.JsonObject:
+    ) -> JsonObject:
         """Return the arguments of one call beside generator and output type.
 
         `call` holds the user's arguments: `width` and `height` replace the size that this finds.
@@ -129,9 +130,9 @@ class Adapter:
         self,
         pipeline: Any,
         edits: Sequence[tuple[Image.Image, str]],
-        call: strict_json.JsonObject,
+        call: JsonObject,
         area: int | None,
-    ) -> strict_json.JsonObject:
+    ) -> JsonObject:
         """Return the arguments of one call for several (source, instruction), whose sources are of
         one size.
         """
@@ -354,9 +355,7 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
     replace(taken, open_ended=False).check(call, SET_BY_HARNESS)
 
 
-def given_by_harness(
-    defaults: Mapping[str, Any], params: Mapping[str, Any]
-) -> strict_json.JsonObject:
+def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:
     """Return the arguments that every call gets where `params` do not name them; `defaults` are
     those of the call.
 
@@ -418,7 +417,7 @@ def call_signature(name: str) -> Signature | None:
     return None
 
 
-def call_arguments(pipeline: Any, call: strict_json.JsonObject) -> strict_json.JsonObject:
+def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
     """Return the arguments of every call: the user's, and what the harness gives beside them.
 
     Raises `SetupError` for an argument that the pipeline does not take.
@@ -433,7 +432,7 @@ def call_arguments(pipeline: Any, call: strict_json.JsonObject) -> strict_json.J
     return given_by_harness(defaults, call) | call
 
 
-def without_call_defaults(model: str, params: strict_json.JsonObject) -> strict_json.JsonObject:
+def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
     """Leave out arguments that the pipeline's call has by default, or that the harness gives it
     anyway.
     """

@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.core import errors, strict_json, targets
+from pytest_imgedit.core import errors, targets
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import checkpoint_files, source
 
 GIB = 2**30
@@ -68,7 +69,7 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @classmethod
-    def parse(cls, params: strict_json.JsonObject) -> Self:
+    def parse(cls, params: JsonObject) -> Self:
         """Check parameters inside a worker; raises `SetupError` for the first that is wrong."""
         try:
             return cls.check(params)
@@ -76,7 +77,7 @@ class Parameters(BaseModel):
             raise errors.SetupError(f"{problem.key}: {problem}") from None
 
     @classmethod
-    def check(cls, params: strict_json.JsonObject) -> Self:
+    def check(cls, params: JsonObject) -> Self:
         """Check parameters before anything starts; raises `SettingError` for the first that is
         wrong.
         """
@@ -86,7 +87,7 @@ class Parameters(BaseModel):
             raise _first_problem(cls, params, error) from None
 
     @classmethod
-    def deciding(cls, params: strict_json.JsonObject) -> strict_json.JsonObject:
+    def deciding(cls, params: JsonObject) -> JsonObject:
         """Leave out the parameters that are `indifferent`, and those that equal their defaults."""
         fields = {name: field for name, field in cls.model_fields.items() if name in params}
         return without_defaults(
@@ -112,9 +113,7 @@ class ComputeParameters(Parameters):
     )
 
 
-def without_defaults(
-    params: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> strict_json.JsonObject:
+def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> JsonObject:
     """Leave out parameters that equal their defaults, also 4 for 4.0 but not 1 for true."""
     return {
         name: value
@@ -126,7 +125,7 @@ def without_defaults(
 
 
 def _first_problem(
-    model: type[Parameters], params: strict_json.JsonObject, error: ValidationError
+    model: type[Parameters], params: JsonObject, error: ValidationError
 ) -> errors.SettingError:
     first = error.errors()[0]
     name = str(first["loc"][0])
@@ -268,8 +267,8 @@ class Composition:
     `lossy` are parameters, as `key=value`, that trade quality for speed.
     """
 
-    parts: strict_json.JsonObject = field(default_factory=dict)
-    computation: strict_json.JsonObject = field(default_factory=dict)
+    parts: JsonObject = field(default_factory=dict)
+    computation: JsonObject = field(default_factory=dict)
     lossy: tuple[str, ...] = ()
 
 
@@ -370,7 +369,7 @@ class Model:
         return targets.Target.of(self.worker, str(self.checkpoint.folder.absolute()))
 
     @property
-    def worker_params(self) -> strict_json.JsonObject:
+    def worker_params(self) -> JsonObject:
         """The parameters with which a worker builds it."""
         return dict(self.params)
 
@@ -397,7 +396,7 @@ class Model:
         path = source.source_file(self.target.module)
         return source.signature(path, self.target.attribute, "__init__") if path else None
 
-    def deciding(self, dtype: str) -> strict_json.JsonObject:
+    def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide what it computes; `dtype` is the number format in which
         it does.
         """

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core import errors, images, redaction, requests, sanitize, strict_json
+from pytest_imgedit.core import errors, images, redaction, requests, sanitize
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import (
     Composition,
     Model,
@@ -70,7 +71,7 @@ class ServerParameters(Parameters):
         ge=0,
         description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout",
     )
-    extra: strict_json.JsonObject = Field(
+    extra: JsonObject = Field(
         default_factory=dict,
         description="goes into the body of each request, such as `{top_k = 1}`",
     )
@@ -126,7 +127,7 @@ class Server:
     options: ServerParameters
 
     @property
-    def client(self) -> strict_json.JsonObject:
+    def client(self) -> JsonObject:
         """The arguments of a client of the package `openai`."""
         return {
             "base_url": self.url,
@@ -223,7 +224,7 @@ class OpenAIJudge:
         self.max_pixels = options.max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
-        self.request: strict_json.JsonObject = {
+        self.request: JsonObject = {
             "model": self.server.model,
             options.token_limit: options.max_new_tokens,
             "extra_body": options.extra or None,
@@ -234,9 +235,9 @@ class OpenAIJudge:
         self._free = asyncio.Semaphore(options.concurrency)
         self._client = AsyncOpenAI(**self.server.client)
 
-    def preprocess(self, question: requests.Question) -> list[strict_json.JsonObject]:
+    def preprocess(self, question: requests.Question) -> list[JsonObject]:
         """Turn a question into the messages of a chat, images as PNG in data URLs."""
-        content: list[strict_json.JsonObject] = []
+        content: list[JsonObject] = []
         for kind, value in question.parts:
             if kind == "image":
                 image = fit(question.images[value], self.max_pixels)
@@ -251,14 +252,14 @@ class OpenAIJudge:
     def answer(
         self,
         questions: Sequence[requests.Question],
-        prepared: Sequence[list[strict_json.JsonObject]] | None = None,
+        prepared: Sequence[list[JsonObject]] | None = None,
     ) -> list[requests.Answer]:
         """Answer questions; one whose request fails for good is answered by its error."""
         return self._runner.run(
             self._all(prepared or [self.preprocess(question) for question in questions])
         )
 
-    async def _all(self, chats: Sequence[list[strict_json.JsonObject]]) -> list[requests.Answer]:
+    async def _all(self, chats: Sequence[list[JsonObject]]) -> list[requests.Answer]:
         return await asyncio.gather(*map(self._ask, chats))
 
     async def _ask(self, messages: Any) -> requests.Answer:
@@ -322,9 +323,7 @@ class OpenAIImagesEditor:
         from openai import OpenAI
 
         fields = self.options.model_dump(include={"size", "response_format"})
-        self.request: strict_json.JsonObject = {
-            name: value for name, value in fields.items() if value
-        }
+        self.request: JsonObject = {name: value for name, value in fields.items() if value}
         self._client = OpenAI(**self.server.client)
 
     def edit(self, request: requests.EditRequest) -> Image.Image:

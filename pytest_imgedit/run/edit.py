@@ -146,7 +146,9 @@ class EditStage:
                 self.done(work)
             if work.failures:
                 break
-        return (batch, {"op": "edit", "edits": edits}) if batch else None
+        if not batch:
+            return None
+        return batch, {"op": "edit", "edits": edits}
 
     def _next(self, sources: Sequence[StoredImage | None], batch: Sequence[Work]) -> Work | None:
         """Take the next edit off the queue; `None` if none nearby fits into the `batch`.

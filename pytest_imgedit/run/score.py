@@ -329,7 +329,9 @@ class ScoreStage:
                 self.done(work)
             if work.failures:
                 break
-        return (batch, {"op": "judge", "questions": questions}) if batch else None
+        if not batch:
+            return None
+        return batch, {"op": "judge", "questions": questions}
 
     def _take_from(self, feed: Feed, worker: Worker) -> bool:
         """Queue what has come through the feed; return whether there is enough for a batch."""
