@@ -16,10 +16,11 @@ from pydantic import ValidationError
 from pytest_imgedit.cli.runs import find_run, no_runs
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.config.toml_file import configs_of
-from pytest_imgedit.core import errors, strict_json
+from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import counted, number
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal, trend_page, write
 from pytest_imgedit.stats import collapse, estimates, gates, planning
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
@@ -55,7 +56,7 @@ def compare_runs(
     alpha: float,
     margin: float,
     out: Path,
-) -> tuple[strict_json.JsonObject, str, int]:
+) -> tuple[JsonObject, str, int]:
     """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed
     pairs.
     """
@@ -137,7 +138,7 @@ def read_either(reference: str, out: Path) -> Baseline:
 
 def trend(
     references: Sequence[str], last: int | None, alpha: float, out: Path, html: Path | None
-) -> tuple[strict_json.JsonObject, str, int]:
+) -> tuple[JsonObject, str, int]:
     """Say of a series of runs or baselines, oldest first, whether scores have fallen at any look.
 
     `last` takes the newest runs of the store in place of `references`: those of the newest one's
@@ -207,7 +208,7 @@ def _refuse_partial(run: Baseline) -> None:
         )
 
 
-def _document(series: Sequence[Baseline], alpha: float) -> strict_json.JsonObject:
+def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
     clusters = {item.id: item.cluster for item in series[0].items}
     categories = {item.id: item.category for item in series[0].items}
     scores, copies = _scores(series)
@@ -265,11 +266,9 @@ def _scores(series: Sequence[Baseline]) -> tuple[list[dict[str, float]], int]:
     return scores, copies
 
 
-def _look(
-    run: Baseline, clusters: dict[str, str], categories: dict[str, str]
-) -> strict_json.JsonObject:
+def _look(run: Baseline, clusters: dict[str, str], categories: dict[str, str]) -> JsonObject:
     scores = {item.id: item.score for item in run.items if item.score is not None}
-    look: strict_json.JsonObject = {
+    look: JsonObject = {
         "name": run.run if run.name == run.run.lower() else run.name,
         "run": run.run,
         "commit": None if run.commit is None else run.commit.sha[:10],
@@ -289,7 +288,7 @@ def _look(
     return look
 
 
-def _marks(document: strict_json.JsonObject) -> Iterator[str]:
+def _marks(document: JsonObject) -> Iterator[str]:
     """Yield a strip for each run with a mark where its mean lies, from the lowest mean to the
     highest.
     """
@@ -336,7 +335,7 @@ def plan(
     power: float,
     alpha: float,
     out: Path,
-) -> tuple[strict_json.JsonObject, str, int]:
+) -> tuple[JsonObject, str, int]:
     """Say with how many pairs gates would find `power` points, by a stored run or by a stated
     `spread` of a pair.
     """
@@ -399,13 +398,13 @@ def plan(
 
 def _rows(
     spreads: Sequence[Spread], power: float, alpha: float, cost: float | None
-) -> Iterator[strict_json.JsonObject]:
+) -> Iterator[JsonObject]:
     """Yield a row for each spread and each number of seeds for which its error is known."""
     for spread, seeds in product(spreads, SEEDS):
         error = spread.error_with(seeds)
         if error is None:
             continue
-        row: strict_json.JsonObject = {
+        row: JsonObject = {
             "gate": spread.gate,
             "seeds": seeds,
             "pairs_now": spread.pairs,

@@ -14,7 +14,8 @@ from packaging.requirements import Requirement
 
 from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
-from pytest_imgedit.core import errors, provenance, results, strict_json
+from pytest_imgedit.core import errors, provenance, results
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
@@ -31,13 +32,13 @@ from pytest_imgedit.workers.hardware import Hardware
 _FITS = {True: "fits", False: "does not fit", None: "whether they fit is not known"}
 
 
-def examine(config: Path | None) -> tuple[strict_json.JsonObject, str, int]:
+def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded
     ones).
     """
     settings, machine = make_settings(read_tables(config)), Hardware.here("auto")
     cluster = settings.workers.ray_address or "a Ray cluster"
-    document: strict_json.JsonObject = {
+    document: JsonObject = {
         "versions": provenance.versions(),
         "machine": provenance.machine(gpu.product for gpu in machine.gpus).model_dump(mode="json"),
         "memory_gib": round(_host_memory(), 1),
@@ -101,13 +102,11 @@ def _package_problems() -> Iterator[str]:
                 yield f"{package} is {installed}, expected {requirement.specifier}"
 
 
-def _model(
-    model: Model, settings: Settings, hardware: Hardware, problems: list[str]
-) -> strict_json.JsonObject:
+def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold
     that.
     """
-    row: strict_json.JsonObject = {
+    row: JsonObject = {
         "role": model.role,
         "spec": model.spec,
         "weights_gib": None,
@@ -144,7 +143,7 @@ def _model(
     return row
 
 
-def _text(document: strict_json.JsonObject) -> str:
+def _text(document: JsonObject) -> str:
     machine = document["machine"]
     lines = [
         " · ".join(f"{name} {number}" for name, number in document["versions"].items()),
@@ -176,7 +175,7 @@ def _text(document: strict_json.JsonObject) -> str:
     return "\n".join([*lines, *(problems or ["no problem found"])]).rstrip()
 
 
-def _weights(row: strict_json.JsonObject) -> str:
+def _weights(row: JsonObject) -> str:
     if row["weights_gib"] is None:
         return "no weights to look for"
     return f"{row['weights_gib']} GiB of weights in {row['folder']}, {_FITS[row['fits']]}"
@@ -189,7 +188,7 @@ def qualify(
     config: Path | None,
     assigned: Sequence[str],
     out: Path,
-) -> tuple[strict_json.JsonObject, str, int]:
+) -> tuple[JsonObject, str, int]:
     """Have a judge score the controls of a suite; arguments take precedence over the config.
 
     Verdicts are kept in the store `out`, where runs with gates find them.

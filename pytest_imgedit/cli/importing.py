@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from pytest_imgedit.core import errors, files, pairs, sanitize, strict_json
+from pytest_imgedit.core import errors, files, pairs, sanitize
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 
 #: The most bytes of a config, tables and lists inside each other, values, and characters of one.
@@ -74,7 +75,7 @@ _KEYS = ("num_samples", *_NUMBERS)
 _to_toml = partial(json.dumps, ensure_ascii=False)
 
 
-def import_file(path: Path, to: Path) -> tuple[strict_json.JsonObject, str, int]:
+def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of
     a report.
     """
@@ -90,7 +91,7 @@ def import_file(path: Path, to: Path) -> tuple[strict_json.JsonObject, str, int]
         )
     if os.path.lexists(to):
         raise errors.UsageError(f"{to}: is there already, expected a new file (--to)")
-    tables: dict[str, strict_json.JsonObject] = {}
+    tables: dict[str, JsonObject] = {}
     rows = [row for entry in entries for row in _rows(*entry, path.parent, to.parent, tables)]
     text = "\n".join(
         f"[{section}]\n" + "".join(f"{key} = {_to_toml(value)}\n" for key, value in table.items())
@@ -114,8 +115,8 @@ def _rows(
     node: yaml.Node,
     folder: Path,
     target: Path,
-    tables: dict[str, strict_json.JsonObject],
-) -> Iterator[strict_json.JsonObject]:
+    tables: dict[str, JsonObject],
+) -> Iterator[JsonObject]:
     """Add the counterparts of a key to the tables of the new config; yield a row for each, or one
     that says why there is none.
     """
@@ -141,7 +142,7 @@ def _rows(
             yield {**row, "as": name, "value": new_value}
 
 
-def _line(row: strict_json.JsonObject) -> str:
+def _line(row: JsonObject) -> str:
     location = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
         return f"{location}no counterpart: {row['why']}"
@@ -271,7 +272,7 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
     )
 
 
-def _report(path: Path) -> tuple[strict_json.JsonObject, str, int]:
+def _report(path: Path) -> tuple[JsonObject, str, int]:
     """Print the table of an `evaluation_report_*.json`."""
     document = files.read_object(path, "a report of image_edit_benchmark")
     statistics, overall = document.get("category_statistics"), document.get("overall_statistics")
@@ -279,7 +280,7 @@ def _report(path: Path) -> tuple[strict_json.JsonObject, str, int]:
         raise errors.UsageError(
             f"{path}: no category_statistics, expected a report of image_edit_benchmark"
         )
-    rows: list[strict_json.JsonObject] = []
+    rows: list[JsonObject] = []
     for name, row in [*statistics.items(), ("overall", overall)]:
         if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
             raise errors.UsageError(

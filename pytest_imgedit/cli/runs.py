@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core import errors, files, pairs, strict_json
+from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item, Results, SeedResult
 from pytest_imgedit.core.sanitize import counted, interval, number
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal, write
 from pytest_imgedit.run.preflight import check_copies
 from pytest_imgedit.stats.agreement import MEASURES, agreement
@@ -73,11 +74,11 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def list_runs(out: Path) -> tuple[strict_json.JsonObject, str, int]:
+def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     """List the finished runs of a store."""
     if not files.is_folder(out):
         raise errors.UsageError(f"{str(out)[:200]}: no such folder, expected a store")
-    rows: list[strict_json.JsonObject] = []
+    rows: list[JsonObject] = []
     broken: list[str] = []
     for path in finished_runs(out):
         try:
@@ -117,7 +118,7 @@ def list_runs(out: Path) -> tuple[strict_json.JsonObject, str, int]:
 
 def render_again(
     reference: str, out: Path, html: Path | None, md: Path | None, html_embed: bool
-) -> tuple[strict_json.JsonObject, str, int]:
+) -> tuple[JsonObject, str, int]:
     """Write the reports of a run anew, from its results.json and the images in its store."""
     path = find_run(reference, out)
     results = read_results(path)
@@ -142,7 +143,7 @@ def render_again(
     return document, "\n".join(lines), int(conclusion.fails)
 
 
-def export(reference: str, folder: Path, out: Path) -> tuple[strict_json.JsonObject, str, int]:
+def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, int]:
     """Copy the edits of a run to `<category>/<id>.png`, with a list of them in `edits.json`.
 
     The second and further edits of a pair, those of other seeds, are `<category>/seed<N>/<id>.png`.
@@ -179,11 +180,9 @@ def export(reference: str, folder: Path, out: Path) -> tuple[strict_json.JsonObj
     return document, "\n".join(lines), int(bool(missing))
 
 
-def _export(
-    item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Path
-) -> strict_json.JsonObject:
+def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Path) -> JsonObject:
     """Copy the edit at an index of a pair's seeds; return its row of the list."""
-    row: strict_json.JsonObject = {
+    row: JsonObject = {
         "id": item.id,
         "category": item.category,
         "instruction": item.instruction,
@@ -244,7 +243,7 @@ def _number(text: str) -> float | None:
     return None
 
 
-def agree(reference: str, ratings: Path, out: Path) -> tuple[strict_json.JsonObject, str, int]:
+def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
     """Compare a run's scores with the mean rating of each pair, overall and by category."""
     results = read_results(find_run(reference, out))
     ratings_by_id = read_ratings(ratings)
@@ -254,7 +253,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[strict_json.JsonObj
     unscored = len(rated) - len(scored)
     known = {item.id for item in results.items}
     unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
-    measured: dict[str, strict_json.JsonObject] = {}
+    measured: dict[str, JsonObject] = {}
     for field in ("overall", *pairs.in_order(item.category for item in scored)):
         members = [item for item in scored if field in ("overall", item.category)]
         measured[field] = agreement(
@@ -288,12 +287,12 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[strict_json.JsonObj
     return document, "\n".join(lines), int(not scored)
 
 
-def _cell(measure: strict_json.JsonObject) -> str:
+def _cell(measure: JsonObject) -> str:
     ends = "" if measure["ci95"] is None else f" ({interval(measure['ci95'])})"
     return f"{number(measure['value'])}{ends}"
 
 
-def explain(reference: str, out: Path) -> tuple[strict_json.JsonObject, str, int]:
+def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     """Show the recipe and the environment of the record that a reference means in the store `out`.
 
     A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an
@@ -331,9 +330,7 @@ def _is_meant(record: Stored, reference: str) -> bool:
     return any(name.startswith(reference) for name in names)
 
 
-def _explanation(
-    kind: str, record: Stored, model: str, recipe: strict_json.JsonObject | None
-) -> str:
+def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | None) -> str:
     lines = [f"{kind} {record.key}"]
     if isinstance(record, EditRecord):
         lines.append(
@@ -360,7 +357,7 @@ def _explanation(
     return "\n".join(lines)
 
 
-def _listed(values: strict_json.JsonObject, indent: str = "  ") -> list[str]:
+def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
     """Lines of a table, inner ones indented; texts as JSON writes them."""
     lines = []
     for name, value in values.items():
@@ -376,7 +373,7 @@ def _listed(values: strict_json.JsonObject, indent: str = "  ") -> list[str]:
     return lines
 
 
-def schema(baseline: bool) -> tuple[strict_json.JsonObject, str, int]:
+def schema(baseline: bool) -> tuple[JsonObject, str, int]:
     """Print the JSON schema of results, or of a baseline."""
     document = (Baseline if baseline else Results).model_json_schema(mode="serialization")
     return document, files.to_json(document), 0
