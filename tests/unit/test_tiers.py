@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tiers import QUARTERS, full_but, is_selected
-
-from tools import machine_speed
 
 ROOT = Path(__file__).parents[2]
 BURN = "import time\nwhile time.process_time() < {seconds}: pass"
@@ -60,7 +57,7 @@ def test_a_test_over_the_budget_fails_the_session_by_name(pytester, budget, code
     result.stdout.fnmatch_lines(["*costliest tests, of * CPU s*", "*0.1 s  *::test_costly"])
     told = [line for line in result.outlines if line.startswith("ERROR: ")]
     assert bool(told) == bool(code)
-    assert all("test_costly took 0.1 CPU s; 0.01 are allowed, on this" in line for line in told)
+    assert all("test_costly took 0.1 CPU s, 0.01 allowed" in line for line in told)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +79,4 @@ def test_cpu_minutes_of_all_processes_are_counted(tmp_path, monkeypatch, most, c
     call = [sys.executable, "-m", "tools.cpu_minutes", most, "bash", "-c", command]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code, done.stdout + done.stderr
-    assert re.search(rf"CPU minutes, .* times as fast, {most} allowed", done.stdout)
-
-
-def test_a_slow_machine_is_allowed_more_cpu_time(monkeypatch):
-    monkeypatch.setattr(machine_speed, "REFERENCE_SECONDS", 1e-6)
-    speed = machine_speed.MachineSpeed()
-    speed.start()
-    speed.stop()
-    assert speed.slowness > 100
+    assert f"CPU minutes, {most} allowed" in done.stdout
