@@ -329,6 +329,8 @@ def new_repository(folder, remote):
         cwd=folder,
         check=True,
     )
+    # As repositories of Python code do.
+    (folder / ".git" / "info" / "exclude").write_text("__pycache__/\n")
 
 
 def follow(folder, commands):
