@@ -5,7 +5,8 @@ A distribution outside, such as `imgedit-verl`, imports this module and nothing 
 Importing it loads neither torch nor diffusers nor transformers; `load_editor` does.
 
 - `load_editor` loads a diffusers checkpoint as the harness does, and returns a `LoadedEditor`.
-- `decode`, `encode_png` and `to_rgb` read and write images as the harness does.
+- `decode`, `encode_png`, `to_rgb` and `check_size` read, write and refuse images as the harness
+  does.
 - `send` and `receive` pass plain values between processes, over pipes.
 - `one_line` tells an exception in one line.
 """
@@ -13,11 +14,10 @@ Importing it loads neither torch nor diffusers nor transformers; `load_editor` d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.core.frames import receive, send
-from pytest_imgedit.core.images import decode, encode_png, to_rgb
+from pytest_imgedit.core.images import check_size, decode, encode_png, to_rgb
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LoadedEditor",
+    "check_size",
     "decode",
     "encode_png",
     "load_editor",
@@ -39,7 +40,7 @@ __all__ = [
 
 
 def load_editor(
-    folder: Path,
+    model: str,
     device: torch.device,
     dtype: str,
     call: JsonObject,
@@ -47,20 +48,23 @@ def load_editor(
     cpu_offload: bool = False,
     rank0_reads: bool = True,
 ) -> LoadedEditor:
-    """Load a diffusers checkpoint; `dtype` is as `editor.dtype`, and `call` holds arguments of the
-    pipeline's call.
+    """Load a diffusers checkpoint, `model`: a folder, or a hub id `ORG/MODEL` or
+    `ORG/MODEL@REVISION`; `dtype` is as `editor.dtype`, and `call` holds arguments of the pipeline's
+    call.
 
     With a `strategy` (as `editor.shard.strategy`) the ranks of the default process group share the
     weights by FSDP2, and all of them call this at the same time: rank 0 alone reads the weights if
     `rank0_reads`, and shards stay in host memory with `cpu_offload`. Raises
     `pytest_imgedit.core.errors.SetupError` for a checkpoint that is no editor, is not whole, or
-    cannot be shared so.
+    cannot be shared so, and `UsageError` for one that cannot be had.
     """
+    from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout
     from pytest_imgedit.kinds.compute.fsdp import load_sharded
     from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
     from pytest_imgedit.kinds.compute.pipeline import load_pipeline
     from pytest_imgedit.kinds.diffusers import ShardParameters
 
+    folder = Checkpoint(model, Layout.PIPELINE).folder
     set_deterministic(True)
     torch_dtype = pick_dtype(dtype, device.type)
     if strategy is None:

@@ -57,9 +57,8 @@ def rewards(
     """
     made, errors = edited.non_tensor_batch[EDITED], edited.non_tensor_batch[ERRORS]
     asked = {n: (images[n], made[n], instructions[n]) for n in range(len(images)) if not errors[n]}
-    with suppress(
-        EditFailed
-    ):  # verdicts are stored, so that asking for each again costs nothing and says which failed
+    # Verdicts are stored, so that asking for each again costs nothing and says which failed.
+    with suppress(EditFailed):
         judge.score_batch(list(asked.values()))
     found: list[float | None] = [None] * len(images)
     for n, edit in asked.items():
@@ -101,7 +100,7 @@ def main() -> None:
         for path, reward in zip(
             options.images, rewards(models.reward_model, images, instructions, edited), strict=True
         ):
-            print(f"{path}: {reward:.3f}")
+            print(f"{path}: {'masked' if reward is None else f'{reward:.3f}'}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from PIL import Image
 
-from pytest_imgedit.training import decode, one_line, to_rgb
+from pytest_imgedit.training import check_size, decode, one_line, to_rgb
 
 STRATEGIES: dict[str, Literal["full", "grad_op"]] = {
     "FULL_SHARD": "full",
@@ -25,6 +25,7 @@ Outcome = tuple[Image.Image | None, str]
 class ImageEditConfig:
     """What `worker.image_edit` holds.
 
+    `model_path` is a folder or a hub id, `ORG/MODEL` or `ORG/MODEL@REVISION`.
     `fsdp_sharding_strategy` is `FULL_SHARD`, `SHARD_GRAD_OP` or `NO_SHARD` (every rank has the
     whole editor, as without `enable_fsdp`). `fsdp_cpu_offload` keeps shards in host memory also
     while they are used, `enable_cpu_offload` moves the editor there between calls. Without
@@ -53,24 +54,35 @@ class ImageEditConfig:
     editor_python: str | None = None
 
     @classmethod
-    def of(cls, config: ImageEditConfig | Mapping[str, Any]) -> ImageEditConfig:
-        """Read a config, or that at `worker.image_edit` of a trainer's config.
+    def of(cls, config: Any) -> ImageEditConfig:
+        """Read a config, or that at `worker.image_edit` of a trainer's config; either may be a
+        mapping, a dataclass or an object with attributes.
 
-        Raises `ValueError` for a key that is not known.
+        Raises `ValueError` for a key that is not known, and where the trainer's config has none of
+        this.
         """
+        table = _table(config)
+        if "worker" in table:
+            table = _table(table["worker"])
+            if "image_edit" not in table:
+                raise ValueError(
+                    "worker.image_edit: not in the trainer's config, expected the keys of "
+                    "ImageEditConfig (README of imgedit-verl)"
+                )
+        if "image_edit" in table:
+            config = table["image_edit"]
+            table = _table(config)
         if isinstance(config, ImageEditConfig):
             return config
-        table = config
-        for name in ("worker", "image_edit"):
-            if name in table:
-                table = table[name]
         known = {field.name for field in fields(cls)}
         if unknown := next((str(name) for name in table if name not in known), None):
             raise ValueError(
                 f"worker.image_edit.{unknown}: no such key, expected one of "
                 f"{', '.join(sorted(known))}"
             )
-        return cls(**dict(table))
+        if "model_path" not in table:
+            raise ValueError("worker.image_edit.model_path: missing, expected a folder or a hub id")
+        return cls(**table)
 
     def __post_init__(self) -> None:
         if self.fsdp_sharding_strategy not in (*STRATEGIES, "NO_SHARD"):
@@ -90,6 +102,18 @@ class ImageEditConfig:
             "num_inference_steps": self.num_inference_steps,
         }
         return {name: value for name, value in named.items() if value is not None}
+
+
+def _table(config: Any) -> Mapping[str, Any]:
+    """Return what a mapping, a dataclass or an object with attributes holds, by name."""
+    if isinstance(config, Mapping):
+        return config
+    if not hasattr(config, "__dict__"):
+        raise ValueError(
+            f"worker.image_edit: found {config!r:.80}, expected a table, a dataclass or an object "
+            "with its keys"
+        )
+    return dict(vars(config))
 
 
 @dataclass(frozen=True)
@@ -147,14 +171,15 @@ def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def picture(image: Any) -> Image.Image:
     """Read a PIL image, an array of shape (H, W, 3), or PNG, JPEG or WebP bytes; raises what is
-    wrong with it.
+    wrong with it, such as `ImageError` for a size that the harness edits nowhere.
     """
     if isinstance(image, bytes):
         return decode(image)
     if isinstance(image, np.ndarray):
-        return to_rgb(Image.fromarray(_bytes(image)))
+        image = Image.fromarray(_bytes(image))
     if not isinstance(image, Image.Image):
         raise TypeError(f"an image that is a {type(image).__name__}")
     if image.mode == "F":
         raise ValueError("an image of floats, expected an array of floats in [0, 1]")
+    check_size(*image.size)
     return to_rgb(image)

@@ -8,9 +8,9 @@ more.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -57,7 +57,7 @@ class RankEditor:
         strategy = STRATEGIES.get(config.fsdp_sharding_strategy)
         self.sharded = config.enable_fsdp and strategy is not None and dist.get_world_size() > 1
         self.editor = load_editor(
-            Path(config.model_path),
+            config.model_path,
             self.place,
             config.torch_dtype,
             config.call,
@@ -66,7 +66,10 @@ class RankEditor:
             config.fsdp_sync_module_states,
         )
         dist.barrier()
-        self._move(to_rest=True)
+        self._report_memory("loaded")
+        if self._moves:
+            self._move(to_rest=True)
+            self._report_memory("moved to host memory")
 
     def edit(self, asked: Sequence[Asked], seed: int) -> list[Outcome]:
         """Edit in batches, with one seed for all; raises where ranks share weights and one has
@@ -131,9 +134,8 @@ class RankEditor:
         try:
             edits = self.editor.edit(sources, instructions, seed)
         except Exception as error:
-            if (
-                self.sharded
-            ):  # the others wait for its part, and what they send next would answer that
+            if self.sharded:
+                # The others wait for its part, and what they send next would answer that.
                 self.out_of_step = _problem(error)
                 raise
             if len(requests) == 1:
@@ -145,6 +147,11 @@ class RankEditor:
             ]
         return [outcome for request in requests for outcome in self._call([request], seed)]
 
+    @property
+    def _moves(self) -> bool:
+        """Whether the editor leaves the GPU between calls."""
+        return self.config.enable_cpu_offload and not self.config.fsdp_cpu_offload
+
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         self._move(to_rest=False)
@@ -153,13 +160,21 @@ class RankEditor:
         finally:
             self._move(to_rest=True)
 
+    def _report_memory(self, what: str) -> None:
+        """Print how much GPU memory this process holds; nothing without a GPU."""
+        if self.place.type != "cuda":
+            return
+        allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        print(
+            f"imgedit-verl: rank {dist.get_rank()}: editor {what}, GPU memory "
+            f"{allocated / 2**30:.1f} GiB allocated, {reserved / 2**30:.1f} GiB reserved",
+            file=sys.stderr,
+            flush=True,
+        )
+
     def _move(self, to_rest: bool) -> None:
         """Move the editor to host memory, or back to the GPU, if the config wants that."""
-        if (
-            not self.config.enable_cpu_offload
-            or self.config.fsdp_cpu_offload
-            or self.editor is None
-        ):
+        if not self._moves or self.editor is None:
             return
         for component in self.editor.pipeline.components.values():
             if isinstance(component, torch.nn.Module):

@@ -8,7 +8,6 @@ at the same time, which the dispatch of the trainer sees to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,11 @@ class ImageEditWorker(Worker):
     """Edits images between a model's answer and its reward; make it with the trainer's worker
     groups.
 
-    `config` is an `ImageEditConfig`, a table of its keys, or a trainer's config with
+    `config` is what `ImageEditConfig.of` reads: one, or a trainer's config with
     `worker.image_edit`.
     """
 
-    def __init__(self, config: ImageEditConfig | Mapping[str, Any]) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = ImageEditConfig.of(config)
         self.editor: RankedEditor | None = None

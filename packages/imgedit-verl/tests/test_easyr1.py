@@ -4,17 +4,20 @@ easyr1/.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
-from imgedit_verl.config import ImageEditConfig
+from imgedit_verl.config import Asked, ImageEditConfig
 from PIL import Image
 from waiting import wait_until
 
@@ -74,8 +77,6 @@ def start(
     folder: Path, ranks: int, *arguments: str, **config: object
 ) -> list[subprocess.Popen[str]]:
     """Start the ranks of a worker group in the trainer's environment."""
-    import json
-
     told = {
         "model_path": str(WEIGHTS / "editor"),
         "num_inference_steps": 3,
@@ -161,11 +162,100 @@ def test_the_editors_process_ends_with_the_trainers(sources: Path) -> None:
     wait_until(lambda: not editors_of(sources))
 
 
+@dataclass
+class _Worker:
+    image_edit: object
+
+
+@dataclass
+class _Trainer:
+    worker: object
+
+
 def test_a_trainers_config_is_read_where_it_has_the_editor() -> None:
     table = {"model_path": "m", "batch_size": 2}
-    for config in (table, {"image_edit": table}, {"worker": {"image_edit": table}, "trainer": {}}):
-        assert ImageEditConfig.of(config) == ImageEditConfig("m", batch_size=2)
-    with pytest.raises(
-        ValueError, match=r"worker\.image_edit\.batches: no such key, expected one of batch_size"
-    ):
-        ImageEditConfig.of({"model_path": "m", "batches": 2})
+    for editor in (table, SimpleNamespace(**table), ImageEditConfig("m", batch_size=2)):
+        for config in (
+            editor,
+            {"image_edit": editor},
+            {"worker": {"image_edit": editor}, "trainer": {}},
+            _Trainer(_Worker(editor)),
+            SimpleNamespace(worker=_Worker(editor), trainer=None),
+        ):
+            assert ImageEditConfig.of(config) == ImageEditConfig("m", batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"model_path": "m", "batches": 2}, r"\.batches: no such key, expected one of batch_size"),
+        (_Trainer({"actor": {}}), ": not in the trainer's config, expected the keys of Image"),
+        ({"image_edit": None}, ": found None, expected a table, a dataclass or an object"),
+        ({"batch_size": 2}, r"\.model_path: missing, expected a folder or a hub id"),
+    ],
+)
+def test_a_config_without_what_the_editor_needs_is_named(config: object, line: str) -> None:
+    with pytest.raises(ValueError, match=rf"^worker\.image_edit{line}"):
+        ImageEditConfig.of(config)
+
+
+#: Texts of the documents that asked for this worker.
+CONFIG = """
+worker:
+  image_edit:
+    model_path: "Qwen/Qwen-Image-Edit"
+    enable_fsdp: true
+    fsdp_sharding_strategy: "FULL_SHARD"
+    fsdp_cpu_offload: true
+    batch_size: 2
+    image_size: 1024
+    true_cfg_scale: 4.0
+    num_inference_steps: 50
+"""
+
+
+def train(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the trainer's command, which makes the worker and prints its config."""
+    (folder / "config.yaml").write_text(CONFIG)
+    return subprocess.run(
+        [sys.executable, "-m", "verl.trainer.main", "config=config.yaml", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(EASYR1), "RANK": "0", "WORLD_SIZE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_trainers_command_sets_keys_of_the_editor(tmp_path: Path) -> None:
+    done = train(tmp_path, "worker.image_edit.enable_fsdp=false", "worker.image_edit.batch_size=4")
+    assert json.loads(done.stdout) == asdict(
+        ImageEditConfig(
+            "Qwen/Qwen-Image-Edit",
+            enable_fsdp=False,
+            fsdp_cpu_offload=True,
+            batch_size=4,
+            image_size=1024,
+            true_cfg_scale=4.0,
+            num_inference_steps=50,
+        )
+    )
+    assert (
+        "Key 'batches' not in 'ImageEditConfig'"
+        in train(tmp_path, "worker.image_edit.batches=2").stderr
+    )
+
+
+def test_a_hub_id_that_is_not_here_is_one_line(sources: Path) -> None:
+    (process,) = start(sources, 1, model_path="Qwen/Qwen-Image-Edit")
+    _, errors = process.communicate(timeout=120)
+    assert (
+        "model 'Qwen/Qwen-Image-Edit': neither a folder nor to be had from the hub: "
+        in errors.splitlines()[-1]
+    )
+
+
+def test_an_image_that_no_editor_takes_is_a_failed_edit() -> None:
+    assert Asked.read(Image.new("RGB", (4, 4)), "x").problem == (
+        "ImageError: image of 4x4 pixels, expected sides of at least 8"
+    )
