@@ -155,7 +155,7 @@ class _Reader:
             raise row.error(f"no image, expected one in {self._names(row, 'image', 'image_b64')}")
         seed = self._seed(row)
         tags = self._tags(row)
-        pair_id, own_id = self._ids(row, category, instruction)
+        pair_id, own_id = self._ids(row, category)
         pair = pairs.EditPair(
             id=pair_id,
             category=category,
@@ -211,9 +211,9 @@ class _Reader:
                 return f"{known}; if {name!r} is that, set suite.fields.{keys[0]}={name!r}"
         return known
 
-    def _ids(self, row: Row, category: str, instruction: str) -> tuple[str, str]:
-        """Return the pair's id, and the suite's name of it: its id if that is text, else the stem
-        of its image's path.
+    def _ids(self, row: Row, category: str) -> tuple[str, str]:
+        """Return the pair's id, whatever language is asked for, and the suite's name of it: its id
+        if that is text, else the stem of its image's path.
         """
         name, value = self._field(row, "id")
         if value is not None and type(value) not in (int, str):
@@ -230,7 +230,8 @@ class _Reader:
             )
         if value:
             return self.ids.named(value), own_id
-        text = json.dumps([self._text(row, "image_b64"), instruction])
+        names = ("image_b64", "instruction_en", "instruction_zh", "instruction")
+        text = json.dumps([self._text(row, name) for name in names])
         return self.ids.of_image(path, text, category), own_id
 
     def _image(self, row: Row, key: str) -> pairs.ImageSource | None:

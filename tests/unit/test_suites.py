@@ -99,6 +99,14 @@ def test_language_falls_back_to_the_other(tmp_path, language, texts):
     ] == texts
 
 
+def test_ids_of_pairs_of_one_image_are_the_same_in_every_language(tmp_path):
+    rows = [row(edit_instruction="甲", edit_instruction_en=text) for text in ("a", "b")]
+    path = write(tmp_path / "s.json", rows)
+    english, chinese = ([pair.id for pair in load(path, language=name)] for name in ("en", "zh"))
+    assert english == chinese
+    assert len({*english}) == 2
+
+
 def test_fields_can_be_named_otherwise(tmp_path):
     rows = [{"kind": "social", "prompt": "wave", "pic": PNG, "key": "k1"}]
     fields = {"category": "kind", "instruction": "prompt", "image_b64": "pic", "id": "key"}
