@@ -53,12 +53,14 @@ Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
 class SuiteSettings(_Section):
     """`[suite]`: which pairs, in which language, and the score an item must reach.
 
-    Images of a suite file are below the folder `root`, by default that of the file. `fields` maps
-    fields to their names in the file.
+    `categories`, by slug or by the suite's own name, makes the suite smaller. Images of a suite
+    file are below the folder `root`, by default that of the file. `fields` maps fields to their
+    names in the file.
     """
 
     spec: str = "scenes"
     language: Literal["en", "zh"] = "en"
+    categories: tuple[str, ...] = ()
     limit: Count | None = None
     min_score: float | None = Field(default=None, ge=0, le=10)
     root: Path | None = None

@@ -13,7 +13,7 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
 from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
-from pytest_imgedit.core.sanitize import counted, one_line, shorten
+from pytest_imgedit.core.sanitize import counted, did_you_mean, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
 
 BUILTIN = {
@@ -74,7 +74,7 @@ def load_suite(settings: SuiteSettings) -> Suite:
         raise errors.UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
     pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
     _require_valid(settings.spec, pairs)
-    pairs = [_with_slug(pair) for pair in pairs]
+    pairs = _of_categories([_with_slug(pair) for pair in pairs], settings.categories)
     sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
     counts = Counter(pair.category for pair in pairs)
     remarks = _unread(settings.spec, pairs) if name == "native" else ()
@@ -140,6 +140,21 @@ def _with_slug(pair: EditPair) -> EditPair:
     if category == pair.category:
         return pair
     return replace(pair, category=category, own_category=pair.own_category or pair.category)
+
+
+def _of_categories(pairs: list[EditPair], names: Sequence[str]) -> list[EditPair]:
+    """Keep the pairs of the categories with these slugs or names, by default all."""
+    if not names:
+        return pairs
+    known = {name: pair.category for pair in pairs for name in pair.category_names}
+    for name in names:
+        if name not in known:
+            raise errors.UsageError(
+                f"suite.categories: no pairs of {name!r:.100}, expected some of "
+                f"{', '.join(in_order(known.values()))}{did_you_mean(name, known)}"
+            )
+    wanted = {known[name] for name in names}
+    return [pair for pair in pairs if pair.category in wanted]
 
 
 def _problem_of_pair(pair: Any) -> str | None:

@@ -107,6 +107,24 @@ def test_ids_of_pairs_of_one_image_are_the_same_in_every_language(tmp_path):
     assert len({*english}) == 2
 
 
+@pytest.mark.parametrize(
+    ("categories", "kept"),
+    [([], ["a", "b", "c"]), (["物理"], ["a"]), (["Other", "physics"], ["a", "c"])],
+)
+def test_categories_make_a_suite_smaller(tmp_path, categories, kept):
+    subsets = {"a": "物理", "b": "社会", "c": "Other"}
+    path = write(tmp_path / "s.json", [row(id=name, subset=subsets[name]) for name in subsets])
+    settings = SuiteSettings(spec=str(path), categories=categories)
+    assert [pair.id for pair in load_suite(settings).pairs] == kept
+    assert sum(load_suite(settings).counts.values()) == len(kept)
+
+
+def test_categories_without_pairs_are_refused(tmp_path):
+    path = write(tmp_path / "s.json", [row()])
+    with pytest.raises(UsageError, match=r"no pairs of 'phyics', .* physics; did you mean"):
+        load(path, categories=["phyics"])
+
+
 def test_fields_can_be_named_otherwise(tmp_path):
     rows = [{"kind": "social", "prompt": "wave", "pic": PNG, "key": "k1"}]
     fields = {"category": "kind", "instruction": "prompt", "image_b64": "pic", "id": "key"}
