@@ -23,6 +23,7 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = {f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "str", "timestamp")}
 #: Keys that are a key here with the same value.
 SAME = {
+    "benchmark.categories": "suite.categories",
     "diffusion_model.params.dtype": "editor.dtype",
     "diffusion_model.params.num_inference_steps": "editor.num_inference_steps",
     "diffusion_model.params.true_cfg_scale": "editor.true_cfg_scale",
@@ -37,15 +38,17 @@ SAME = {
 }
 #: The section and the kind of the model that a section there names.
 _MODELS = {"diffusion_model": ("editor", "diffusers"), "reward_model": ("judge", "qwen-vl")}
+#: What no key says there, as it is always so.
+ALWAYS = {"suite.language": "zh", "judge.rubric": "plausibility"}
 #: What else is to be said of a key that is taken over.
 BESIDE = {
     "editor.seed": "mixed into the seed of every pair, whose noise was the same there",
     "judge.rubric": "one number from a baseline of 5.0, in words of its own; it sees the source "
     "too",
+    "suite.language": "edit_instruction, which is Chinese there",
 }
 #: Why a key, or all below it, has none.
 NO_COUNTERPART = {
-    "benchmark.categories": "all categories run, -k or -m selects some",
     "diffusion_model.type": "the spec says it",
     "diffusion_model.params.disable_progress_bar": "progress is shown where there is a terminal",
     "diffusion_model.params.enable_batch_sync": "a worker that is free takes the next pair",
@@ -93,6 +96,7 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
         raise errors.UsageError(f"{to}: is there already, expected a new file (--to)")
     tables: dict[str, JsonObject] = {}
     rows = [row for entry in entries for row in _rows(*entry, path.parent, to.parent, tables)]
+    rows += [_always(key, value, path, tables) for key, value in ALWAYS.items()]
     text = "\n".join(
         f"[{section}]\n" + "".join(f"{key} = {_to_toml(value)}\n" for key, value in table.items())
         for section, table in tables.items()
@@ -140,6 +144,12 @@ def _rows(
             yield {**row, "why": f"{name} is {_to_toml(known)} already"}
         else:
             yield {**row, "as": name, "value": new_value}
+
+
+def _always(key: str, value: str, path: Path, tables: dict[str, JsonObject]) -> JsonObject:
+    section, _, name = key.partition(".")
+    tables.setdefault(section, {})[name] = value
+    return {"place": str(path), "key": "in every config", "as": key, "value": value, "why": None}
 
 
 def _line(row: JsonObject) -> str:
@@ -265,7 +275,7 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
             return "the spec says it"
         return "write the class anew (docs/models.md), its spec is package.module:Class"
     if key == "prompts":
-        return {"judge.rubric": "plausibility"}
+        return {"judge.rubric": ALWAYS["judge.rubric"]}
     names = (key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1))
     return next(
         (NO_COUNTERPART[name] for name in names if name in NO_COUNTERPART), "not known here"

@@ -5,6 +5,7 @@ images.
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -14,6 +15,37 @@ from pytest_imgedit.cli.main import main
 from pytest_imgedit.config.settings import make_settings, read_tables
 from pytest_imgedit.core.pairs import CATEGORIES
 
+SINGLE_GPU = """\
+diffusion_model:
+  type: "qwen_image_edit"
+  class_path: "src.models.diffusion.implementations.qwen_image_edit.QwenImageEditModel"
+  params:
+    model_name: "Qwen/Qwen-Image-Edit"
+    device: "cuda"
+    dtype: "bfloat16"
+    num_inference_steps: 50
+    true_cfg_scale: 4.0
+reward_model:
+  type: "qwen3_vl"
+  class_path: "src.models.reward.implementations.qwen3_vl_reward.Qwen3VLRewardModel"
+  params:
+    model_name: "Qwen/Qwen3-VL-30B-Instruct"
+    device: "auto"
+    dtype: "bfloat16"
+    use_batch_inference: true
+    batch_size: 4
+"""
+SEVERAL_GPUS = """\
+diffusion_model:
+  type: "multi_gpu_qwen_edit"
+  class_path: "src.models.diffusion.implementations.multi_gpu_qwen_edit.MultiGPUQwenImageEditModel"
+  params:
+    model_name: "Qwen/Qwen-Image-Edit"
+    device_ids: [0, 1, 2, 3, 4, 5]
+    dtype: "bfloat16"
+    num_inference_steps: 50
+"""
+ONE_CATEGORY = 'benchmark:\n  categories: ["物理"]\n'
 CONFIG = """\
 # two stages on six GPUs
 benchmark:
@@ -73,13 +105,37 @@ def test_a_config_is_taken_over_and_checked_as_any_other(theirs, capsys):
     }
     assert settings.judge.spec == "qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct"
     assert (settings.judge.batch_size, settings.judge.rubric) == (4, "plausibility")
+    assert (settings.suite.categories, settings.suite.language) == (("物理", "环境"), "zh")
     assert (settings.workers.gpus, settings.workers.judge_timeout) == ("0,1,2", 600)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "categories"),
+    [
+        (SINGLE_GPU, "auto", ()),
+        (SEVERAL_GPUS, "0,1,2,3,4,5", ()),
+        (ONE_CATEGORY, "auto", ("物理",)),
+    ],
+    ids=["one GPU", "several GPUs", "one category"],
+)
+def test_scale_and_language_are_theirs_in_every_config(theirs, capsys, text, gpus, categories):
+    (theirs / "conf" / "config.yaml").write_text(text)
+    assert main(["import", "conf/config.yaml"]) == 0
+    settings = make_settings(read_tables(theirs / "imgedit.toml"))
+    assert (settings.judge.rubric, settings.suite.language) == ("plausibility", "zh")
+    assert (settings.workers.gpus, settings.suite.categories) == (gpus, categories)
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        'conf/config.yaml: in every config: suite.language = "zh" '
+        "(edit_instruction, which is Chinese there)" in lines
+    )
+    assert any(": in every config: judge.rubric = " in line for line in lines)
 
 
 def test_every_key_is_named_with_its_line_and_what_became_of_it(theirs, capsys):
     main(["import", "conf/config.yaml"])
     lines = capsys.readouterr().out.splitlines()
-    named = [line.split(": ")[1] for line in lines if line.startswith("conf/config.yaml:")]
+    named = [line.split(": ")[1] for line in lines if re.match(r"conf/config.yaml:\d", line)]
     assert sorted(set(named)) == sorted(leaves(yaml.safe_load(CONFIG)))
     assert 'conf/config.yaml:10: diffusion_model.params.device_ids: workers.gpus = "0,1,2"' in lines
     starts = (
