@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.kinds.base import GIB, GPUS_OPTION, Memory, Model, Role, Room, Workload
 from pytest_imgedit.workers.gpus import group_gpus, require_memory
 from pytest_imgedit.workers.hardware import Hardware
@@ -28,12 +29,14 @@ STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak GPU memory of a model in an earlier `run`, as PyTorch allocated it.
+    """The peak memory of a worker of a model in an earlier `run`, with `batch_size` jobs per call.
 
-    `size` is in bytes, with `batch_size` jobs per call.
+    `gpu` is in bytes as PyTorch allocated them on one GPU; `host` is resident, with files that are
+    mapped.
     """
 
-    size: int
+    gpu: int
+    host: int
     run: str
     batch_size: int
 
@@ -56,14 +59,17 @@ class Need:
     def total(self) -> int:
         """Bytes of weights and of memory to work in; none of the latter without weights."""
         if self.peak is not None and self.peak.batch_size == 1 and self.model.gpus == 1:
-            return self.peak.size + WORKING_BYTES
+            return self.peak.gpu + WORKING_BYTES
         if not self.memory.weights:
             return 0
         return self.memory.weights + int(WORKING_SHARE * self.memory.weights) + WORKING_BYTES
 
     def __str__(self) -> str:
-        peak = f" (at most {_gib(self.peak.size)} in run {self.peak.run})" if self.peak else ""
-        return f"{STAGE_OF[self.model.role]} {self.memory}{peak}"
+        told = f"{STAGE_OF[self.model.role]} {self.memory}"
+        if self.peak is None:
+            return told
+        sizes = f"{_gib(self.peak.gpu)}, host {_gib(self.peak.host)}"
+        return f"{told} (at most {sizes} in run {self.peak.run})"
 
 
 @dataclass(frozen=True)
@@ -197,6 +203,24 @@ def _mode(
     )
 
 
+def _host_peak_lines(need: Need, hardware: Hardware) -> Iterator[str]:
+    """Warn where the workers took more host memory in an earlier run than is available now.
+
+    A warning alone: part of a peak may be files that are mapped, which the system can drop.
+    """
+    if need.peak is None:
+        return
+    for machine, count in Counter(hardware.machine_of(host) for host, _ in need.groups).items():
+        peak, available = count * need.peak.host, hardware.memory_by_machine[machine]
+        if 0 < available < peak:
+            workers = counted(count, f"{STAGE_OF[need.model.role]} worker")
+            yield (
+                f"warning: {workers} of {need.model.spec} took up to {_gib(need.peak.host)} of "
+                f"host memory each in run {need.peak.run}, {_gib(available)} is available; fewer "
+                "GPUs (--imgedit-gpus) take less"
+            )
+
+
 def _lines(hardware: Hardware, needs: Sequence[Need], reason: str) -> Iterator[str]:
     yield from (
         f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
@@ -208,6 +232,8 @@ def _lines(hardware: Hardware, needs: Sequence[Need], reason: str) -> Iterator[s
         for gpu in hardware.gpus
         if gpu.held_gib >= 1
     )
+    for need in needs:
+        yield from _host_peak_lines(need, hardware)
     sizes = [str(need) for need in needs if need.memory.weights != 0]
     room = ", ".join(
         f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in hardware.gpus

@@ -410,7 +410,7 @@ def _name(pair: EditPair, with_row: bool) -> str:
 def known_peaks(
     settings: Settings, models: Mapping[Role, Identity], suite: Suite, store: Store
 ) -> dict[Role, placement.Peak]:
-    """Return the peak GPU memory of workers of these models, by the newest runs of the store.
+    """Return the peak memory of workers of these models, by the newest runs of the store.
 
     A run counts if it is of the whole suite, and its model has the same weights, parameters, GPUs
     per worker, and setting of the batch size.
@@ -454,7 +454,8 @@ def _peak_of(
     # A worker that ran out of memory has ended with a smaller batch size.
     planned = 1 if before[0] == "auto" else int(str(before[0]))
     return placement.Peak(
-        size=max(worker.gpu_peak or 0 for worker in used),
+        gpu=max(worker.gpu_peak or 0 for worker in used),
+        host=max(worker.host_peak or 0 for worker in used),
         run=results.run.id,
         batch_size=max(planned, *(worker.batch_size for worker in used)),
     )

@@ -53,7 +53,7 @@ def run(*workers, asked=1, **changes):
 
 def test_the_most_of_all_workers_is_known(known):
     peak = known(run(worker("edit-0", 5), worker("edit-1", 7)))
-    assert (peak.size, peak.run, peak.batch_size) == (7 * GIB, "r1", 1)
+    assert (peak.gpu, peak.host, peak.run, peak.batch_size) == (7 * GIB, GIB, "r1", 1)
 
 
 def test_a_worker_that_halved_its_batches_took_what_the_larger_one_takes(known):

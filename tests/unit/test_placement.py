@@ -337,18 +337,36 @@ def test_what_an_earlier_run_took_decides_in_place_of_an_estimate(machine):
     models = both()
     tight = machine(total=125)
     assert place(models, tight, "auto").mode == "swap"
-    known = {"editor": Peak(56 * GIB, "r1", 1)}
+    known = {"editor": Peak(56 * GIB, 8 * GIB, "r1", 1)}
     placement = place(models, tight, "auto", known)
     assert placement.mode == "resident"
-    assert "edit 54.0 GiB (at most 56.0 GiB in run r1)" in placement.lines[-1]
+    assert "edit 54.0 GiB (at most 56.0 GiB, host 8.0 GiB in run r1)" in placement.lines[-1]
     assert (
-        place(models, machine(total=139), "auto", {"editor": Peak(80 * GIB, "r1", 1)}).mode
+        place(models, machine(total=139), "auto", {"editor": Peak(80 * GIB, 8 * GIB, "r1", 1)}).mode
         == "swap"
     )
 
 
 def test_what_batches_took_is_told_and_decides_nothing(machine):
     models = both()
-    placement = place(models, machine(total=139), "auto", {"editor": Peak(100 * GIB, "r1", 8)})
+    placement = place(
+        models, machine(total=139), "auto", {"editor": Peak(100 * GIB, 8 * GIB, "r1", 8)}
+    )
     assert placement.mode == "resident"
-    assert "at most 100.0 GiB in run r1" in placement.lines[-1]
+    assert "at most 100.0 GiB, host 8.0 GiB in run r1" in placement.lines[-1]
+
+
+def test_workers_that_took_more_host_memory_than_there_is_are_a_warning(machine):
+    peaks = {"editor": Peak(20 * GIB, 40 * GIB, "r1", 1)}
+    (line,) = [
+        line
+        for line in place([editor()], machine(gpus=4, memory=128), "auto", peaks).lines
+        if line.startswith("warning")
+    ]
+    assert line == (
+        "warning: 4 edit workers of diffusers:a/b took up to 40.0 GiB of host memory each in run "
+        "r1, 128.0 GiB is available; fewer GPUs (--imgedit-gpus) take less"
+    )
+    for gpus, memory in ((3, 128), (4, 0)):
+        lines = place([editor()], machine(gpus=gpus, memory=memory), "auto", peaks).lines
+        assert not any(line.startswith("warning") for line in lines)
