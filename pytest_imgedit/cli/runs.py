@@ -167,6 +167,7 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
         "run": results.run.id,
         "suite": results.suite.name,
         "editor": results.editor.spec,
+        "base_seed": results.run.options.editor.seed,
         "edits": rows,
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -234,12 +234,14 @@ def test_edits_are_exported_under_readable_names_and_can_be_judged_again(bench):
         "--imgedit-judge=fakes:Constant",
         "--imgedit-limit=2",
         "--imgedit-seeds=2",
+        "--imgedit-set=editor.seed=7",
     )
     scored = {name: item["score"] for name, item in bench.items.items()}
     store = str(bench.path / ".imgedit")
     target = bench.path / "edits"
     assert main(["export", "latest", str(target), f"--out={store}"]) == 0
     listed = json.loads((target / "edits.json").read_text())
+    assert listed["base_seed"] == 7
     assert len(listed["edits"]) == 20
     assert {row["file"] for row in listed["edits"]} == {
         str(p.relative_to(target)) for p in target.rglob("*.png")

@@ -10,21 +10,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+from PIL import Image
 from required import require
 
 PACKAGE = Path(__file__).parent.parent
 ROOT = PACKAGE.parent.parent
 
 
-def test_a_rollout_is_edited_and_rewarded(tmp_path):
+def test_a_rollout_is_edited_and_rewarded_and_what_fails_is_masked(tmp_path):
     require(
         "IMGEDIT_INSTALLED_PYTHON" in os.environ,
         "no IMGEDIT_INSTALLED_PYTHON, an interpreter with the wheel",
     )
-    photos = sorted((ROOT / "tests" / "data" / "step1x").glob("*.jpg"))[:2]
-    for photo in photos:
-        shutil.copy(photo, tmp_path)
-    names = [photo.name for photo in photos]
+    photo = min((ROOT / "tests" / "data" / "step1x").glob("*.jpg"))
+    shutil.copy(photo, tmp_path)
+    Image.new("RGB", (4, 4)).save(tmp_path / "small.png")
+    names = [photo.name, "small.png"]
     command = [
         sys.executable,
         str(PACKAGE / "examples" / "rl_rollout.py"),
@@ -45,5 +46,6 @@ def test_a_rollout_is_edited_and_rewarded(tmp_path):
         line.split(": ") for line in done.stdout.splitlines() if line.partition(": ")[0] in names
     ]
     assert [name for name, _ in rewarded] == names
-    assert all(0 <= float(reward) <= 1 for _, reward in rewarded)
-    assert (tmp_path / ".imgedit" / "verdicts.jsonl").read_text().count("\n") == len(names)
+    assert 0 <= float(rewarded[0][1]) <= 1
+    assert rewarded[1][1] == "masked"
+    assert (tmp_path / ".imgedit" / "verdicts.jsonl").read_text().count("\n") == 1
