@@ -222,7 +222,12 @@ def qualify(
             for work in chain.from_iterable(trials.controls.values())
             if work.verdict
         }
-    controls = describe_controls(control_trials(trials.controls), {}, settings.gates.alpha)
+    controls = describe_controls(
+        control_trials(trials.controls),
+        {},
+        settings.gates.alpha,
+        models["judge"].blind_to_words,
+    )
     gate = controls_gate(controls)
     judged = results.JudgeInfo(
         spec=scorer.judge.model.spec,

@@ -55,7 +55,7 @@ OPTIONS = (
     Option(
         "editor",
         "scenes, diffusers:MODEL, openai-images:URL#MODEL, folder:DIR, folder:DIR?PATTERN, "
-        "identity, oracle, shuffled, "
+        "identity, oracle, blend, damaged, shuffled, "
         "blank, noise, package.module:Class (default: scenes)",
         "editor.spec",
         "SPEC",

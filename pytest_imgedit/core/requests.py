@@ -22,8 +22,8 @@ class EditRequest(Generic[ImageT]):
     """A request to an editor: an RGB source of shape (H, W, 3), an instruction, and a seed in [0,
     2**63).
 
-    Only the controls `oracle` and `shuffled` get a `reference`, and the editor `folder`, whose
-    finished image it is.
+    Only the controls `oracle`, `blend`, `damaged` and `shuffled` get a `reference`, and the editor
+    `folder`, whose finished image it is.
     """
 
     pair_id: str

@@ -315,13 +315,14 @@ class Comparison(Part):
 class ControlRow(Summary):
     """The judge's scores of one control.
 
-    `auc`, with its interval `auc_ci95`, is the probability that the oracle's edit scores higher
-    than the control's. `p` is the one-sided p value of the hypothesis that the control is not worse
-    on the same pairs. `pending` counts missing verdicts.
+    `auc`, with its interval `auc_ci95`, is the probability that an edit of the better control,
+    `below`, scores higher than this control's. `p` is the one-sided p value of the hypothesis that
+    this control is not worse on the same pairs. `pending` counts missing verdicts.
     """
 
     control: str
     pending: int
+    below: str = "oracle"
     p: float | None = None
     auc: float | None = None
     auc_ci95: tuple[float, float] | None = None
@@ -345,13 +346,15 @@ class ControlTrial:
 class Controls(Part):
     """The judge's scores of edits of known quality, best control first.
 
-    `beside_editor` says that they were also compared with the run's edits.
+    `beside_editor` says that they were also compared with the run's edits. `blind_to_words` says
+    why the judge was not asked about right edits with other instructions.
     """
 
     pairs: int
     sources: int
     has_oracle: bool
     beside_editor: bool
+    blind_to_words: str = ""
     rows: tuple[ControlRow, ...]
     trials: tuple[ControlTrial, ...]
 

@@ -312,8 +312,8 @@ class Model:
     #: content.
     names_files: ClassVar[tuple[str, ...]] = ()
 
-    #: Of editors: the reference image that it is shown, the pair's own or that of the next pair in
-    #: its category.
+    #: Of editors: the reference image that it is shown, the pair's own or that of the next pair of
+    #: its source, or else of its category.
     shown_reference: ClassVar[Literal["own", "next"] | None] = None
     #: Of editors: whether an image of one colour is an edit.
     may_be_blank: ClassVar[bool] = False
@@ -329,6 +329,8 @@ class Model:
     #: Of judges: whether it measures, so that no rubric is put to it.
     measures: ClassVar[bool] = False
     needs_reference: ClassVar[bool] = False
+    #: Of judges: why it is not tried with other instructions, such as "does not read instructions".
+    blind_to_words: ClassVar[str] = ""
 
     spec: str
     argument: str | None = None

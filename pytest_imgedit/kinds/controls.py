@@ -6,6 +6,11 @@ from PIL import Image
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.base import Model, Parameters
 
+#: Share of the reference in a blend, and share of each side that is damaged.
+HALF, DAMAGED_SHARE = 0.5, 0.5
+#: Where the damaged part may begin, as shares of a side.
+BEGINNINGS = (0.0, 0.25, 0.5)
+
 
 class ControlEditor:
     """Computes on the CPU, wherever it runs."""
@@ -30,6 +35,43 @@ class ReferenceEditor(ControlEditor):
         if request.reference is None:
             raise ValueError("the suite has no reference image to show for this pair")
         return request.reference
+
+
+class BlendEditor(ReferenceEditor):
+    """Returns the mean of source and reference: an edit that is half done."""
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        reference = super().edit(request)
+        return Image.blend(_resized(request.source, reference.size), reference, HALF)
+
+
+class DamagedEditor(ReferenceEditor):
+    """Returns the reference with a quarter of it in inverted colours.
+
+    It is the quarter that differs least from the source, so that the change stays visible.
+    """
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        reference = super().edit(request)
+        before = np.asarray(_resized(request.source, reference.size), np.int16)
+        after = np.asarray(reference).copy()
+        changed = np.abs(after - before).sum(axis=-1)
+        height, width = changed.shape
+        windows = [
+            np.s_[
+                int(top * height) : int((top + DAMAGED_SHARE) * height),
+                int(left * width) : int((left + DAMAGED_SHARE) * width),
+            ]
+            for top in BEGINNINGS
+            for left in BEGINNINGS
+        ]
+        window = min(windows, key=lambda window: changed[window].mean())
+        after[window] = 255 - after[window]
+        return Image.fromarray(after)
+
+
+def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    return image.resize(size, Image.Resampling.BICUBIC)
 
 
 class BlankEditor(ControlEditor):
@@ -73,8 +115,24 @@ class Oracle(Control):
     shown_reference = "own"
 
 
+class Blend(Control):
+    """The mean of source and reference."""
+
+    name = "blend"
+    worker = BlendEditor
+    shown_reference = "own"
+
+
+class Damaged(Control):
+    """The pair's own reference, damaged beside the change."""
+
+    name = "damaged"
+    worker = DamagedEditor
+    shown_reference = "own"
+
+
 class Shuffled(Control):
-    """The reference of the next pair in its category."""
+    """The reference of another pair of its source, or else of the next pair in its category."""
 
     name = "shuffled"
     worker = ReferenceEditor

@@ -118,6 +118,7 @@ class Reference(Model):
     has_weights = False
     measures = True
     needs_reference = True
+    blind_to_words = "it does not read instructions"
 
 
 class NoJudge(Model):

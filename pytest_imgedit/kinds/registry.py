@@ -17,6 +17,8 @@ from pytest_imgedit.kinds import base, source
 BUILTIN: Mapping[str, Mapping[str, str]] = {
     "editor": {
         "blank": "pytest_imgedit.kinds.controls:Blank",
+        "blend": "pytest_imgedit.kinds.controls:Blend",
+        "damaged": "pytest_imgedit.kinds.controls:Damaged",
         "diffusers": "pytest_imgedit.kinds.diffusers:Diffusers",
         "folder": "pytest_imgedit.kinds.folder:Folder",
         "identity": "pytest_imgedit.kinds.controls:IdentityControl",

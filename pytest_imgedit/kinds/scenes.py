@@ -37,6 +37,7 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
     """
 
     name = "scenes"
+    blind_to_words = "this demo judge does not read instructions reliably"
 
     def check(self, site: base.Site) -> None:
         super().check(site)

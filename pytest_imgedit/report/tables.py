@@ -331,7 +331,7 @@ def controls_table(controls: Controls) -> Table:
         ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge"),
         [
             (
-                row.control,
+                row.control if row.below == "oracle" else f"{row.control} below {row.below}",
                 *map(str, (row.n, row.errors, row.pending)),
                 number(row.mean),
                 interval(row.ci95),

@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import requests, results
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
@@ -31,6 +33,7 @@ def plan_controls(
     pairs: Sequence[EditPair],
     store: Store,
     run: RunSettings,
+    judge: Model,
     shard: SelectedShard | None = None,
 ) -> dict[str, list[Work]]:
     """Edit a sample of pairs with every control, here and now; return the works to score, by
@@ -47,7 +50,7 @@ def plan_controls(
         sample = _sample(pairs if shard is None else shard.pairs)
     tried = [pair for pair in sample if shard is None or shard.tries(pair)]
     trials: dict[str, list[Work]] = {}
-    for name in controls.CONTROLS:
+    for name in controls.EDITED:
         control = make_model("editor", name, {})
         needs_reference = control.shown_reference is not None
         if needs_reference and any(pair.reference is None for pair in sample):
@@ -64,7 +67,40 @@ def plan_controls(
         _edit(missing_edits(works), identity, store, run.stage)
         if works:
             trials[name] = works
+    if not judge.blind_to_words and (right := trials.get("oracle")):
+        trials[controls.COUNTERFACTUAL] = list(_counterfactual(right, suite.pairs))
     return trials
+
+
+def _counterfactual(right: Sequence[Work], pairs: Sequence[EditPair]) -> Iterator[Work]:
+    """Yield right edits with the instruction of another pair, of the same source or else of the
+    same category.
+
+    A pair is left out if all other instructions may be true of its edit too.
+    """
+    for work in right:
+        pair = work.pair
+        others = [other for other in pairs if not _may_be_true(other, pair)]
+        near = [other for other in others if other.source == pair.source]
+        near += [other for other in others if other.category == pair.category]
+        if work.error is None and near:
+            words = replace(
+                pair, instruction=near[0].instruction, reference_text=near[0].reference_text
+            )
+            yield replace(work, pair=words)
+
+
+def _may_be_true(other: EditPair, pair: EditPair) -> bool:
+    """Tell whether the instruction of `other` may describe a right edit of `pair`: it has the same
+    words or the same result, or one contains the other.
+    """
+    asked, also = _words(pair.instruction), _words(other.instruction)
+    return asked <= also or also <= asked or other.reference == pair.reference
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return the words of a text; of a script without spaces, its characters."""
+    return frozenset(re.findall(r"[a-z0-9]+|[^\W\da-z_]", text.casefold()))
 
 
 def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) -> None:

@@ -234,7 +234,12 @@ class Run:
         controls = {}
         if settings.tries_judge:
             controls = plan_controls(
-                plan.request.suite, pairs, plan.store, settings.run, plan.request.shard
+                plan.request.suite,
+                pairs,
+                plan.store,
+                settings.run,
+                self.scorer.judge.model,
+                plan.request.shard,
             )
         repeats = plan_repeats(
             plan.works, settings.judge.repeats, has_order=not self.scorer.judge.model.measures

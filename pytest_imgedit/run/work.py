@@ -1,8 +1,9 @@
 """The work of a run: the images, keys, stored records and outcome of each selected pair."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from pytest_imgedit.core import (
@@ -121,7 +122,7 @@ def make_works(
     pair alone.
     """
     works: list[Work] = []
-    followers = _next_of_category(suite_pairs)
+    followers = _followers(suite_pairs)
     shown_reference = editor.model.shown_reference
     finished = editor.model.finished_images(suite_pairs)
     for pair in pairs:
@@ -133,7 +134,7 @@ def make_works(
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
             if shown_reference == "own":
                 shown = reference
-            elif shown_reference == "next" and followers[pair.id] is not pair:
+            elif shown_reference == "next" and pair.id in followers:
                 shown = _keep(followers[pair.id].reference, store)
             elif finished is not None:
                 path = finished.by_pair[pair.id]
@@ -230,12 +231,19 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
     )
 
 
-def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
-    return {
-        pair.id: group[(position + 1) % len(group)]
-        for group in grouped(pairs, lambda pair: pair.category).values()
-        for position, pair in enumerate(group)
-    }
+def _followers(pairs: Sequence[EditPair]) -> dict[str, EditPair]:
+    """Return, by id, the next pair of the same source, or else of the same category, if any."""
+    found: dict[str, EditPair] = {}
+    by_category = grouped(pairs, attrgetter("category"))
+    for group in (*by_category.values(), *grouped(pairs, _source_of).values()):
+        if len(group) > 1:
+            found |= zip((pair.id for pair in group), (*group[1:], group[0]), strict=True)
+    return found
+
+
+def _source_of(pair: EditPair) -> Hashable:
+    """Return what pairs of one source have in common; a source that is not hashable is its own."""
+    return pair.source if isinstance(pair.source, Hashable) else pair.id
 
 
 T = TypeVar("T")

@@ -9,8 +9,14 @@ import numpy as np
 from pytest_imgedit.core import results, sanitize
 from pytest_imgedit.stats.estimates import estimate, summarize
 
-#: Best first; the edits of a control are worth the same in any order.
-CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
+#: Editors whose edits are of known quality, best first.
+EDITED = ("oracle", "blend", "damaged", "identity", "shuffled", "blank", "noise")
+#: A right edit with the instruction of another pair.
+COUNTERFACTUAL = "counterfactual"
+CONTROLS = (*EDITED, COUNTERFACTUAL)
+#: Controls that must score under a further one: what is not done is worth less than what is half
+#: done.
+ALSO_BELOW = {"identity": ("blend",), COUNTERFACTUAL: ("blend",)}
 #: Without references, an edit that is known to be worthless must stay under this score.
 WORTHLESS = 5.0
 #: Least chance that a right edit scores over a worthless one, and least mean difference of their
@@ -21,12 +27,16 @@ RESAMPLES = 2_000
 
 
 def describe_controls(
-    trials: Sequence[results.ControlTrial], own: Mapping[str, float], alpha: float
+    trials: Sequence[results.ControlTrial],
+    own: Mapping[str, float],
+    alpha: float,
+    blind_to_words: str = "",
 ) -> results.Controls:
     """Describe how the judge scored the controls.
 
     Where no pair has a reference, controls must score under `WORTHLESS`, and under the run's own
-    edits (`own`, scores by pair).
+    edits (`own`, scores by pair). `blind_to_words` says why the judge was not asked about other
+    instructions.
     """
     trials = sorted(trials, key=lambda trial: (CONTROLS.index(trial.control), trial.pair))
     scores: dict[str, dict[str, tuple[float, str]]] = {trial.control: {} for trial in trials}
@@ -45,19 +55,21 @@ def describe_controls(
             pending=pending,
         )
         row = results.ControlRow(**asdict(summary), control=name, pending=pending)
-        if name != "oracle" and not is_waiting:
-            if "oracle" in scores:
-                right = {pair: score for pair, (score, _) in scores["oracle"].items()}
-                row = _told_apart(row, scored, right, alpha)
-            else:
-                row = _known_worthless(row, scored, own, alpha)
-        rows.append(row)
+        if name == "oracle" or is_waiting:
+            rows.append(row)
+        elif "oracle" in scores:
+            for below in ("oracle", *ALSO_BELOW.get(name, ())):
+                higher = {pair: score for pair, (score, _) in scores[below].items()}
+                rows.append(_told_apart(replace(row, below=below), scored, higher, alpha))
+        else:
+            rows.append(_known_worthless(row, scored, own, alpha))
     pairs = {trial.pair: trial.cluster for trial in trials}
     return results.Controls(
         pairs=len(pairs),
         sources=len(set(pairs.values())),
         has_oracle="oracle" in scores,
         beside_editor=bool(own),
+        blind_to_words=blind_to_words,
         rows=tuple(sorted(rows, key=lambda row: (row.mean is None, -(row.mean or 0.0)))),
         trials=tuple(trials),
     )
@@ -87,20 +99,22 @@ def _known_worthless(
 def _told_apart(
     row: results.ControlRow,
     scored: Mapping[str, tuple[float, str]],
-    right: Mapping[str, float],
+    better: Mapping[str, float],
     alpha: float,
     points: float = ENOUGH_POINTS,
 ) -> results.ControlRow:
-    """Decide whether scores are lower than the `right` ones of the same pairs, by effect and beyond
-    chance.
+    """Decide whether scores are lower than those of `better` edits of the same pairs, by effect and
+    beyond chance.
     """
     known = [
-        (right[pair], score, cluster) for pair, (score, cluster) in scored.items() if pair in right
+        (better[pair], score, cluster)
+        for pair, (score, cluster) in scored.items()
+        if pair in better
     ]
     if not known:
         return replace(row, state="INVALID" if scored else "INCONCLUSIVE")
     higher, lower, clusters = zip(*known, strict=True)
-    difference = estimate([score - better for better, score, _ in known], clusters)
+    difference = estimate(np.subtract(lower, higher).tolist(), clusters)
     p, (area, ends) = difference.p_below(0), auc(higher, lower, clusters)
     is_lower = p <= alpha and -difference.mean >= points
     state: results.State = "INVALID"
@@ -132,11 +146,11 @@ def auc(
 
 def controls_gate(controls: results.Controls) -> results.GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a
-    right edit.
+    right edit, or half done from not done.
     """
     rows, has_oracle = controls.rows, controls.has_oracle
-    invalid = ", ".join(row.control for row in rows if row.state == "INVALID")
-    inconclusive = ", ".join(row.control for row in rows if row.state == "INCONCLUSIVE")
+    invalid = [row for row in rows if row.state == "INVALID"]
+    inconclusive = [row for row in rows if row.state == "INCONCLUSIVE"]
     state: results.State = "PASS"
     why = "the judge tells every control from a right edit"
     if not has_oracle:
@@ -145,11 +159,11 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
         state = "INCONCLUSIVE"
         why = "the judge was not asked about all controls (stage 'score' does that)"
     elif invalid:
-        state, why = "INVALID", f"the judge cannot tell {invalid} from a right edit"
+        state, why = "INVALID", f"the judge cannot tell {_apart(invalid, 'a right edit')}"
         if not has_oracle:
             why = (
-                f"the judge does not score {invalid} under {WORTHLESS:g}, as worthless edits must "
-                "be"
+                f"the judge does not score {_names(invalid)} under {WORTHLESS:g}, as worthless "
+                "edits must be"
             )
     elif inconclusive:
         than = "a right edit, of which the suite has none (no reference)"
@@ -160,18 +174,35 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
         state = "INCONCLUSIVE"
         why = (
             f"{controls.pairs} pairs of {controls.sources} source images do not show that the "
-            f"judge tells {inconclusive} from {than}"
+            f"judge tells {_apart(inconclusive, than)}"
         )
     if rows:
         why += f": {_ranking(rows)}"
+    if controls.blind_to_words:
+        why += f"; not asked about other instructions: {controls.blind_to_words}"
     return results.GateResult("overall", "controls", None, None, state, why)
+
+
+def _apart(rows: Sequence[results.ControlRow], right: str) -> str:
+    """Write `identity, blank from a right edit and identity from a half-done one`."""
+    found = []
+    for below, other in (("oracle", right), ("blend", "a half-done one")):
+        if names := _names([row for row in rows if row.below == below]):
+            found.append(f"{names} from {other}")
+    return " and ".join(found)
+
+
+def _names(rows: Sequence[results.ControlRow]) -> str:
+    return ", ".join(row.control for row in rows)
 
 
 def _ranking(rows: Sequence[results.ControlRow]) -> str:
     """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
     ranks = []
-    scored = [row for row in rows if row.mean is not None]
+    scored = [row for row in rows if row.mean is not None and row.below == "oracle"]
     for mean, group in groupby(scored, key=lambda row: sanitize.number(row.mean)):
         ranks.append(" = ".join(f"{row.control} {mean}" for row in group))
-    unscored = [f"{row.control} unscored" for row in rows if row.mean is None]
+    unscored = [
+        f"{row.control} unscored" for row in rows if row.mean is None and row.below == "oracle"
+    ]
     return ", ".join(filter(None, [" > ".join(ranks), *unscored]))

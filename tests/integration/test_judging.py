@@ -8,10 +8,12 @@ from collections import Counter
 import pytest
 
 from pytest_imgedit.run.score import swap_images
+from pytest_imgedit.stats.controls import EDITED
 
 
-def controls(bench):
-    return {row["control"]: row for row in bench.results["controls"]["rows"]}
+def controls(bench, below="oracle"):
+    rows = bench.results["controls"]["rows"]
+    return {row["control"]: row for row in rows if row["below"] == below}
 
 
 def test_a_judge_that_tells_controls_apart_is_believed(bench):
@@ -25,9 +27,7 @@ def test_a_judge_that_tells_controls_apart_is_believed(bench):
             "imgedit: PASS: *the judge tells every control from a right edit: oracle 10.00 > *",
         ]
     )
-    assert {name: row["n"] for name, row in controls(bench).items()} == dict.fromkeys(
-        ("oracle", "identity", "shuffled", "blank", "noise"), 20
-    )
+    assert {name: row["n"] for name, row in controls(bench).items()} == dict.fromkeys(EDITED, 20)
     edits, verdicts = bench.stored_edits(), bench.records("verdicts")
     again = bench.run("--imgedit-controls", "--imgedit-editor=identity")
     assert again.ret == 0
@@ -47,22 +47,22 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     result.assert_outcomes(passed=50, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from a "
-            "right edit: "
-            "oracle 7.00 = identity 7.00 = *"
+            "imgedit: INVALID: the judge cannot tell blend, damaged, identity, shuffled, blank, "
+            "noise, counterfactual from a right edit and identity, counterfactual from a "
+            "half-done one: oracle 7.00 = blend 7.00 = *"
         ]
     )
     assert [gate["state"] for gate in bench.results["gates"]] == ["PASS", "PASS", "INVALID"]
     one = bench.run(*seven, "-k", "physics", "--imgedit-fail-under=physics:6")
     assert one.ret == 1  # whatever is selected, the judge is tried once on the suite
     assert (bench.timing["verdicts_cached"], bench.timing["trials_s"]) == (10, 0)
-    one.stdout.fnmatch_lines(["imgedit: INVALID: *the judge cannot tell identity, *"])
+    one.stdout.fnmatch_lines(["imgedit: INVALID: *the judge cannot tell blend, *"])
     few = bench.run(*seven, "--imgedit-controls", "--imgedit-limit=1")
     assert few.ret == 1
     few.stdout.fnmatch_lines(
         [
             "imgedit: INCONCLUSIVE: *5 pairs of 5 source images do not show that the judge tells "
-            "identity, blank, *"
+            "blend, damaged, identity, blank, *"
         ]
     )
 
@@ -79,7 +79,9 @@ def test_a_judge_that_goes_by_the_length_of_the_instruction_makes_the_run_invali
     result = bench.run(*judge, "--imgedit-fail-under=overall:2")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from a *"]
+        [
+            "imgedit: INVALID: the judge cannot tell * from a right edit and * from a half-done one: *"
+        ]
     )
     assert bench.run(*judge).ret == 0  # no gate rests on its scores
     assert bench.results["controls"] is None
@@ -124,7 +126,7 @@ def test_a_judge_that_tells_controls_apart_on_average_only_makes_the_run_invalid
     )
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: INVALID: the judge cannot tell *identity* from a right edit: oracle *"]
+        ["imgedit: INVALID: the judge cannot tell *identity* from a right edit*: oracle *"]
     )
     row = controls(bench)["identity"]
     assert row["p"] < 0.05
@@ -202,7 +204,7 @@ def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
     result = bench.run("--imgedit-judge=blind:Blind", "--imgedit-controls")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: INVALID: *the judge cannot tell *identity 1.00 = *, oracle unscored"]
+        ["imgedit: INVALID: *the judge cannot tell *identity 1.00 = *, oracle unscored, *"]
     )
 
 

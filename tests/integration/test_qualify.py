@@ -29,7 +29,7 @@ def test_a_judge_is_tried_once_for_all_runs_with_gates(bench, qualify):
     (environment,) = document["environments"].values()
     assert environment["device"] == "cpu"
     verdicts = bench.records("verdicts")
-    assert verdicts == 100
+    assert verdicts == 140
     result = bench.run("--imgedit-editor=oracle", "--imgedit-fail-under=overall:5")
     assert result.ret == 0
     assert bench.timing["trials_s"] == 0
@@ -48,7 +48,8 @@ def test_the_card_of_a_judge_that_always_says_the_same(bench, qualify):
     assert lines[0] == "judge fakes:Constant, rubric aspects, on suite scenes"
     assert any(line.split()[:5] == ["identity", "10", "0", "0", "7.00"] for line in lines)
     assert lines[-1].startswith(
-        "INVALID: the judge cannot tell identity, shuffled, blank, noise from a right edit: "
+        "INVALID: the judge cannot tell blend, damaged, identity, shuffled, blank, noise, "
+        "counterfactual from a right edit and identity, counterfactual from a half-done one: "
     )
 
 

@@ -63,11 +63,33 @@ def test_identity_blank_and_noise():
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.parametrize("spec", ["blend", "damaged", "oracle", "shuffled"])
+def test_controls_that_need_a_reference_say_so(spec):
+    with pytest.raises(ValueError, match="no reference image"):
+        editor(spec).edit(request())
+
+
 @pytest.mark.parametrize("spec", ["oracle", "shuffled"])
 def test_reference_controls_return_what_they_are_shown(spec):
     assert editor(spec).edit(request(reference=PHOTO)) is PHOTO
-    with pytest.raises(ValueError, match="no reference image"):
-        editor(spec).edit(request())
+
+
+def test_a_blend_is_half_done():
+    after = Image.new("RGB", (24, 16), (200, 100, 0))
+    before = Image.new("RGB", (48, 32), (100, 100, 100))
+    half = editor("blend").edit(request(source=before, reference=after))
+    assert half.size == after.size
+    assert half.getcolors() == [(24 * 16, (150, 100, 50))]
+
+
+def test_a_damaged_edit_is_damaged_beside_the_change():
+    after = Image.new("RGB", (64, 64), "white")
+    after.paste("red", (0, 0, 20, 20))
+    before = Image.new("RGB", (128, 128), "white")
+    damaged = np.asarray(editor("damaged").edit(request(source=before, reference=after)))
+    changed = (damaged != np.asarray(after)).any(axis=-1)
+    assert changed.mean() == 0.25
+    assert not changed[:20, :20].any()
 
 
 def test_folder_prefers_the_category_folder(tmp_path):
