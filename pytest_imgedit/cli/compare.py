@@ -332,15 +332,15 @@ def plan(
     before: str | None,
     gate: Sequence[str],
     spread: float | None,
-    power: float,
+    power: float | None,
     alpha: float,
     out: Path,
 ) -> tuple[JsonObject, str, int]:
     """Say with how many pairs gates would find `power` points, by a stored run or by a stated
-    `spread` of a pair.
+    `spread` of a pair; without `power`, what the pairs of the run can decide.
     """
     fields = list(dict.fromkeys(map(category_slug, gate)))
-    if not 0 < power <= 10:
+    if power is not None and not 0 < power <= 10:
         raise errors.UsageError(f"--power={power:g}: expected points on the 0..10 scale")
     if not 0 < alpha < 0.5:
         raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
@@ -353,6 +353,10 @@ def plan(
         if before is not None or spread is None or not 0 < spread <= 10:
             raise errors.UsageError(
                 f"--spread={spread}: expected points over 0, up to 10, and no --before"
+            )
+        if power is None:
+            raise errors.UsageError(
+                f"--spread={spread:g}: says nothing of pairs at hand, expected --power=MDE too"
             )
         spreads = [Spread(f"of spread {spread:g}", 100, spread / 10, 99.0, 1, None)]
         origin = f"pairs whose number has a standard deviation of {spread:g}"
@@ -371,6 +375,10 @@ def plan(
         if unneeded := sum(item.status == "not_needed" for item in run.items):
             origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
     gates = max(1, len(fields))
+    if power is None:
+        return _decidable(
+            spreads, share / gates, f"alpha {alpha:g} over {counted(gates, 'gate')}, by {origin}"
+        )
     rows = list(_rows(spreads, power, share / gates, cost))
     table = [
         (
@@ -394,6 +402,19 @@ def plan(
             "what further seeds would do is known only from a run with two or more of them"
         )
     return {"mde": power, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0
+
+
+def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[JsonObject, str, int]:
+    """Say what the pairs at hand can decide, each gate at `alpha`."""
+    rows, lines = [], [f"in 80% of runs at {told}:"]
+    for spread in spreads:
+        mde = planning.mde(spread.error, spread.freedom, alpha)
+        rows.append({"gate": spread.gate, "pairs_now": spread.pairs, "mde": mde})
+        decided = f"means more than {mde:.2f} under the limit"
+        if spread.gate.startswith("max_drop"):
+            decided = f"drops more than {mde:.2f} over the limit"
+        lines.append(f"{spread.gate}: {spread.pairs} pairs can decide {decided}")
+    return {"rows": rows}, "\n".join(lines), 0
 
 
 def _rows(

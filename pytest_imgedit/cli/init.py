@@ -5,6 +5,7 @@ is called in.
 import csv
 import io
 import json
+import math
 import os
 import re
 import tempfile
@@ -22,9 +23,10 @@ from pytest_imgedit.cli.guess import Guess, guess_suite
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, provenance, strict_json, versions
 from pytest_imgedit.core.files import write_text
-from pytest_imgedit.core.sanitize import did_you_mean, printable
+from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
 from pytest_imgedit.kinds.base import GIB, ROLES, Role
 from pytest_imgedit.kinds.registry import kind_of
+from pytest_imgedit.stats import planning
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
@@ -46,6 +48,9 @@ _ON_GPUS = {
     "  image: python:3.12\n": "  image: python:3.12\n  tags: [gpu]\n",
     " --extra-index-url https://download.pytorch.org/whl/cpu": "",
 }
+#: Standard deviation of a pair's difference between two runs that `init` assumes, the drop that a
+#: suite should decide, both in points, and α of a gate on drops.
+_SPREAD, _DROP, _ALPHA = 2.0, 0.5, 0.025
 #: What begins a cell that spreadsheets compute.
 _FORMULAS = ("=", "+", "-", "@")
 _HEAD = (
@@ -252,7 +257,29 @@ def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) ->
     for role, spec in specs.items():
         if spec is not None:
             text = _with_model(_NEEDS.sub("", text), role, spec)
-    return text
+    return _with_gates(text, len(guess.rows)) if guess.rows else text
+
+
+def _with_gates(config: str, pairs: int) -> str:
+    """Have gates only warn for want of pairs, where so few cannot decide a drop of `_DROP` points;
+    a comment says what they can.
+    """
+    counted_pairs = max(2, pairs)
+    error, freedom = _SPREAD / math.sqrt(counted_pairs), counted_pairs - 1
+    mde = planning.mde(error, freedom, _ALPHA)
+    factor = planning.size_for(_DROP, error, freedom, _ALPHA)
+    if mde <= _DROP or factor is None:
+        return config
+    line = (
+        f"# {counted(pairs, 'pair')} can decide drops over {mde:.1f} points, if differences have "
+        f"a standard deviation of {_SPREAD:g};\n"
+        f"# {_DROP:g} points need about {math.ceil(factor * counted_pairs)} pairs. Set "
+        '"fail" once there are enough.\n'
+        'inconclusive = "warn"\n'
+    )
+    if "[gates]\n" in config:
+        return config.replace("[gates]\n", f"[gates]\n{line}", 1)
+    return f"{config}\n[gates]\n{line}"
 
 
 def _with_model(config: str, role: Role, spec: str) -> str:

@@ -235,9 +235,9 @@ _COMMANDS = (
             },
             "--power": {
                 "type": float,
-                "required": True,
                 "metavar": "MDE",
-                "help": "drop that gates must detect, in points",
+                "help": "drop that gates must detect, in points; without it, what the pairs of RUN "
+                "can decide",
             },
             "--before": {
                 "metavar": "REF",

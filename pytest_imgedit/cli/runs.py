@@ -61,7 +61,7 @@ def find_run(reference: str, out: Path) -> Path:
 def no_runs(out: Path) -> str:
     """Say that a store has no finished run, and what makes one."""
     return (
-        f"{out} has no finished run: run pytest with the plugin first, or name another store "
+        f"{str(out)[:200]} has no finished run: run pytest --imgedit first, or name another store "
         "with --out"
     )
 
@@ -77,7 +77,7 @@ def _exists(path: Path) -> bool:
 def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     """List the finished runs of a store."""
     if not files.is_folder(out):
-        raise errors.UsageError(f"{str(out)[:200]}: no such folder, expected a store")
+        raise errors.UsageError(no_runs(out))
     rows: list[JsonObject] = []
     broken: list[str] = []
     for path in finished_runs(out):
@@ -300,7 +300,7 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     edited image. Raises `UsageError` if it means no record, or several of different recipes.
     """
     if not files.is_folder(out):
-        raise errors.UsageError(f"{str(out)[:200]}: no such folder, expected a store")
+        raise errors.UsageError(no_runs(out))
     if len(reference) < MIN_PREFIX:
         raise errors.UsageError(
             f"{reference!r}: expected at least {MIN_PREFIX} characters of a key, as results.json "

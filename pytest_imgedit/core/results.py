@@ -227,7 +227,8 @@ class GateResult:
 
     `p` is the one-sided p value after Holm's correction over the gates of the kind. `mde` is the
     smallest distance beyond the limit that this gate detects in 80% of runs; it is `None` if there
-    are too few pairs or no spread.
+    are too few pairs or no spread. `lacks_pairs` says that it is INCONCLUSIVE because more pairs
+    would have to decide it, and for nothing that a repetition of the run could mend.
     """
 
     field: str
@@ -240,6 +241,7 @@ class GateResult:
     why: str
     p: float | None = None
     mde: float | None = None
+    lacks_pairs: bool = False
 
 
 class ComparisonRow(Part):
@@ -441,7 +443,7 @@ class GateOptions(Part):
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     margin: float = Field(default=0.5, gt=0, le=10)
     strict: bool = False
-    allow_inconclusive: bool = False
+    inconclusive: Literal["fail", "warn"] = "fail"
     until: Literal["all", "decided"] = "all"
     partial: Literal["skip", "decide"] = "skip"
 
@@ -451,6 +453,12 @@ class GateOptions(Part):
         """
         is_shared = self.max_drop and kind in ("max_drop", "max_collapsed")
         return self.alpha / 2 if is_shared else self.alpha
+
+    def only_warns(self, gate: GateResult) -> bool:
+        """Tell whether a gate that did not pass fails nothing: only for want of pairs, and if
+        `inconclusive` is `warn`.
+        """
+        return self.inconclusive == "warn" and gate.state == "INCONCLUSIVE" and gate.lacks_pairs
 
 
 class RunOptions(Part):
@@ -493,12 +501,15 @@ class RunInfo(Part):
 
 
 class SuiteInfo(Part):
-    """The suite: `sha256` covers every text of every pair, but no image."""
+    """The suite: `sha256` covers every text of every pair, but no image. `labels` has the suite's
+    own names of categories, where they differ from the slugs.
+    """
 
     name: str
     sha256: str
     pairs: int
     remarks: tuple[str, ...] = ()
+    labels: dict[str, str] = Field(default_factory=dict)
 
 
 class ShardInfo(Part):

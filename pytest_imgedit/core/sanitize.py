@@ -86,9 +86,11 @@ def plain(text: str) -> str:
     return text.replace("<|", "< |")
 
 
-def first_of(names: Sequence[str], most: int) -> str:
-    """List the first names, with dots if there are more."""
-    return ", ".join([*names[:most], "…"] if len(names) > most else names)
+def first_of(names: Sequence[str], most: int = 5) -> str:
+    """List the first names, and count the others: `a, b and 3 more`."""
+    others = len(names) - most
+    listed = ", ".join(names[:most])
+    return f"{listed} and {others} more" if others > 0 else listed
 
 
 def counted(number: int, noun: str) -> str:

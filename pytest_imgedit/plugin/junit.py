@@ -43,15 +43,14 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
 def gate_reports(results: Results) -> list[pytest.TestReport]:
     """Return a report `imgedit.gates::KIND[FIELD]` for each gate.
 
-    INCONCLUSIVE that is allowed, and a gate that is NOT SELECTED, are skipped.
+    A gate that only warns, and one that is NOT SELECTED, are skipped.
     """
-    allowed = results.run.options.gates.allow_inconclusive
     reports = []
     for gate in results.gates:
         outcome: Outcome = "failed"
         if gate.state == "PASS":
             outcome = "passed"
-        elif gate.state == "NOT SELECTED" or (gate.state == "INCONCLUSIVE" and allowed):
+        elif gate.state == "NOT SELECTED" or results.run.options.gates.only_warns(gate):
             outcome = "skipped"
         reports.append(
             _report(

@@ -62,10 +62,6 @@ WORDS = (
 #: How notes begin that only reports and `-v` show: what statistics mean, and what the outcome says
 #: too.
 DETAILS = ("p-values: ", "collapsed: ")
-#: Number of pairs that are named for a reason that several have.
-NAMED = 3
-#: Number of collapsed pairs that are named.
-COLLAPSED = 5
 _SHOWN = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
 
 
@@ -87,8 +83,14 @@ def judge_name(results: Results) -> str:
 
 
 def category_rows(results: Results) -> list[tuple[str, ...]]:
-    """One row a category, in the columns of `CATEGORY_HEADER`."""
-    return [_row(name, summary) for name, summary in results.categories.items()]
+    """One row a category, in the columns of `CATEGORY_HEADER`; the suite's own name of it stands
+    beside its slug.
+    """
+    labels = results.suite.labels
+    return [
+        _row(" ".join(filter(None, (name, labels.get(name)))), summary)
+        for name, summary in results.categories.items()
+    ]
 
 
 def overall_rows(results: Results) -> list[tuple[str, ...]]:
@@ -226,12 +228,12 @@ def error_lines(results: Results, most: int = 10) -> list[str]:
             pairs.setdefault(str(item.error), []).append(item.id)
     lines = [f"{_named(ids)}: {reason}" for reason, ids in pairs.items()]
     if others := sum(map(len, list(pairs.values())[most:])):
-        return [*lines[:most], f"… and {counted(others, 'pair')} more"]
+        return [*lines[:most], f"and {counted(others, 'pair')} more"]
     return lines
 
 
 def _named(ids: Sequence[str]) -> str:
-    return ids[0] if len(ids) == 1 else f"{len(ids)} pairs ({first_of(ids, NAMED)})"
+    return ids[0] if len(ids) == 1 else f"{len(ids)} pairs ({first_of(ids)})"
 
 
 def provenance_lines(results: Results) -> list[str]:
@@ -311,9 +313,7 @@ def _comparison_notes(comparison: Comparison) -> Iterator[str]:
     if comparison.environment:
         yield f"computed in other environments: {'; '.join(comparison.environment)}"
     if collapsed := comparison.collapsed:
-        others = len(collapsed) - COLLAPSED
-        more = f" and {others} more" if others > 0 else ""
-        yield f"collapsed: {', '.join(collapsed[:COLLAPSED])}{more}"
+        yield f"collapsed: {first_of(collapsed)}"
     for verb, moved in (("fell", comparison.fell), ("rose", comparison.rose)):
         if moved:
             named = (f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in moved)

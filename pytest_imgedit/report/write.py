@@ -80,15 +80,19 @@ def add_to_github_summary(results: Results) -> None:
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:
-    """One `::error` line a gate that did not pass (`::warning` where that is allowed), or one for
-    the whole run.
+    """One `::error` line a gate that did not pass (`::warning` where it only warns), or one for the
+    whole run.
     """
     open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     if results.run.status != "complete" or (outcome.fails and not open_gates):
         return [_command("error", "imgedit", outcome.line)]
-    level = "error" if outcome.fails else "warning"
+    options = results.run.options.gates
     return [
-        _command(level, f"imgedit {gate.kind} {gate.field}", f"{gate.state}: {gate.why}")
+        _command(
+            "warning" if options.only_warns(gate) else "error",
+            f"imgedit {gate.kind} {gate.field}",
+            f"{gate.state}: {gate.why}",
+        )
         for gate in open_gates
     ]
 

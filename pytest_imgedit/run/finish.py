@@ -82,6 +82,10 @@ def make_results(ended: EndedRun) -> results.Results:
             sha256=request.suite.sha256,
             pairs=len(request.suite.pairs),
             remarks=tuple(map(redaction.mask_shapes, request.suite.remarks)),
+            labels={
+                category: redaction.mask_shapes(label)
+                for category, label in request.suite.labels.items()
+            },
         ),
         selection=results.SelectionInfo(
             selected=sum(request.selection.selected.values()),

@@ -23,7 +23,7 @@ def no_hooks(name: str, /, **arguments: Any) -> list[Any]:
     return []
 
 
-#: How many failures of one hook are reported; one that fails for one pair fails for many.
+#: How many failures of one hook are named; one that fails for one pair fails for many.
 MOST = 3
 
 
@@ -58,6 +58,14 @@ class GuardedHooks:
             self._report(
                 f"pytest_imgedit_{name}({about}): {type(error).__name__}: {one_line(error)}"
             )
+
+    def further_failures(self) -> list[str]:
+        """Count the failures of each hook that were not named."""
+        return [
+            f"pytest_imgedit_{name}: failed {count - MOST} more times"
+            for name, count in self._failures.items()
+            if count > MOST
+        ]
 
 
 #: Ctrl-C, and what Slurm, Kubernetes, `timeout` and a terminal that goes away send.

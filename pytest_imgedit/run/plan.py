@@ -3,7 +3,7 @@ stored, at once or in blocks; and what earlier runs of the store let expect.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -36,6 +36,7 @@ from pytest_imgedit.run.work import (
     missing_edits,
 )
 from pytest_imgedit.stats import comparison, planning, sequential
+from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.gates import Observation, Selection, allowed_pairs
 from pytest_imgedit.store.baselines import (
     Baseline,
@@ -266,18 +267,18 @@ def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> N
         )
     else:
         note(f"plan: {counted(len(request.pairs), 'pair')}")
-        for line in _expected_lines(request.settings, request.suite, request.pairs, store):
+        for line in _expected_lines(request, store):
             note(line)
     for journal in (store.edits, store.verdicts):
         if journal.torn:
             note(f"warning: {journal.path}: dropped a torn last line")
 
 
-def _expected_lines(
-    settings: Settings, suite: Suite, pairs: Sequence[EditPair], store: Store
-) -> Iterator[str]:
-    """Yield a line per gate on a mean: the MDE that earlier runs of the suite let expect."""
-    gates = settings.gates
+def _expected_lines(request: Request, store: Store) -> Iterator[str]:
+    """Yield a line per gate on a mean: what its pairs can decide, by the newest run of the suite
+    that tells, or else by the spread of the baseline's scores.
+    """
+    gates, pairs = request.settings.gates, request.pairs
     kinds: tuple[tuple[Literal["fail_under", "max_drop"], dict[str, float]], ...] = (
         ("fail_under", gates.fail_under),
         ("max_drop", gates.max_drop),
@@ -286,30 +287,45 @@ def _expected_lines(
         return
     earlier = [
         results
-        for results in _newest_runs(suite, store)
-        if results.judge.spec == settings.judge.spec
+        for results in _newest_runs(request.suite, store)
+        if results.judge.spec == request.settings.judge.spec
     ]
     for kind, limits in kinds:
         for name, limit in limits.items():
-            count = sum(name in ("overall", pair.category) for pair in pairs)
-            expected = planning.expected_mde(
-                kind,
-                name,
-                sequential.at_the_end(gates).alpha_of(kind) / len(limits),
-                count,
-                earlier,
-            )
+            ids = {pair.id for pair in pairs if name in ("overall", pair.category)}
+            alpha = sequential.at_the_end(gates).alpha_of(kind) / len(limits)
+            expected = planning.expected_mde(kind, name, alpha, len(ids), earlier)
+            if expected is None and request.baseline is not None:
+                expected = _mde_by_baseline(kind, alpha, ids, request.baseline)
             gate = f"plan: {kind} {name}:{limit:g}"
             if expected is None:
-                yield (
-                    f"{gate}: what {count} pairs could show is not known yet; imgedit plan "
-                    "--power tells"
-                )
+                yield f"{gate}: what {len(ids)} pairs can decide is not known before a first run"
             else:
-                yield (
-                    f"{gate}: {count} pairs are about to show {expected[0]:.2f} beyond the limit, "
-                    f"by run {expected[1]}"
-                )
+                mde, origin = expected
+                decided = f"means under {max(0.0, limit - mde):.2f}"
+                if kind == "max_drop":
+                    decided = f"drops over {limit + mde:.2f}"
+                yield f"{gate}: {len(ids)} pairs can decide {decided}, by {origin}"
+
+
+def _mde_by_baseline(
+    kind: str, alpha: float, ids: Collection[str], baseline: Baseline
+) -> tuple[float, str] | None:
+    """Return the MDE by the spread of the baseline's scores, as if the runs were independent, in
+    which case the variance of a difference is twice that of a score.
+    """
+    known = [
+        (item.score, item.cluster, item.category)
+        for item in baseline.items
+        if item.id in ids and item.score is not None
+    ]
+    mde = estimate(*zip(*known, strict=True)).mde(alpha) if known else None
+    if mde is None:
+        return None
+    origin = f"the spread of scores in {baseline.name}"
+    if kind == "max_drop":
+        return math.sqrt(2) * mde, f"{origin}, as if runs were independent"
+    return mde, origin
 
 
 def _plan_edits(
@@ -393,7 +409,7 @@ def _missing_lines(
         names = list(dict.fromkeys(_name(work.pair, affected is broken) for work in affected))
         if not names:
             continue
-        line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, 3)}); {advice}"
+        line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names)}); {advice}"
         if affected is broken and len(names) > allowed:
             raise errors.UsageError(
                 f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors"

@@ -245,10 +245,11 @@ class Evaluation:
         workers.models |= plan.models
         workers.identities |= plan.identities
         workers.peaks = plan.peaks
+        hooks = GuardedHooks(self.hooks, interrupts.call, fail)
         context = RunContext(
             workers.launch,
             progress,
-            GuardedHooks(self.hooks, interrupts.call, fail),
+            hooks,
             give_back=workers.give_back,
             keeps=workers.keeps,
         )
@@ -261,6 +262,7 @@ class Evaluation:
         except errors.StoreError as error:
             stopped_by = str(error)
             progress.note(f"stopped: {error}")
+        self.failed_hooks += hooks.further_failures()
         hosts = workers.launcher.hosts
         origins = [host.origin for host in hosts.all] if hosts else []
         if progress.stopping or not workers.pools:

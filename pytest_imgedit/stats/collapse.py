@@ -14,9 +14,6 @@ from pytest_imgedit.core import results, sanitize
 from pytest_imgedit.stats import estimates, gates
 from pytest_imgedit.store.baselines import BaselineItem
 
-#: Number of collapsed pairs that a gate's line names.
-NAMED = 3
-
 
 @dataclass(frozen=True)
 class Move:
@@ -81,26 +78,33 @@ def max_collapsed(
     fallen = _collapsed(compared, settings.collapse)
     allowed = gates.allowed_pairs(settings.max_collapsed, len(moves))
     state, why, p = _decide(settings, compared, allowed)
+    lacks_pairs = state == "INCONCLUSIVE"
     lost = [_at_worst(move) for move in moves if move.difference is None]
     if not compared:
         state, why = "INVALID", "no pair has a score on both sides"
     elif lost and state != "FAIL" and _decide(settings, [*compared, *lost], allowed)[0] == "FAIL":
-        state = "INCONCLUSIVE"
+        state, lacks_pairs = "INCONCLUSIVE", False
         why = f"the pairs without a score ({len(lost)}) may have collapsed too"
     line = (
         f"{len(fallen)} of {len(moves)} pairs fell by {settings.collapse:g} points or more "
         f"against {baseline}, {allowed} allowed"
     )
     if fallen:
-        named = (f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen[:NAMED])
-        more = f" and {len(fallen) - NAMED} more" if len(fallen) > NAMED else ""
-        line += f" ({', '.join(named)}{more})"
+        named = [f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen]
+        line += f" ({sanitize.first_of(named)})"
     if why:
         line += f": {why}"
-    return (
-        results.GateResult("overall", "max_collapsed", allowed, len(fallen), state, line, p),
-        [move.pair for move in fallen],
+    gate = results.GateResult(
+        "overall",
+        "max_collapsed",
+        allowed,
+        len(fallen),
+        state,
+        line,
+        p,
+        lacks_pairs=lacks_pairs and state == "INCONCLUSIVE",
     )
+    return gate, [move.pair for move in fallen]
 
 
 def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:

@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from pytest_imgedit.core import results, sanitize
-from pytest_imgedit.stats.estimates import estimate, summarize
+from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
 
 #: Editors whose edits are of known quality, best first.
 EDITED = ("oracle", "blend", "damaged", "identity", "shuffled", "blank", "noise")
@@ -152,6 +152,7 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
     invalid = [row for row in rows if row.state == "INVALID"]
     inconclusive = [row for row in rows if row.state == "INCONCLUSIVE"]
     state: results.State = "PASS"
+    lacks_pairs = False
     why = "the judge tells every control from a right edit"
     if not has_oracle:
         why = f"the judge scores every control under {WORTHLESS:g} and under this editor's edits"
@@ -171,7 +172,7 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
             than = "a right edit"
         elif controls.beside_editor:
             than = "this editor's edits (no pair has a reference)"
-        state = "INCONCLUSIVE"
+        state, lacks_pairs = "INCONCLUSIVE", controls.sources < ENOUGH
         why = (
             f"{controls.pairs} pairs of {controls.sources} source images do not show that the "
             f"judge tells {_apart(inconclusive, than)}"
@@ -180,7 +181,9 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
         why += f": {_ranking(rows)}"
     if controls.blind_to_words:
         why += f"; not asked about other instructions: {controls.blind_to_words}"
-    return results.GateResult("overall", "controls", None, None, state, why)
+    return results.GateResult(
+        "overall", "controls", None, None, state, why, lacks_pairs=lacks_pairs
+    )
 
 
 def _apart(rows: Sequence[results.ControlRow], right: str) -> str:

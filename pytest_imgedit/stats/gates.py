@@ -298,7 +298,15 @@ class _Family:
         elif state == "INCONCLUSIVE":
             why += f": {self._reason(field, estimate)}"
         return results.GateResult(
-            field, self.kind, limit, mean, state, why, p, mde=estimate.mde(self.alpha)
+            field,
+            self.kind,
+            limit,
+            mean,
+            state,
+            why,
+            p,
+            mde=estimate.mde(self.alpha),
+            lacks_pairs=state == "INCONCLUSIVE",
         )
 
     def _reason(self, field: str, estimate: Estimate) -> str:

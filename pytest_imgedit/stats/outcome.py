@@ -24,8 +24,8 @@ class Outcome:
 def outcome(results: Results) -> Outcome:
     """Say in one line whether the run's gates passed and whether it was complete.
 
-    The state is that of the worst gate. INCONCLUSIVE fails unless `gates.allow_inconclusive` is
-    set.
+    The state is that of the worst gate. INCONCLUSIVE for want of pairs alone does not fail if
+    `gates.inconclusive` is `warn`.
     """
     run, items = results.run, results.items
     scored = sum(item.status == "scored" for item in items)
@@ -46,7 +46,9 @@ def outcome(results: Results) -> Outcome:
     )
     state: State = gates[0].state if gates else "INVALID"
     if state != "PASS":
-        allowed = state == "INCONCLUSIVE" and run.options.gates.allow_inconclusive
+        only_warns = state == "INCONCLUSIVE" and all(
+            gate.state == "PASS" or run.options.gates.only_warns(gate) for gate in gates
+        )
         reasons = [
             *mostly_copies(results),
             *(gate.why for gate in gates if gate.state == state),
@@ -54,8 +56,8 @@ def outcome(results: Results) -> Outcome:
             *_compared(results),
             *left_out(results),
         ]
-        line = f"{state}{' (allowed)' if allowed else ''}: {'; '.join(reasons)}"
-        return Outcome(state, printable(line), fails=not allowed)
+        line = f"{state}{' (warning)' if only_warns else ''}: {'; '.join(reasons)}"
+        return Outcome(state, printable(line), fails=not only_warns)
     mean = results.overall.macro.mean
     head = _compared(results)
     if run.options.run.stage == "edit":

@@ -102,7 +102,7 @@ def expected_mde(
 ) -> tuple[float, str] | None:
     """Predict the MDE of a gate at `alpha` over `count` pairs from the first of `runs` with one.
 
-    Returns the MDE in points, which is in proportion to 1/√pairs, and the id of the run.
+    Returns the MDE in points, which is in proportion to 1/√pairs, and the name of the run.
     """
     for run in runs:
         of_field = [
@@ -121,5 +121,5 @@ def expected_mde(
         for shown, then in known:
             if shown and of_field:
                 scale = (ndtri(1 - alpha) + ndtri(POWER)) / (ndtri(1 - then) + ndtri(POWER))
-                return float(shown * scale * (len(of_field) / count) ** 0.5), run.run.id
+                return float(shown * scale * (len(of_field) / count) ** 0.5), f"run {run.run.id}"
     return None

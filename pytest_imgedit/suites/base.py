@@ -13,7 +13,7 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
 from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
-from pytest_imgedit.core.sanitize import counted, did_you_mean, one_line, shorten
+from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
 
 BUILTIN = {
@@ -55,6 +55,15 @@ class Suite:
     def categories(self) -> list[str]:
         """Category slugs, known ones first."""
         return in_order(pair.category for pair in self.pairs)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The suite's own names of categories, by slug, where they differ from it."""
+        return {
+            pair.category: pair.own_category
+            for pair in reversed(self.pairs)
+            if pair.own_category not in ("", pair.category)
+        }
 
 
 def load_suite(settings: SuiteSettings) -> Suite:
@@ -128,11 +137,8 @@ def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
     counts = Counter(name for pair in pairs for name in pair.fields)
     if not counts:
         return ()
-    named = ", ".join(
-        f"{shorten(name, 100)} ({counted(count, 'row')})" for name, count in counts.most_common(10)
-    )
-    rest = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
-    return (f"{spec}: fields that nothing reads: {named}{rest}; [suite.fields] maps names",)
+    named = [f"{shorten(name, 100)} ({counted(n, 'row')})" for name, n in counts.most_common()]
+    return (f"{spec}: fields that nothing reads: {first_of(named)}; [suite.fields] maps names",)
 
 
 def _with_slug(pair: EditPair) -> EditPair:

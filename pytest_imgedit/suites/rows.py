@@ -158,9 +158,10 @@ def _toml_rows(path: Path) -> Iterator[Row]:
 def _csv_rows(path: Path) -> Iterator[Row]:
     """Yield one row a record, named by the first record; blank lines are skipped.
 
-    Columns are separated by commas, or if the header has none, by semicolons or tabs.
+    Columns are separated by commas, or if the header has none, by semicolons or tabs. The text is
+    UTF-8, or UTF-16 with a byte order mark.
     """
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with path.open(newline="", encoding=_encoding(path)) as file:
         try:
             header = file.readline()
             file.seek(0)
@@ -180,18 +181,33 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 if values:
                     yield Row(path, line, 0, 0, dict(zip(names, values, strict=True)))
                 line = reader.line_num + 1
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise UsageError(
-                f"{path}: {_encoding(path)}, expected UTF-8 (spreadsheets call it CSV UTF-8)"
+                f"{path}:{_first_bad_line(path)}: not UTF-8, expected UTF-8 text: save it as CSV "
+                "UTF-8 in the spreadsheet"
             ) from error
         except csv.Error as error:
             raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
 
 
 def _encoding(path: Path) -> str:
+    """Return the encoding of a table: spreadsheets also write UTF-16, with a mark at its
+    beginning.
+    """
     with path.open("rb") as file:
         first = file.read(2)
-    return "UTF-16" if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "not UTF-8"
+    return "utf-16" if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def _first_bad_line(path: Path) -> int:
+    """Return the number of the first line that is not UTF-8."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1
 
 
 def _jsonl_spans(data: mmap.mmap, start: int) -> Iterator[tuple[int, int, None]]:

@@ -284,3 +284,12 @@ def test_an_alarm_of_the_users_own_goes_on_where_nothing_is_to_stop(interrupts):
         assert heard.wait(5)
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_all_failures_of_a_hook_are_counted(bench):
+    write(bench, "def pytest_imgedit_item_edited(pair, edit): raise ValueError('no such luck')")
+    result = bench.run("--imgedit-limit=2")
+    assert result.ret == 1
+    (line,) = [line for line in result.outlines if line.startswith("imgedit: FAIL: ")]
+    assert line.count("ValueError: no such luck") == 3
+    assert "; pytest_imgedit_item_edited: failed 7 more times; " in line

@@ -114,7 +114,7 @@ def test_runs_lists_both(imgedit, finished):
     assert "x/results.json: not a whole results document: run: Field required" in out
     assert imgedit("runs", "--out=nowhere")[::2] == (
         4,
-        "imgedit: nowhere: no such folder, expected a store\n",
+        "imgedit: nowhere has no finished run: run pytest --imgedit first, or name another store with --out\n",
     )
 
 

@@ -86,10 +86,10 @@ def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
             "pairs (5) to show anything *"
         ]
     )
-    allowed = saved.run(*few, "--imgedit-set=gates.allow_inconclusive=true")
+    allowed = saved.run(*few, "--imgedit-set=gates.inconclusive=warn")
     assert allowed.ret == 0
     allowed.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE (allowed): overall 0.00, was 10.00 in main: *"]
+        ["imgedit: INCONCLUSIVE (warning): overall 0.00, was 10.00 in main: *"]
     )
     same = saved.run("--imgedit-editor=oracle", *few[:3], "--imgedit-set=judge.controls=false")
     assert same.ret == 0  # every edit is the baseline's
@@ -228,7 +228,7 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
         *(
             "--imgedit-limit=1",
             "--imgedit-fail-under=overall:5",
-            "--imgedit-set=gates.allow_inconclusive=true",
+            "--imgedit-set=gates.inconclusive=warn",
         ),
         "--imgedit-set=gates.max_near_copies=1.0",
     )

@@ -41,6 +41,29 @@ def test_without_a_gpu_models_are_still_to_be_named(init):
     ]
 
 
+def test_gates_on_few_pairs_only_warn_and_the_config_says_why(init, tmp_path):
+    config, _ = init()
+    assert config["gates"] == {"inconclusive": "warn"}
+    text = (tmp_path / "benchmarks/imgedit.toml").read_text()
+    assert "# 2 pairs can decide drops over " in text
+    assert "# 0.5 points need about 130 pairs. " in text
+    ready, _ = init("--config=qwen-image-edit", "--ci=none")
+    assert ready == config  # a config that is there stays
+    (tmp_path / "benchmarks/imgedit.toml").unlink()
+    ready, _ = init("--config=qwen-image-edit")
+    assert ready["gates"] == {"inconclusive": "warn", "max_errors": 0}
+
+
+@pytest.mark.parametrize(("pairs", "warns"), [(126, True), (128, False)])
+def test_gates_on_enough_pairs_fail(init, tmp_path, pairs, warns):
+    photo = (tmp_path / "photos" / "a.jpg").read_bytes()
+    for number in range(pairs - 2):
+        (tmp_path / "photos" / f"more-{number}.jpg").write_bytes(photo)
+        (tmp_path / "photos" / f"more-{number}.txt").write_text(f"make it snow {number}")
+    config, _ = init()
+    assert ("gates" in config) == warns
+
+
 @pytest.mark.parametrize(
     ("gib", "judge", "needs"),
     [

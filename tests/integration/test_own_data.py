@@ -90,28 +90,45 @@ def test_mistakes_in_csv_are_named_by_their_line(bench, text, line):
     bench.refuses(line, "--imgedit-suite=pairs.csv")
 
 
-@pytest.mark.parametrize(
-    ("encoding", "line"),
-    [
-        ("cp1252", "pairs.csv: not UTF-8, expected UTF-8 (spreadsheets call it CSV UTF-8)"),
-        ("utf-16", "pairs.csv: UTF-16, expected UTF-8 (spreadsheets call it CSV UTF-8)"),
-    ],
-)
-def test_a_table_in_another_encoding_is_refused_with_the_fix(bench, encoding, line):
+def test_a_table_in_an_unknown_encoding_is_refused_with_the_fix(bench):
     (bench.path / "pairs.csv").write_bytes(
-        "image,instruction\na.png,mach es kühler\n".encode(encoding)
+        "image,instruction\na.png,mach es kühler\n".encode("cp1252")
     )
-    bench.refuses(line, "--imgedit-suite=pairs.csv")
+    bench.refuses(
+        "pairs.csv:2: not UTF-8, expected UTF-8 text: save it as CSV UTF-8 in the spreadsheet",
+        "--imgedit-suite=pairs.csv",
+    )
 
 
+def test_a_table_that_ends_amid_a_character_is_refused(bench):
+    text = "image,instruction\na.png,mach es kühler\n".encode("utf-16")
+    (bench.path / "pairs.csv").write_bytes(text[:-1])
+    bench.refuses("pairs.csv:*: not UTF-8, expected UTF-8 text: *", "--imgedit-suite=pairs.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("mark", [";", "\t"], ids=["semicolon", "tab"])
-def test_columns_may_be_separated_as_other_spreadsheets_do(bench, mark):
+def test_columns_may_be_separated_as_other_spreadsheets_do(bench, mark, encoding):
     Image.effect_noise((64, 64), 90).save(bench.path / "a.png")
     text = f'image{mark}instruction{mark}tags\na.png{mark}make it snow, and cold{mark}"a;b"\n'
-    (bench.path / "pairs.csv").write_text(text)
+    (bench.path / "pairs.csv").write_text(text, encoding)
     assert bench.run("--imgedit-suite=pairs.csv", "--imgedit-judge=none").ret == 0
     (item,) = bench.results["items"]
     assert (item["instruction"], item["tags"]) == ("make it snow, and cold", ["a", "b"])
+
+
+def test_tables_show_the_suites_own_names_of_categories(bench):
+    Image.effect_noise((64, 64), 90).save(bench.path / "a.png")
+    rows = [
+        {"image": "a.png", "instruction": f"do {name}", "category": name}
+        for name in ("物理", "physics", "social", "Style")
+    ]
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    result = bench.run("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant")
+    result.stdout.fnmatch_lines(["physics 物理 2 *", "social * 1 *", "Style * 1 *"])
+    assert bench.results["suite"]["labels"] == {"physics": "物理"}
+    for name in ("report.md", "report.html"):
+        assert "physics 物理" in (bench.runs[-1] / name).read_text()
 
 
 def test_mistakes_in_json_of_one_line_are_named_by_their_row(bench):

@@ -170,6 +170,26 @@ def test_a_run_tells_how_many_pairs_its_gates_need(imgedit):
     assert "max_drop overall" in out
 
 
+def test_without_a_size_a_plan_says_what_the_pairs_at_hand_can_decide(imgedit):
+    code, out, _ = imgedit("plan", "latest", "--gate=overall", "--gate=physics")
+    assert code == 0
+    pytest.LineMatcher(out.splitlines()).fnmatch_lines(
+        [
+            "in 80% of runs at alpha 0.05 over 2 gates, by run *:",
+            "fail_under overall: 50 pairs can decide means more than 0.* under the limit",
+            "fail_under physics: 10 pairs can decide means more than *",
+        ]
+    )
+    code, out, _ = imgedit("plan", "latest", "--before=night0", "--json")
+    (row,) = json.loads(out)["rows"]
+    assert (row["gate"], row["pairs_now"]) == ("max_drop overall", 50)
+    assert 0 < row["mde"] < 1
+    assert imgedit("plan", "--spread=2")[::2] == (
+        4,
+        "imgedit: --spread=2: says nothing of pairs at hand, expected --power=MDE too\n",
+    )
+
+
 def test_a_stated_spread_is_enough_to_plan(imgedit):
     code, out, _ = imgedit("plan", "--spread=2", "--power=0.3", "--json")
     (row,) = json.loads(out)["rows"]
@@ -191,12 +211,11 @@ def test_the_plan_of_a_run_says_what_its_gates_are_about_to_show(nights, tmp_pat
     ]
     said[0].fnmatch_lines(
         [
-            "imgedit: plan: fail_under overall:3: 50 pairs are about to show 0.* beyond the "
-            "limit, by run *",
-            "imgedit: plan: max_drop overall:1: what 50 pairs could show is not known yet; "
-            "imgedit plan --power tells",
+            "imgedit: plan: fail_under overall:3: 50 pairs can decide means under 2.*, by run *",
+            "imgedit: plan: max_drop overall:1: 50 pairs can decide drops over 1.*, by the spread "
+            "of scores in night0, as if runs were independent",
         ]
     )
     said[1].fnmatch_lines(
-        ["imgedit: plan: max_drop overall:1: 50 pairs are about to show 0.* beyond the limit, by *"]
+        ["imgedit: plan: max_drop overall:1: 50 pairs can decide drops over 1.*, by run *"]
     )

@@ -68,13 +68,16 @@ def earlier(name, kind="max_drop", mde=0.4, pairs=100, gates=1, macro=None):
 def test_earlier_runs_tell_what_a_gate_is_about_to_show():
     assert expected_mde("max_drop", "overall", 0.025, 400, [earlier("x")]) == (
         pytest.approx(0.2),
-        "x",
+        "run x",
     )
     assert expected_mde(
         "max_drop", "overall", 0.025, 100, [earlier("old", mde=None), earlier("x")]
-    ) == (0.4, "x")
+    ) == (0.4, "run x")
     more, _ = expected_mde("max_drop", "overall", 0.025, 100, [earlier("x", gates=10)])
     assert more < 0.4  # ten gates then, one now
     assert expected_mde("max_drop", "physics", 0.05, 100, [earlier("x")]) is None
-    assert expected_mde("fail_under", "overall", 0.05, 100, [earlier("x", macro=0.5)]) == (0.5, "x")
+    assert expected_mde("fail_under", "overall", 0.05, 100, [earlier("x", macro=0.5)]) == (
+        0.5,
+        "run x",
+    )
     assert expected_mde("fail_under", "overall", 0.05, 100, []) is None

@@ -136,11 +136,12 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
     }
 
 
-def gate(state, why):
-    return GateResult("overall", "fail_under", 7, 6, state, why)
+def gate(state, why, **changes):
+    return GateResult("overall", "fail_under", 7, 6, state, why, **changes)
 
 
-ALLOWED = {"allow_inconclusive": True}
+WARNS = {"inconclusive": "warn"}
+FEW = gate("INCONCLUSIVE", "b", lacks_pairs=True)
 
 
 @pytest.mark.parametrize(
@@ -175,19 +176,26 @@ ALLOWED = {"allow_inconclusive": True}
             True,
         ),
         (
-            {"gates": [gate("INCONCLUSIVE", "b")], "gate_options": ALLOWED},
+            {"gates": [gate("PASS", "a"), FEW], "gate_options": WARNS},
             "INCONCLUSIVE",
-            "INCONCLUSIVE (allowed): b",
+            "INCONCLUSIVE (warning): b",
             False,
         ),
+        ({"gates": [FEW]}, "INCONCLUSIVE", "INCONCLUSIVE: b", True),
         (
-            {"gates": [gate("FAIL", "a"), gate("INCONCLUSIVE", "b")], "gate_options": ALLOWED},
+            {"gates": [FEW, gate("INCONCLUSIVE", "missing")], "gate_options": WARNS},
+            "INCONCLUSIVE",
+            "INCONCLUSIVE: b; missing",
+            True,
+        ),
+        (
+            {"gates": [gate("FAIL", "a"), FEW], "gate_options": WARNS},
             "FAIL",
             "FAIL: a; INCONCLUSIVE, b",
             True,
         ),
         (
-            {"gates": [gate("FAIL", "a"), gate("INVALID", "b")], "gate_options": ALLOWED},
+            {"gates": [gate("FAIL", "a"), gate("INVALID", "b")], "gate_options": WARNS},
             "INVALID",
             "INVALID: b; FAIL, a",
             True,
@@ -244,9 +252,10 @@ def test_pairs_with_one_reason_are_one_line_with_their_count():
         ItemError("score", "exception", "no route"),
         ItemError("edit", "oom", "out of memory"),
     )
-    items = [an_item(f"p{n}", score=None, error=same) for n in range(5)] + [
+    items = [an_item(f"p{n}", score=None, error=same) for n in range(50)] + [
         an_item("q", score=None, error=other)
     ]
     results = a_run(items=items)
-    assert error_lines(results) == [f"5 pairs (p0, p1, p2, …): {same}", f"q: {other}"]
-    assert error_lines(results, most=1) == [f"5 pairs (p0, p1, p2, …): {same}", "… and 1 pair more"]
+    first = f"50 pairs (p0, p1, p2, p3, p4 and 45 more): {same}"
+    assert error_lines(results) == [first, f"q: {other}"]
+    assert error_lines(results, most=1) == [first, "and 1 pair more"]
