@@ -53,6 +53,17 @@ def test_a_blind_judge_makes_the_run_invalid(bench: Bench, suite: str, judge: st
     assert result.ret == 1
 
 
+def test_a_judge_that_orders_all_edits_but_ignores_the_words_is_found_out(bench: Bench) -> None:
+    result = bench.run("--imgedit-suite=scenes", "--imgedit-judge=blind_judges:Wordless", *GATE)
+    result.stdout.fnmatch_lines(
+        [
+            "imgedit: INVALID: *the judge cannot tell counterfactual from a right edit and "
+            "counterfactual from a half-done one: *"
+        ]
+    )
+    assert result.ret == 1
+
+
 def test_a_judge_that_is_right_is_believed(bench: Bench, suite: str) -> None:
     result = bench.run(suite, "--imgedit-judge=reference", *GATE)
     result.stdout.fnmatch_lines(

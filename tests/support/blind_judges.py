@@ -61,6 +61,18 @@ class Layout(Blind):
         return BEST
 
 
+class Wordless(Blind):
+    """Scores how much of the way from the source to the reference an edit has gone."""
+
+    def score(self, question: Question) -> float:
+        source, edited, reference = (
+            np.asarray(question.images[name].convert("RGB"), np.float64)
+            for name in ("source", "edited", "reference")
+        )
+        left, way = np.abs(edited - reference).mean(), np.abs(source - reference).mean()
+        return float(max(WORST, BEST * (1 - left / way)))
+
+
 class Easy(Blind):
     """Knows a right edit and one that does nothing or shows something else, and guesses the rest.
 
