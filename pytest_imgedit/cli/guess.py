@@ -147,7 +147,7 @@ def _of_table(path: Path) -> Guess:
             f"{path}: id {twice!r} occurs {ids[twice]} times, expected unique ids"
         )
     return Guess(
-        f"{len(pairs)} rows of {path}: image {image!r}, instruction {instruction!r}",
+        f"{counted(len(pairs), 'row')} of {path}: image {image!r}, instruction {instruction!r}",
         rows=pairs,
         root=finder.root,
     )

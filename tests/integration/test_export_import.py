@@ -269,6 +269,30 @@ def test_edits_are_exported_under_readable_names_and_can_be_judged_again(bench):
     assert main(["export", "latest", str(target), f"--out={store}"]) == 4
 
 
+def test_edits_of_one_language_are_judged_again_in_the_other(bench):
+    """Two rows of one image get ids from their texts, those of both languages."""
+    Image.effect_noise((64, 64), 90).save(bench.path / "img_0000.png")
+    rows = [
+        {
+            "subset": "物理",
+            "image": "img_0000.png",
+            "edit_instruction": chinese,
+            "edit_instruction_en": english,
+        }
+        for chinese, english in (("让它下落", "let it fall"), ("让它升起", "let it rise"))
+    ]
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    options = ("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant")
+    bench.run(*options, "--imgedit-editor=noise", "--imgedit-set=suite.language=zh")
+    chinese = set(bench.items)
+    assert (
+        main(["export", "latest", str(bench.path / "e"), f"--out={bench.path / '.imgedit'}"]) == 0
+    )
+    assert bench.run(*options, f"--imgedit-editor=folder:{bench.path / 'e'}").ret == 0
+    assert set(bench.items) == chinese
+    assert {item["instruction"] for item in bench.items.values()} == {"let it fall", "let it rise"}
+
+
 def test_an_edit_that_is_missing_is_named_and_exits_1(bench, capsys):
     bench.run(
         "--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2"

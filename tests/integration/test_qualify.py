@@ -38,6 +38,18 @@ def test_a_judge_is_tried_once_for_all_runs_with_gates(bench, qualify):
     )  # the oracle's edits of 20 pairs were judged before
 
 
+@pytest.mark.full
+def test_the_embedded_judge_tells_all_apart_but_other_instructions(qualify):
+    """Costly: the embedded model answers 140 questions, which takes a CPU a minute."""
+    card = qualify("scenes")
+    assert card.returncode == 0, card.stdout + card.stderr
+    last = card.stdout.splitlines()[-1]
+    assert last.startswith("PASS: the judge tells every control from a right edit: oracle 10.00 > ")
+    assert last.endswith(
+        "; not asked about other instructions: this demo judge does not read instructions reliably"
+    )
+
+
 def test_the_card_of_a_judge_that_always_says_the_same(bench, qualify):
     (bench.path / "judge.toml").write_text(
         '[judge]\nspec = "fakes:Constant"\nscore = 7\n[editor]\nseeds = 3\n'
