@@ -137,7 +137,7 @@ def test_the_judge_is_tried_at_the_end(bench):
     result = bench.run(*options, "--imgedit-fail-under=overall:2")
     assert result.ret == 1
     assert statuses(bench).count("not_needed") > 20
-    result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell identity, *"])
+    result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell blend, *"])
 
 
 def test_errors_count_and_speak_against_every_claim(bench):
