@@ -232,12 +232,15 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
 
 
 def _followers(pairs: Sequence[EditPair]) -> dict[str, EditPair]:
-    """Return, by id, the next pair of the same source, or else of the same category, if any."""
+    """Return, by id, the next pair of the same source, or else of the same category, if that has
+    another reference.
+    """
     found: dict[str, EditPair] = {}
     by_category = grouped(pairs, attrgetter("category"))
     for group in (*by_category.values(), *grouped(pairs, _source_of).values()):
-        if len(group) > 1:
-            found |= zip((pair.id for pair in group), (*group[1:], group[0]), strict=True)
+        for pair, following in zip(group, (*group[1:], group[0]), strict=True):
+            if following.reference != pair.reference:
+                found[pair.id] = following
     return found
 
 

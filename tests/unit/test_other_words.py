@@ -29,9 +29,10 @@ def test_a_follower_is_of_the_same_source_or_else_of_the_same_category():
         pair("b", "lift it", "s2"),
         pair("c", "turn it", "s1", "social"),
         pair("d", "wave", "s3", "causal"),
+        pair("e", "lift it up", "s2", reference="b-after"),
     ]
     followers = {name: other.id for name, other in _followers(pairs).items()}
-    assert followers == {"a": "c", "b": "a", "c": "a"}
+    assert followers == {"a": "c", "c": "a", "e": "a"}
 
 
 @pytest.mark.parametrize(
