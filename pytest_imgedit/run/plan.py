@@ -245,6 +245,11 @@ def make_plan(
     if "judge" in request.models and settings.run.stage != "edit":
         judge = _identify_judge(request, store, launcher, note, works)
         scorer = score.Scorer(settings, judge, store)
+        if settings.tries_judge and judge.model.blind_to_words:
+            note(
+                f"warning: judge {judge.model.spec} is not tried with other instructions: "
+                f"{judge.model.blind_to_words}"
+            )
         if request.baseline is not None:
             _refuse_baseline(request.baseline, settings, editor, judge, works)
     hardware = launcher.hardware
