@@ -16,7 +16,15 @@ from pytest_imgedit.core.results import (
     Results,
     Summary,
 )
-from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable, signed
+from pytest_imgedit.core.sanitize import (
+    counted,
+    first_of,
+    interval,
+    number,
+    printable,
+    shorten,
+    signed,
+)
 from pytest_imgedit.stats.outcome import copies_line, outcome
 
 CATEGORY_HEADER = (
@@ -88,7 +96,7 @@ def category_rows(results: Results) -> list[tuple[str, ...]]:
     """
     labels = results.suite.labels
     return [
-        _row(" ".join(filter(None, (name, labels.get(name)))), summary)
+        _row(f"{name} {printable(shorten(labels.get(name, ''), 40))}".rstrip(), summary)
         for name, summary in results.categories.items()
     ]
 
@@ -331,7 +339,7 @@ def controls_table(controls: Controls) -> Table:
         ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge"),
         [
             (
-                row.control if row.below == "oracle" else f"{row.control} below {row.below}",
+                row.control if row.below == "oracle" else f"{row.control} < {row.below}",
                 *map(str, (row.n, row.errors, row.pending)),
                 number(row.mean),
                 interval(row.ci95),
