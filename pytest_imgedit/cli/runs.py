@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item, Results, SeedResult
-from pytest_imgedit.core.sanitize import counted, interval, number
+from pytest_imgedit.core.sanitize import counted, first_of, interval, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal, write
 from pytest_imgedit.run.preflight import check_copies
@@ -314,9 +314,9 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     if not matches:
         raise errors.UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
     if len({record.content for record in matches}) > 1:
-        keys = ", ".join(f"{_KINDS[type(record)][0]} {record.key[:12]}" for record in matches[:5])
+        keys = [f"{_KINDS[type(record)][0]} {record.key[:12]}" for record in matches]
         raise errors.UsageError(
-            f"{reference}: {len(matches)} records begin so, expected one: {keys}"
+            f"{reference}: {len(matches)} records begin so, expected one: {first_of(keys)}"
         )
     record = matches[-1]  # the newest of those that differ by their environment
     kind, model = _KINDS[type(record)]

@@ -122,8 +122,8 @@ def check_rubric(settings: Settings, suite: Suite) -> None:
 
 def check_gates(settings: Settings, suite: Suite, counts: Mapping[str, int]) -> None:
     """Raise `UsageError` for a gate on an unknown field, too few pairs, or without a baseline."""
-    gates.check_fields("gates.fail_under", settings.gates.fail_under, suite.categories)
-    gates.check_fields("gates.max_drop", settings.gates.max_drop, suite.categories)
+    for kind, limits in _limits(settings):
+        gates.check_fields(kind, limits, suite.categories)
     check_counts(settings, counts)
     if settings.gates.compare is not None:
         return
@@ -174,8 +174,18 @@ def _refuse_beside(option: str, others: Mapping[str, bool]) -> None:
 
 def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
     """Raise `UsageError` if a gated category has too few pairs; `counts` is by category."""
-    gates.check_counts("gates.fail_under", settings.gates.fail_under, counts)
-    gates.check_counts("gates.max_drop", settings.gates.max_drop, counts)
+    for kind, limits in _limits(settings):
+        gates.check_counts(kind, limits, counts)
+
+
+def _limits(settings: Settings) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the limits of gates on means, with the option or the key that sets them."""
+    for key, limits in (
+        ("fail_under", settings.gates.fail_under),
+        ("max_drop", settings.gates.max_drop),
+    ):
+        is_option = f"gates.{key}" in settings.run.asked
+        yield f"--imgedit-{key.replace('_', '-')}" if is_option else f"gates.{key}", limits
 
 
 def check_edits_only(settings: Settings) -> None:

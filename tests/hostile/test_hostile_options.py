@@ -255,7 +255,7 @@ BAD_OPTIONS = [
     ),
     pytest.param(
         ["--imgedit-limit=1", "--imgedit-fail-under=physics:3"],
-        "gates.fail_under: 'physics' has 1 of the selected pairs, expected at least 2",
+        "--imgedit-fail-under: 'physics' has 1 of the selected pairs, expected at least 2",
         id="gate-one-pair",
     ),
     pytest.param(

@@ -71,7 +71,7 @@ def test_gate_on_a_category_that_was_not_selected_is_refused_before_any_edit(ben
     result = bench.run(*CONSTANT, "-k", "physics", "--imgedit-fail-under=causal:1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(
-        ["ERROR: gates.fail_under: 'causal' has 0 of the selected pairs, expected at least 2"]
+        ["ERROR: --imgedit-fail-under: 'causal' has 0 of the selected pairs, expected at least 2"]
     )
     assert not (bench.path / ".imgedit").exists()
 

@@ -15,7 +15,6 @@ _LOADERS: tuple[tuple[str, str, strict_json.JsonObject], ...] = (
     ("diffusers.models.modeling_utils", "ModelMixin", {}),
     ("transformers.modeling_utils", "PreTrainedModel", {"ignore_mismatched_sizes": True}),
 )
-_SHOWN = 3
 
 
 @contextmanager
@@ -85,6 +84,4 @@ def _require_whole(named: str, model: Any, info: strict_json.JsonObject) -> None
 
 
 def _listed(keys: Any) -> str:
-    names = sorted(map(str, keys))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return sanitize.first_of(sorted(map(str, keys)))
