@@ -257,24 +257,25 @@ def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) ->
     for role, spec in specs.items():
         if spec is not None:
             text = _with_model(_NEEDS.sub("", text), role, spec)
-    return _with_gates(text, len(guess.rows)) if guess.rows else text
+    sources = {row.get("image") for row in guess.rows}
+    return _with_gates(text, len(sources)) if guess.rows else text
 
 
-def _with_gates(config: str, pairs: int) -> str:
-    """Have gates only warn for want of pairs, where so few cannot decide a drop of `_DROP` points;
-    a comment says what they can.
+def _with_gates(config: str, sources: int) -> str:
+    """Have gates only warn for want of pairs, where so few source images cannot decide a drop of
+    `_DROP` points; a comment says what they can.
     """
-    counted_pairs = max(2, pairs)
-    error, freedom = _SPREAD / math.sqrt(counted_pairs), counted_pairs - 1
+    size = max(2, sources)
+    error, freedom = _SPREAD / math.sqrt(size), size - 1
     mde = planning.mde(error, freedom, _ALPHA)
     factor = planning.size_for(_DROP, error, freedom, _ALPHA)
     if mde <= _DROP or factor is None:
         return config
     line = (
-        f"# {counted(pairs, 'pair')} can decide drops over {mde:.1f} points, if differences have "
-        f"a standard deviation of {_SPREAD:g};\n"
-        f"# {_DROP:g} points need about {math.ceil(factor * counted_pairs)} pairs. Set "
-        '"fail" once there are enough.\n'
+        f"# {counted(sources, 'source image')} can decide drops over {mde:.1f} points, if "
+        f"differences have a standard deviation of {_SPREAD:g};\n"
+        f"# {_DROP:g} points need about {math.ceil(factor * size)}. "
+        'Set "fail" once there are enough.\n'
         'inconclusive = "warn"\n'
     )
     if "[gates]\n" in config:

@@ -219,7 +219,10 @@ class _Family:
             return gates
         fills = [self._tests(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)]
         for position, gate in enumerate(gates):
-            if any(self._turns(gate, *tests[position]) for tests in fills):
+            if gate.lacks_pairs:
+                states = {self._state(*tests[position]) for tests in fills}
+                gates[position] = replace(gate, lacks_pairs=states == {"INCONCLUSIVE"})
+            elif any(self._turns(gate, *tests[position]) for tests in fills):
                 why = f"which the pairs without a score ({missing} in the run) could turn"
                 gates[position] = replace(
                     gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}"

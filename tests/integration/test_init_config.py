@@ -45,8 +45,8 @@ def test_gates_on_few_pairs_only_warn_and_the_config_says_why(init, tmp_path):
     config, _ = init()
     assert config["gates"] == {"inconclusive": "warn"}
     text = (tmp_path / "benchmarks/imgedit.toml").read_text()
-    assert "# 2 pairs can decide drops over " in text
-    assert "# 0.5 points need about 130 pairs. " in text
+    assert "# 2 source images can decide drops over " in text
+    assert "# 0.5 points need about 130. " in text
     ready, _ = init("--config=qwen-image-edit", "--ci=none")
     assert ready == config  # a config that is there stays
     (tmp_path / "benchmarks/imgedit.toml").unlink()

@@ -289,6 +289,18 @@ def test_pairs_without_a_score_leave_a_gate_open_that_they_could_turn(
         f", which the pairs without a score ({missing} in the run) could turn"
     )
 
+    assert not gate.lacks_pairs
+
+
+SPREAD = (6.9, 8.9, 9.0, 8.7, 8.8, 10.0) * 5  # mean 8.72
+
+
+@pytest.mark.parametrize(("missing", "lacks_pairs"), [(0, True), (1, True), (20, False)])
+def test_a_gate_that_missing_scores_could_decide_does_not_lack_pairs(missing, lacks_pairs):
+    settings = GatesSettings(fail_under={"physics": 8.3}, strict=True)
+    (gate,) = fail_under(settings, scores(*SPREAD, *[None] * missing))
+    assert (gate.state, gate.lacks_pairs) == ("INCONCLUSIVE", lacks_pairs)
+
 
 def test_gate_on_an_unknown_field_lists_the_known():
     check_fields("fail_under", ["overall", "物理"], ["physics"])

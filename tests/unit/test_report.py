@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError
+from pytest_imgedit.plugin.junit import gate_reports
 from pytest_imgedit.report import html, markdown, terminal
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
@@ -204,6 +205,16 @@ FEW = gate("INCONCLUSIVE", "b", lacks_pairs=True)
 )
 def test_outcome_is_that_of_the_worst_gate_and_says_why(changes, state, line, fails):
     assert outcome(run(**changes)) == Outcome(state, line, fails)
+
+
+@pytest.mark.parametrize(
+    ("options", "outcomes"), [({}, ["failed", "failed"]), (WARNS, ["skipped", "failed"])]
+)
+def test_a_gate_that_only_warns_is_skipped_in_junit_and_marked_in_reports(options, outcomes):
+    made = run(gates=[FEW, gate("INCONCLUSIVE", "missing")], gate_options=options)
+    assert [report.outcome for report in gate_reports(made)] == outcomes
+    warned = run(gates=[FEW], gate_options=options)
+    assert (r"INCONCLUSIVE \(warning\): b" in markdown.render(warned)) == bool(options)
 
 
 @given(st.lists(st.floats(0, 10) | st.none(), max_size=30))
