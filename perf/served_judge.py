@@ -149,7 +149,7 @@ def main() -> None:
     pairs = 1 if options.tiny else options.pairs
     os.environ.setdefault("OPENAI_API_KEY", "none")
     common = [
-        "--imgedit-suite=scenes",
+        "--imgedit-suite=scenes:n=10",
         "--imgedit-editor=scenes",
         f"--imgedit-limit={pairs}",
         "--imgedit-gpus=none",

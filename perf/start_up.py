@@ -50,7 +50,7 @@ def cpu_seconds(command: list[str], folder: Path) -> float:
 def main() -> None:
     options = parser(__doc__).parse_args()
     times = 1 if options.tiny else 3
-    collects = ["-m", "pytest", "-q", "--collect-only", "--imgedit-suite=scenes", str(ITEMS)]
+    collects = ["-m", "pytest", "-q", "--collect-only", "--imgedit-suite=scenes:n=10", str(ITEMS)]
     commands = {name: ["-c", code] for name, code in ROWS.items()} | {
         "controller, collecting": collects
     }

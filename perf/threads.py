@@ -73,7 +73,7 @@ def main() -> None:
     )
     options = described.parse_args()
     asked = [
-        "--imgedit-suite=scenes",
+        "--imgedit-suite=scenes:n=10",
         "--imgedit-editor=scenes",
         "--imgedit-judge=scenes",
         "--imgedit-gpus=none",

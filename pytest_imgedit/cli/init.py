@@ -67,7 +67,7 @@ spec = "identity"             # the model under test: diffusers:FOLDER or openai
 spec = "none"                 # edits only; for scores, such as openai:URL#MODEL or qwen-vl:MODEL
 """
 _EMBEDDED = f"""{_HEAD}[suite]
-spec = "scenes"               # 50 drawn pairs, or the path of your own file
+spec = "scenes"               # 100 drawn pairs, or the path of your own file
 
 [editor]
 spec = "scenes"               # the model under test: diffusers:FOLDER or openai-images:URL#MODEL

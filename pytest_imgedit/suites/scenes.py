@@ -67,7 +67,7 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
 def _parse(argument: str) -> tuple[dict[str, int], int]:
     if argument == "full":
         return FULL, 0
-    values = {"n": 10, "seed": 0}
+    values = {"n": 20, "seed": 0}
     for part in filter(None, argument.split(",")):
         key, _, text = part.partition("=")
         if (

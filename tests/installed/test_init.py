@@ -30,7 +30,7 @@ def table(folder, names=("file", "prompt"), suffix=".jpg", count=30):
 def test_the_shipped_item_in_an_empty_folder(empty):
     outcome = empty.pytest("--imgedit")
     assert outcome.code == 0, outcome.output
-    assert outcome.counts() == {"passed": 50}
+    assert outcome.counts() == {"passed": 100}
     assert (
         len(
             re.findall(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 TEST_FILE = Path(__file__).parents[2] / "pytest_imgedit" / "benchmark" / "test_image_edit.py"
 FAKES = Path(__file__).parent / "fakes.py"
-#: What runs are about unless a test asks for more: an editor and a judge that load no model.
-CONFIG = "[editor]\nspec = 'identity'\n[judge]\nspec = 'reference'\n"
+#: What runs are about unless a test asks for more: 50 pairs, and an editor and a judge that load no
+#: model.
+CONFIG = "[suite]\nspec = 'scenes:n=10'\n[editor]\nspec = 'identity'\n[judge]\nspec = 'reference'\n"
 
 
 def fill(folder: Path) -> Path:
