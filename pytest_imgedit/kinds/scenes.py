@@ -47,8 +47,8 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
             site.suite.partition(":")[0] != "scenes",
             "spec",
             "judge 'scenes' knows drawn scenes only and cannot grade the suite "
-            f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL, "
-            "openai:URL#MODEL, or reference where pairs have one",
+            f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL or "
+            "openai:URL#MODEL",
         )
         custom = " of your own" if site.is_custom_rubric else ""
         base.refuse_if(

@@ -121,7 +121,7 @@ def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) 
     (bench.path / "photos.json").write_text(json.dumps([row]))
     bench.refuses(
         "judge 'scenes' knows drawn scenes only and cannot grade the suite 'photos.json': name a "
-        "judge with *",
+        "judge with --imgedit-judge, such as qwen-vl:MODEL or openai:URL#MODEL",
         "--imgedit-judge=scenes",
         "--imgedit-suite=photos.json",
     )
