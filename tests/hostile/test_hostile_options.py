@@ -86,7 +86,7 @@ BAD_OPTIONS = [
     ),
     pytest.param(
         ["--imgedit-set=suite.fields.x='y'"],
-        "suite.fields: *'scenes' has fixed fields*",
+        "suite.fields: *'scenes:n=10' has fixed fields*",
         id="fields",
     ),
     pytest.param(

@@ -250,7 +250,7 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
     code, out, _ = imgedit("doctor")
     assert code == 0, out
     assert "no GPU visible" in out
-    assert "suite scenes:n=10: 50 pairs" in out
+    assert "suite scenes: 100 pairs" in out
     assert "GiB of weights in" in out
     assert out.endswith("no problem found\n")
     Path("bad.toml").write_text(

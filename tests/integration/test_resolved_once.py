@@ -50,7 +50,7 @@ def test_a_run_of_five_pairs_resolves_each_spec_once_and_opens_nvml_once(bench, 
     assert sorted(found["specs"]) == [
         ["editor", "identity"],
         ["judge", "reference"],
-        ["suite", "scenes"],
+        ["suite", "scenes:n=10"],
     ]
     assert found["nvml"] == 1
     bench.run_subprocess(*options).assert_outcomes(passed=5)

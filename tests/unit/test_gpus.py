@@ -108,7 +108,9 @@ def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
 
     monkeypatch.setattr(pynvml, "nvmlInit", fails)
     assert not Hardware.here("auto").has_gpus
-    with pytest.raises(UsageError, match="no GPU 0, this machine shows no GPU; expected auto or none"):
+    with pytest.raises(
+        UsageError, match="no GPU 0, this machine shows no GPU; expected auto or none"
+    ):
         Hardware.here("0")
 
 

@@ -32,7 +32,7 @@ def pixels(image):
 
 @pytest.mark.parametrize(
     ("spec", "counts"),
-    [("scenes", [10] * 5), ("scenes:full", [50, 50, 70, 50, 50]), ("scenes:n=3,seed=4", [3] * 5)],
+    [("scenes", [20] * 5), ("scenes:full", [50, 50, 70, 50, 50]), ("scenes:n=3,seed=4", [3] * 5)],
 )
 def test_counts_by_category(spec, counts):
     pairs = suite(spec).pairs
