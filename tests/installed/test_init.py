@@ -34,7 +34,7 @@ def test_the_shipped_item_in_an_empty_folder(empty):
     assert (
         len(
             re.findall(
-                r"^(physics|environment|social|causal|referential) +10 +\d", outcome.output, re.M
+                r"^(physics|environment|social|causal|referential) +20 +\d", outcome.output, re.M
             )
         )
         == 5
@@ -417,15 +417,15 @@ def test_a_workflow_compares_with_the_baseline_once_there_is_one(empty):
     assert empty.call("imgedit", "init", "--ci=github").code == 0
     config = (empty.path / "benchmarks/imgedit.toml").read_text()
     config = config.replace('"identity" ', '"own:Editor" ').replace('"none" ', '"own:Judge" ')
-    (empty.path / "benchmarks/imgedit.toml").write_text(
-        config + "controls = false\n[gates]\nmax_near_copies = 1.0\n"
-    )
+    config = config.replace("[judge]\n", "[judge]\ncontrols = false\n")
+    config = config.replace("[gates]\n", "[gates]\nmax_near_copies = 1.0\n")
+    (empty.path / "benchmarks/imgedit.toml").write_text(config)
     saved = empty.pytest("benchmarks", "--imgedit-save=main")
     assert saved.code == 0, saved.output
     step = workflow(empty.path, "github")[-1]
     assert empty.call("bash", "-ec", step).code == 0
     (empty.path / "benchmarks/imgedit.toml").write_text(
-        config.replace("[judge]", "good = false\n\n[judge]") + "controls = false\n"
+        config.replace("[judge]", "good = false\n\n[judge]")
     )
     worse = empty.call("bash", "-ec", step)
     assert worse.code == 1, worse.output
