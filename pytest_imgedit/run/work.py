@@ -122,8 +122,8 @@ def make_works(
     pair alone.
     """
     works: list[Work] = []
-    followers = _followers(suite_pairs)
     shown_reference = editor.model.shown_reference
+    followers = _followers(suite_pairs) if shown_reference == "next" else {}
     finished = editor.model.finished_images(suite_pairs)
     for pair in pairs:
         source = reference = None
@@ -134,7 +134,7 @@ def make_works(
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
             if shown_reference == "own":
                 shown = reference
-            elif shown_reference == "next" and pair.id in followers:
+            elif pair.id in followers:
                 shown = _keep(followers[pair.id].reference, store)
             elif finished is not None:
                 path = finished.by_pair[pair.id]
