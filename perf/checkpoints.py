@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,6 @@ from transformers import (
 )
 
 from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
-from pytest_imgedit.protocols.rubric import load_rubric
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHARD = 5e9
@@ -105,7 +105,7 @@ MARKS = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image
 
 
 def words() -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer that knows the rubrics' words, so that a prompt is about as long as
+    """A byte-level tokenizer that knows the words of prompts, so that a prompt is about as long as
     with the real one.
 
     As there, each digit is a token.
@@ -123,8 +123,8 @@ def words() -> PreTrainedTokenizerFast:
     trainer = trainers.BpeTrainer(
         vocab_size=4000, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    rubrics = [load_rubric(name, {}) for name in ("aspects", "plausibility")]
-    texts = [text for one in rubrics for text in (one.system, one.user, str(one.categories))]
+    protocols = files("pytest_imgedit.protocols")
+    texts = [(protocols / f"{name}.toml").read_text("utf-8") for name in ("aspects", "seeds")]
     bpe.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>"

@@ -7,7 +7,7 @@ at every place.
 First a small judge in float32, whose experts have no kernel that a CUDA graph can hold, and one
 whose recording is made to fail must answer as they do without graphs. Then a Qwen2.5-VL-7B
 (`dense`) and a Qwen3-VL-30B-A3B (`judge`) of random weights on one GPU judge the same items (two
-1024² pictures, the rubric `aspects`) with `judge.batch_invariant` and without, in turns, both in
+1024² pictures, the protocol `aspects`) with `judge.batch_invariant` and without, in turns, both in
 batches of `--batch`; then each looks at what follows the 1 of all grades of a batch, as expected
 grades have to where that may be a 10. For the equality, items of uneven pictures and texts are
 judged alone and in batches, and the logits of every step and the expected grades are compared bit
@@ -25,11 +25,12 @@ import torch
 from checkpoints import build, picture
 from harness import finish, parser, scratch, table
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
 from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import find_places
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.workers.editing import free_memory
 
 if TYPE_CHECKING:
@@ -43,18 +44,19 @@ UNEVEN = ((1024, 1024), (768, 1024), (512, 512), (1024, 640), (896, 896))
 
 
 def questions(count: int, sides: tuple[tuple[int, int], ...]) -> list[Question]:
-    """Questions by the rubric `aspects` about pictures of these sizes in turn, with texts of
+    """Questions by the protocol `aspects` about pictures of these sizes in turn, with texts of
     different lengths.
     """
     from pytest_imgedit.core.images import Base64Image
     from pytest_imgedit.core.pairs import EditPair
 
-    rubric, asked = load_rubric("aspects", {}), []
+    protocol, asked = load_protocol(Settings()), []
     for number in range(count):
         size = sides[number % len(sides)]
         pair = EditPair(
             f"p{number}", "physics", "make it snow, softly " * (1 + number % 7), Base64Image("")
         )
+        call = protocol.calls(pair)[0]
         images = {"source": picture(number, *size), "edited": picture(number + 1, *size)}
         asked.append(
             Question(
@@ -62,8 +64,9 @@ def questions(count: int, sides: tuple[tuple[int, int], ...]) -> list[Question]:
                 pair.category,
                 pair.instruction,
                 images,
-                *rubric.render(pair),
-                rubric.aspects,
+                call.system,
+                call.parts,
+                call.grammar.names,
             )
         )
     return asked

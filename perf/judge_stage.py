@@ -4,8 +4,8 @@
     python perf/judge_stage.py
     python perf/judge_stage.py --tiny
 
-Both judge the same items (1024² pictures, the rubric `aspects`, and its prompt with the edit alone)
-with one Qwen3-VL-30B-A3B of random weights on one GPU, and both write as many new tokens for each.
+Both judge the same items (1024² pictures, the protocol `aspects`, and its prompt with the edit
+alone) with one Qwen3-VL-30B-A3B of random weights on one GPU, and both write as many new tokens.
 The harness's seconds are those of the score stage of a whole run, from the loaded judge to the last
 verdict, its first batch and reading images included; the plain way's are those of its loop over the
 same image files after a batch to warm up. A run before these, whose rate is shown by itself, leaves
@@ -24,13 +24,12 @@ from typing import Any
 from checkpoints import build, write_suite
 from harness import evaluate, finish, matmul_tflops, parser, scratch, table
 
-from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.config.settings import Settings, SuiteSettings
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.suites.base import load_suite
 
 BATCH = 4
-#: A judge that is shown the edit alone. The harness itself has no such rubric: it rewards an editor
-#: that does nothing.
+#: A judge that is shown the edit alone.
 ONE_IMAGE = """
 from dataclasses import replace
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
@@ -97,13 +96,17 @@ def item_flops(
 
 def plain_items(suite: Path, images: int) -> list[dict[str, Any]]:
     """Return prompts and image files as the harness has them."""
-    rubric = load_rubric("aspects", {})
+    protocol = load_protocol(Settings())
     items = []
     for number, pair in enumerate(load_suite(SuiteSettings(spec=str(suite))).pairs):
-        system, parts = rubric.render(pair)
+        call = protocol.calls(pair)[0]
         file = str(suite.parent / f"{number}.png")
         items.append(
-            {"system": system, "parts": parts[2 * (2 - images) :], "images": [file] * images}
+            {
+                "system": call.system,
+                "parts": call.parts[2 * (2 - images) :],
+                "images": [file] * images,
+            }
         )
     return items
 
@@ -112,7 +115,7 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--items", type=int, default=96)
     described.add_argument(
-        "--new-tokens", type=int, default=16, help="three lines of the rubric have about 16"
+        "--new-tokens", type=int, default=16, help="three lines of the protocol have about 16"
     )
     described.add_argument(
         "--images", type=int, nargs="+", choices=(1, 2), default=[1, 2], help="images of an item"

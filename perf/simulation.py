@@ -57,7 +57,7 @@ def bimodal(u: Floats) -> Floats:
 
 
 def root(u: Floats) -> Floats:
-    """√(a·b) of two whole grades about 7, as the rubric with aspects gives them."""
+    """√(a·b) of two whole grades about 7, as the protocol with aspects gives them."""
     scores: Floats = _ROOTS[np.minimum((u * len(_ROOTS)).astype(int), len(_ROOTS) - 1)]
     return scores
 

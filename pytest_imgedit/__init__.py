@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.images import Base64Image, FileImage
     from pytest_imgedit.core.items import ItemFailed, ItemResult
     from pytest_imgedit.core.pairs import EditPair, ImageSource
-    from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
+    from pytest_imgedit.core.reply import Grammar
+    from pytest_imgedit.core.requests import (
+        Answer,
+        Editor,
+        EditRequest,
+        Judge,
+        Preparation,
+        Question,
+    )
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
     from pytest_imgedit.kinds.base import (
         CheckpointModel,
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
         indifferent,
     )
     from pytest_imgedit.kinds.checkpoint_files import Layout
+    from pytest_imgedit.protocols.protocol import Call, Protocol, Row, mean_row
     from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
     from pytest_imgedit.run.session import open_models
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Base64Image",
+    "Call",
     "CheckpointModel",
     "Composition",
     "ComputeParameters",
@@ -61,6 +71,7 @@ __all__ = [
     "FileImage",
     "FinishedImages",
     "FinishedRun",
+    "Grammar",
     "ImageError",
     "ImageSource",
     "ItemError",
@@ -72,12 +83,15 @@ __all__ = [
     "Model",
     "OutputError",
     "Parameters",
+    "Preparation",
+    "Protocol",
     "Question",
     "ReplyError",
     "Requirements",
     "Results",
     "RewardModel",
     "Room",
+    "Row",
     "SeedResult",
     "SettingError",
     "SetupError",
@@ -89,13 +103,15 @@ __all__ = [
     "Workload",
     "__version__",
     "indifferent",
+    "mean_row",
     "open_models",
     "read_results",
 ]
 
 _MODULES = {
     "core.items": ("ItemFailed", "ItemResult"),
-    "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Question"),
+    "core.reply": ("Grammar",),
+    "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Preparation", "Question"),
     "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
     "core.images": ("Base64Image", "FileImage"),
     "kinds.base": (
@@ -105,6 +121,7 @@ _MODULES = {
     ),
     "kinds.checkpoint_files": ("Layout",),
     "core.pairs": ("EditPair", "ImageSource"),
+    "protocols.protocol": ("Call", "Protocol", "Row", "mean_row"),
     "run.calls": ("EditWorkers", "RewardModel"),
     "run.finish": ("FinishedRun",),
     "run.session": ("open_models",),

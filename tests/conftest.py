@@ -83,27 +83,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in the layout of RISEBench with five real photographs: three causal pairs, and two
-    logical ones.
-
-    The logical ones have a reference image.
+    """A suite of five real photographs: three causal pairs, and two logical ones, which have a
+    reference image.
     """
     folder = tmp_path_factory.mktemp("photographs")
     rows = []
     for number, line in enumerate((PHOTOGRAPHS / "pairs.jsonl").read_text().splitlines()):
         pair, category = json.loads(line), "causal" if number < 3 else "logical"
-        image = Path(f"{category}_reasoning_images", pair["image"])
-        (folder / image).parent.mkdir(exist_ok=True)
-        shutil.copy(PHOTOGRAPHS / pair["image"], folder / image)
-        right = {"reference": "as it was asked"} if number < 3 else {"reference_img": str(image)}
-        row = {
-            "index": f"{category}_reasoning_{number}",
-            "category": f"{category}_reasoning",
-            "image": str(image),
-        }
+        shutil.copy(PHOTOGRAPHS / pair["image"], folder / pair["image"])
+        right = (
+            {"reference_text": "as it was asked"} if number < 3 else {"reference": pair["image"]}
+        )
+        row = {"id": f"{category}-{number}", "category": category, "image": pair["image"]}
         rows.append({**row, "instruction": pair["instruction_en"], **right})
-    (folder / "data_total.json").write_text(json.dumps(rows))
-    return folder
+    (folder / "pairs.json").write_text(json.dumps(rows))
+    return folder / "pairs.json"
 
 
 @pytest.fixture(scope="session", autouse=True)

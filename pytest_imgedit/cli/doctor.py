@@ -212,7 +212,7 @@ def qualify(
     if not pools.is_remote(settings):
         placement.groups_of(models["judge"], hardware)
     pairs = load_suite(settings.suite)
-    preflight.check_rubric(settings, pairs)
+    preflight.check_protocol(settings, pairs, models["judge"])
     with Store(out) as store:
         scorer, trials = _try(
             Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware
@@ -232,8 +232,9 @@ def qualify(
     judged = results.JudgeInfo(
         spec=scorer.judge.model.spec,
         **scorer.judge.told,
-        rubric=settings.judge.rubric,
-        rubric_sha256=scorer.rubric.sha256,
+        protocol=scorer.protocol.name,
+        variant=scorer.protocol.variant,
+        protocol_sha256=scorer.protocol.sha256,
     )
     document = {
         "judge": judged.model_dump(mode="json"),
@@ -247,7 +248,7 @@ def qualify(
         "gate": asdict(gate),
     }
     lines = [
-        f"judge {judged.spec}, rubric {settings.judge.rubric}, on suite {pairs.name}",
+        f"judge {judged.spec}, protocol {scorer.protocol.label}, on suite {pairs.name}",
         f"fingerprint {judged.fingerprint}",
         *map(str, environments.values()),
         terminal.render_tables([tables.controls_table(controls)]).rstrip(),

@@ -39,11 +39,11 @@ SAME = {
 #: The section and the kind of the model that a section there names.
 _MODELS = {"diffusion_model": ("editor", "diffusers"), "reward_model": ("judge", "qwen-vl")}
 #: What no key says there, as it is always so.
-ALWAYS = {"suite.language": "zh", "judge.rubric": "plausibility"}
+ALWAYS = {"suite.language": "zh", "judge.protocol": "seeds", "judge.variant": "compat"}
 #: What else is to be said of a key that is taken over.
 BESIDE = {
     "editor.seed": "mixed into the seed of every pair, whose noise was the same there",
-    "judge.rubric": "one number from a baseline of 5.0, in words of its own; it sees the source "
+    "judge.protocol": "one number from a baseline of 5.0, in words of its own; it sees the source "
     "too",
     "suite.language": "edit_instruction, which is Chinese there",
 }
@@ -275,7 +275,7 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
             return "the spec says it"
         return "write the class anew (docs/models.md), its spec is package.module:Class"
     if key == "prompts":
-        return {"judge.rubric": ALWAYS["judge.rubric"]}
+        return {"judge.protocol": ALWAYS["judge.protocol"]}
     names = (key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1))
     return next(
         (NO_COUNTERPART[name] for name in names if name in NO_COUNTERPART), "not known here"

@@ -34,7 +34,7 @@ class Option:
 OPTIONS = (
     Option(
         "config",
-        "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]",
+        "TOML file with [suite] [editor] [judge] [workers] [gates] [protocols.NAME]",
         None,
         "FILE",
     ),
@@ -47,8 +47,8 @@ OPTIONS = (
     ),
     Option(
         "suite",
-        "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, risebench:DIR "
-        "(default: scenes)",
+        "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, gedit:DIR, "
+        "imgedit:DIR, kris:DIR, risebench:DIR, re-edit:DIR, seeds:FILE (default: scenes)",
         "suite.spec",
         "SPEC",
     ),
@@ -66,6 +66,13 @@ OPTIONS = (
         "package.module:Class (default: scenes)",
         "judge.spec",
         "SPEC",
+    ),
+    Option(
+        "variant",
+        "strict: a reply that cannot be read is an error; compat: as the authors' script does it "
+        "(default: strict)",
+        "judge.variant",
+        "VARIANT",
     ),
     Option(
         "gpus",

@@ -81,15 +81,21 @@ class EditorSettings(_OpenSection):
 
 
 class JudgeSettings(_OpenSection):
-    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of
+    """`[judge]`: the spec, the protocol, re-asks after an unreadable reply, batch size, trials of
     the judge.
 
-    `controls`: the judge is tried on edits of known quality; `auto` does so where a gate rests on
-    its scores.
+    `protocol` is by default that of the suite. Its `variant` is `strict`, where a reply that cannot
+    be read is an error, or `compat`, which does what the authors' script does. `prompts` is the
+    folder of a benchmark with its own prompts, by default the suite's; those of another version
+    than was tested are refused unless `any_version` is set. `controls`: the judge is tried on edits
+    of known quality; `auto` does so where a gate rests on its scores.
     """
 
     spec: str = DEFAULT
-    rubric: str = "aspects"
+    protocol: str = "auto"
+    variant: results.Variant = "strict"
+    prompts: Path | None = None
+    any_version: bool = False
     reasks: int = Field(default=2, ge=0)
     batch_size: AutoOrCount = "auto"
     gpus_per_replica: int = Field(default=1, ge=1)
@@ -245,7 +251,7 @@ class Settings(_Section):
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     workers: WorkersSettings = Field(default_factory=WorkersSettings)
     gates: GatesSettings = Field(default_factory=GatesSettings)
-    rubrics: options.Tables = Field(default_factory=dict)
+    protocols: options.Tables = Field(default_factory=dict)
     run: RunSettings = Field(default_factory=RunSettings)
 
     @property

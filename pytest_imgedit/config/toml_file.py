@@ -17,7 +17,7 @@ from pytest_imgedit.kinds.base import ROLES, Role
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
 #: Suffixes by which a suite's spec is known to be a file.
-SUITE_SUFFIXES = (".json", ".jsonl", ".csv", ".toml")
+SUITE_SUFFIXES = (".json", ".jsonl", ".csv", ".toml", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -140,15 +140,16 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
         _rebase_model(role, result.get(role), base)
     for section, key, pattern in (
         ("suite", "root", ""),
+        ("judge", "prompts", ""),
         ("gates", "baselines", ""),
         ("gates", "compare", r"/|\.json$"),
         ("workers", "editor_python", "/"),
         ("workers", "judge_python", "/"),
     ):
         _replace(result.get(section), key, join, pattern)
-    if isinstance(result.get("rubrics"), dict):
-        for rubric in result["rubrics"].values():
-            _replace(rubric, "file", join)
+    if isinstance(result.get("protocols"), dict):
+        for protocol in result["protocols"].values():
+            _replace(protocol, "file", join)
     return result
 
 
@@ -161,11 +162,16 @@ def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = 
         table[key] = change(value)
 
 
+#: Suites whose argument is a path, which a query may follow.
+_OF_PATHS = ("native", "gedit", "imgedit", "kris", "re-edit", "risebench", "seeds")
+
+
 def _rebase_suite(join: Callable[[str], str], spec: str) -> str:
     name, colon, argument = spec.partition(":")
     if colon and name and "/" not in name:  # a path may hold a colon
-        if name in ("native", "risebench"):  # whose argument is a path
-            return f"{name}:{join(argument)}"
+        if name in _OF_PATHS:
+            path, mark, query = argument.partition("?")
+            return f"{name}:{join(path)}{mark}{query}"
     elif Path(spec).suffix.lower() in SUITE_SUFFIXES:
         return join(spec)
     return spec

@@ -39,8 +39,12 @@ class EditFailed(Exception):
     """An edit or a verdict that a test requested failed; the text says why."""
 
 
+class Refused(RuntimeError):
+    """A content filter refused a request."""
+
+
 class ReplyError(ValueError):
-    """A judge's reply that does not follow the rubric's format."""
+    """A judge's reply that does not follow the protocol's grammar."""
 
 
 class StoreError(UsageError):

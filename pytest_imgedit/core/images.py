@@ -215,9 +215,14 @@ def look_alike(first: str, second: str) -> bool:
     return bool(np.abs(first_cells - second_cells).max() <= ALIKE_LEVELS)
 
 
+def encode_jpeg(image: Image.Image, quality: int) -> bytes:
+    """Encode an RGB image as JPEG."""
+    return _encoded(image, "JPEG", quality=quality)
+
+
 def as_jpeg(data: bytes) -> bytes:
     """Encode an image again as JPEG of quality 90."""
-    return _encoded(decode(data), "JPEG", quality=90)
+    return encode_jpeg(decode(data), 90)
 
 
 def resampled(data: bytes) -> bytes:

@@ -111,7 +111,12 @@ class ItemFailed(AssertionError):
 
     def __init__(self, item: ItemResult, reason: str) -> None:
         self.reason = reason
-        replies = [seed.verdict.reply for seed in item.seeds if seed.verdict is not None]
+        replies = [
+            reply
+            for seed in item.seeds
+            if seed.verdict is not None
+            for reply in seed.verdict.replies.values()
+        ]
         if item.error is not None:
             replies.append(item.error.reply or "")
         evidence = {

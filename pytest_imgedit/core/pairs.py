@@ -11,9 +11,9 @@ from typing import Protocol
 
 #: English slug of each known category -> its other names, as used in data files, `-k` and gates.
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
-    "physics": ("物理",),
-    "environment": ("环境",),
-    "social": ("社会",),
+    "physics": ("物理", "physical"),
+    "environment": ("环境", "environmental"),
+    "social": ("社会", "cultural"),
     "causal": ("因果", "causal_reasoning"),
     "referential": ("指代",),
     "logical": ("逻辑", "logical_reasoning"),
@@ -77,7 +77,7 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EditPair:
-    """One (source image, edit instruction) of a suite.
+    """One (source image, edit instruction) of a suite; `further` are source images after the first.
 
     `id` is unique in its suite and matches `[A-Za-z0-9._-]{1,128}`. `category` is a slug. `seed` is
     the base seed, to which the number of the repetition is added. `own_id` and `own_category` are
@@ -98,11 +98,21 @@ class EditPair:
     own_id: str = ""
     own_category: str = ""
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
+    further: tuple[ImageSource, ...] = ()
     row: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
         """Return the id, without texts from data."""
         return f"<EditPair {self.id!a}>"
+
+    @property
+    def images(self) -> dict[str, ImageSource]:
+        """Its images by the names that calls of a protocol use."""
+        images = {"source": self.source}
+        images |= {f"source-{number}": image for number, image in enumerate(self.further, 2)}
+        if self.reference is not None:
+            images["reference"] = self.reference
+        return images
 
     @property
     def category_names(self) -> tuple[str, ...]:

@@ -161,8 +161,8 @@ class Step(TypedDict):
 class Failed(_Reply):
     """A job, or loading, failed.
 
-    `kind` is `setup`, `bad_image`, `degenerate_output`, `oom` or `exception`; the pool adds
-    `worker_died`, `timeout` and `no_worker`.
+    `kind` is `setup`, `bad_image`, `degenerate_output`, `refused`, `oom` or `exception`; the pool
+    adds `worker_died`, `timeout` and `no_worker`.
     """
 
     op: Literal["error"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol
+from typing import Generic, Literal, Protocol
 
 from PIL import Image
 from typing_extensions import TypeVar
 
-from pytest_imgedit.core.images import decode
+from pytest_imgedit.core.images import decode, encode_jpeg
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Images are encoded (`bytes`) in the controller and on the wire, and decoded in workers.
@@ -67,13 +67,46 @@ class Editor(Protocol):
 
 
 @dataclass(frozen=True)
-class Question(Generic[ImageT]):
-    """A question to a judge about one edit.
+class Preparation:
+    """How the images of a question are prepared; by default the judge decides.
 
-    `images` holds RGB images by name: `source`, `edited`, and `reference` if the pair has one.
-    `system` is the system prompt. `parts` is the user's turn in order: texts as `("text", words)`
-    and images as `("image", name)`. `aspects` names the numbers that the rubric reads from the
-    reply.
+    With `at_source_size` the edit is resized to the size of the source, bicubically. With
+    `max_side` images are made smaller, keeping their shape, until no side is longer, in pixels. A
+    judge sends images in `codec`, JPEG with `quality`, and makes none smaller, if `codec` is set. A
+    server that takes a level of detail is told `detail`.
+    """
+
+    codec: Literal["", "png", "jpeg"] = ""
+    quality: int = 75
+    max_side: int | None = None
+    at_source_size: bool = False
+    detail: Literal["", "low", "high"] = ""
+
+    def sent(self, image: Image.Image) -> Image.Image:
+        """Return an image as it is after its way through the codec."""
+        return decode(encode_jpeg(image, self.quality)) if self.codec == "jpeg" else image
+
+    def resized(self, images: Mapping[str, Image.Image]) -> dict[str, Image.Image]:
+        """Return the images in the sizes in which a judge is shown them."""
+        resized = {name: image.copy() for name, image in images.items()}
+        if self.at_source_size and {"source", "edited"} <= resized.keys():
+            resized["edited"] = resized["edited"].resize(resized["source"].size)
+        if self.max_side is not None:
+            for image in resized.values():
+                image.thumbnail((self.max_side, self.max_side))
+        return resized
+
+
+@dataclass(frozen=True)
+class Question(Generic[ImageT]):
+    """A question to a judge about one edit: one call of a protocol.
+
+    `images` holds RGB images by name: those that the call shows, and for a judge that measures
+    `source`, `edited`, and `reference` if the pair has one. `system` is the system prompt, empty
+    for none. `parts` is the user's turn in order: texts as `("text", words)` and images as
+    `("image", name)`. `aspects` names the lines of the reply that hold a grade from 0 to 10; it is
+    empty for replies in another form. `preparation` says how images are sent; they have their
+    sizes already. A reply may be at least `max_new_tokens` long.
     """
 
     pair_id: str
@@ -83,14 +116,18 @@ class Question(Generic[ImageT]):
     system: str = ""
     parts: tuple[tuple[str, str], ...] = ()
     aspects: tuple[str, ...] = ()
+    preparation: Preparation = field(default_factory=Preparation)
+    max_new_tokens: int = 0
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> Question:
         """Read the fields of a `Question[bytes]`; raises `ImageError` for an image that does not
         decode.
         """
+        preparation = Preparation(**fields["preparation"])
         images = {name: decode(data) for name, data in fields["images"].items()}
-        return Question(**{**fields, "images": images})
+        prepared = {"images": preparation.resized(images), "preparation": preparation}
+        return Question(**{**fields, **prepared})
 
 
 @dataclass(frozen=True)
@@ -100,11 +137,12 @@ class Answer:
 
     A reply that is `cut`, since it reached a limit on its length, is not read.
 
-    The rubric parses the reply of an answer without a score. `expected` may then hold an expected
+    The protocol reads the reply of an answer without a score. `expected` may then hold an expected
     grade in [0, 10] for every aspect; they replace the grades in the reply. `off_scale` is the
     largest probability in [0, 1] that the judge gave to anything but a grade. `error` says why
-    there is neither a reply nor a score. `tokens_in` and `tokens_out` count the tokens of an answer
-    that is paid for. `batch_size` is the number of questions of the call; the worker sets it.
+    there is neither a reply nor a score; `refused`, that a content filter is the reason. `model` is
+    what a server says has answered. `tokens_in` and `tokens_out` count the tokens of an answer that
+    is paid for. `batch_size` is the number of questions of the call; the worker sets it.
     """
 
     reply: str = ""
@@ -113,6 +151,8 @@ class Answer:
     expected: Mapping[str, float] = field(default_factory=dict)
     off_scale: float = 0.0
     error: str | None = None
+    refused: bool = False
+    model: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
     cut: bool = False

@@ -8,7 +8,7 @@ their PNG.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -19,7 +19,18 @@ from pytest_imgedit.core.strict_json import JsonObject
 RESULTS_SCHEMA = "imgedit.results/2"
 
 Stage = Literal["edit", "score"]
-Status = Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]
+Status = Literal[
+    "scored",
+    "edited",
+    "edit_error",
+    "judge_error",
+    "refused",
+    "dropped",
+    "interrupted",
+    "not_needed",
+]
+#: What a protocol does with a reply that cannot be read.
+Variant = Literal["strict", "compat"]
 State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
 #: Results of `core.pairs.slug` and `core.pairs.category_slug`: safe as a part of a path.
 PairId = Annotated[str, Field(pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=128)]
@@ -88,23 +99,27 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A judge's answer about one edit: the raw reply, its aspects, and a score in [0, 10].
+    """What a judge's replies about one edit amount to: aspects, and a score in [0, 10].
 
-    `batch_size` is the number of edits that were judged in one call. If aspects and score are
-    expectations over the judge's probabilities, `greedy` is the score of the literal reply, and
-    `off_scale` the largest probability in [0, 1] that the judge gave to anything but a grade.
-    `measured` says that the judge returned a score instead of a reply. `key` is the key of its
-    record in the store, `environment` the digest of its environment.
+    `replies` holds the raw replies by the protocol's calls. `aspects` are the values that the
+    protocol makes of them, on their own scales. `batch_size` is the largest number of questions
+    that were asked in one call. If aspects and score are expectations over the judge's
+    probabilities, `greedy` is the score of the literal reply, and `off_scale` the largest
+    probability in [0, 1] that the judge gave to anything but a grade. `measured` says that the
+    judge returned a score instead of a reply. `touched` names calls with an unreadable reply, on
+    which `compat` applied the authors' rule. `keys` are those of the records in the store by call,
+    `environment` is the digest of the environment.
     """
 
-    reply: str
+    replies: Mapping[str, str]
     aspects: Mapping[str, float]
-    score: float
+    score: Score
     batch_size: int = 1
-    greedy: float | None = None
+    greedy: Score | None = None
     off_scale: float | None = None
     measured: bool = False
-    key: str = ""
+    touched: tuple[str, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
     environment: str = ""
 
 
@@ -192,6 +207,9 @@ class Item(Part):
 class Summary:
     """One row of a table: counts, and statistics of the scored pairs on the 0..10 scale.
 
+    `refused` counts the pairs whose edit or verdict a content filter refused; `errors` does not
+    hold them.
+
     `std` is the sample standard deviation (n − 1), `None` for fewer than two pairs. `ci95` is the
     95% interval of the mean, which allows for rare unseen scores, and `se` the standard error of
     the mean; both are `None` for fewer than two clusters (pairs that share a source image are one
@@ -203,6 +221,7 @@ class Summary:
     n: int
     scored: int
     errors: int
+    refused: int = 0
     mean: float | None = None
     std: float | None = None
     median: float | None = None
@@ -557,6 +576,50 @@ class EditorInfo(ModelInfo):
     batch_sizes: tuple[int, ...] = ()
 
 
+class PublishedRow(Part):
+    """A number that others have published: the value of `row` for a `model`, and what its source
+    says of how it was made.
+    """
+
+    row: str
+    model: str
+    value: float
+    source: str
+    judge: str
+    provider: str = "not stated"
+    order: str = "not stated"
+    sampling: str = "not stated"
+    rewriting: str = "not stated"
+
+
+class ProtocolRow(Part):
+    """A row of the protocol's own tables, on its own scale: a mean of `n` values with its 95%
+    interval.
+    """
+
+    name: str
+    n: int
+    value: float
+    ci95: tuple[float, float] | None
+    scale: tuple[float, float]
+    decimals: int
+
+
+class ProtocolTable(Part):
+    """The protocol's own tables, and published rows that stand beside them.
+
+    `touched` counts the replies on which `compat` applied the authors' rule. If `sees_change` is
+    false, no call shows what was changed, so that the score cannot tell an untouched source from an
+    edit.
+    """
+
+    name: str
+    rows: tuple[ProtocolRow, ...]
+    published: tuple[PublishedRow, ...]
+    touched: int = 0
+    sees_change: bool = True
+
+
 class Usage(Part):
     """The usage of a judge behind a server; `cost` is `None` without prices."""
 
@@ -566,12 +629,17 @@ class Usage(Part):
 
 
 class JudgeInfo(ModelInfo):
-    """The judge and its rubric; a judge that measures has none."""
+    """The judge and its protocol; a judge that measures has none.
+
+    `returned` counts the answers by the model that the server says has given them.
+    """
 
     decoder: str | None = None
     usage: Usage | None = None
-    rubric: str | None = None
-    rubric_sha256: str | None = None
+    protocol: str | None = None
+    variant: Variant | None = None
+    protocol_sha256: str | None = None
+    returned: dict[str, int] = Field(default_factory=dict)
 
 
 class ComputedIn(Environment):
@@ -671,5 +739,6 @@ class Results(Part):
     comparison: Comparison | None = None
     controls: Controls | None = None
     noise: Noise | None = None
+    protocol: ProtocolTable | None = None
     items: Annotated[tuple[Item, ...], once("id")]
     sections: tuple[Section, ...] = ()

@@ -153,14 +153,15 @@ class Site:
 
     `may_have_gpus` is false if certainly no GPU is used. `is_here` says that workers run in this
     environment: a package that is missing here is missing there. For a judge that will score,
-    `suite` is the spec of the suite and `rubric` the name of the rubric, which may be a custom one.
+    `suite` is the spec of the suite and `protocol` the name of the protocol, which may be a custom
+    one.
     """
 
     may_have_gpus: bool = True
     is_here: bool = True
     suite: str | None = None
-    rubric: str = ""
-    is_custom_rubric: bool = False
+    protocol: str = ""
+    is_custom_protocol: bool = False
 
 
 @dataclass(frozen=True)
@@ -326,7 +327,7 @@ class Model:
 
     #: Of judges: whether it gives scores at all; a run without ends with its edits.
     scores: ClassVar[bool] = True
-    #: Of judges: whether it measures, so that no rubric is put to it.
+    #: Of judges: whether it measures, so that no protocol is put to it.
     measures: ClassVar[bool] = False
     needs_reference: ClassVar[bool] = False
     #: Of judges: why it is not tried with other instructions, such as "does not read instructions".
@@ -379,6 +380,11 @@ class Model:
     def checkpoint(self) -> checkpoint_files.Checkpoint | None:
         """Its weights; `None` for a model without."""
         return None
+
+    @property
+    def expects_grades(self) -> bool:
+        """Whether a judge gives the means of its probabilities for grades from 0 to 10."""
+        return False
 
     @property
     def requirements(self) -> Requirements:

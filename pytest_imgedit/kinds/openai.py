@@ -80,12 +80,14 @@ class ServerParameters(Parameters):
 class OpenAIParameters(ServerParameters):
     """What the judge `openai` takes."""
 
-    max_new_tokens: int = Field(default=128, ge=1, description="length of a reply")
+    max_new_tokens: int = Field(
+        default=128, ge=1, description="length of a reply; longer if the protocol needs it"
+    )
     max_pixels: int = Field(
         default=1_048_576,
         ge=1024,
         description="larger images are made smaller, keeping their shape, before they are sent "
-        "(as PNG)",
+        "(as PNG), unless the protocol says how they are sent",
     )
     temperature: Literal["default"] | Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.0, description='`"default"` sends none, for models that refuse it'
@@ -222,11 +224,11 @@ class OpenAIJudge:
         from openai import AsyncOpenAI
 
         self.max_pixels = options.max_pixels
+        self.max_new_tokens, self.token_limit = options.max_new_tokens, options.token_limit
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
         self.request: JsonObject = {
             "model": self.server.model,
-            options.token_limit: options.max_new_tokens,
             "extra_body": options.extra or None,
         }
         if options.temperature != "default":
@@ -236,18 +238,26 @@ class OpenAIJudge:
         self._client = AsyncOpenAI(**self.server.client)
 
     def preprocess(self, question: requests.Question) -> list[JsonObject]:
-        """Turn a question into the messages of a chat, images as PNG in data URLs."""
+        """Turn a question into the messages of a chat, images in data URLs; a system prompt is
+        left out if it is empty.
+        """
         content: list[JsonObject] = []
+        preparation = question.preparation
         for kind, value in question.parts:
             if kind == "image":
-                image = fit(question.images[value], self.max_pixels)
-                content.append({"type": "image_url", "image_url": {"url": data_url(image)}})
+                image = question.images[value]
+                if not preparation.codec:
+                    image = fit(image, self.max_pixels)
+                url = {"url": data_url(image, preparation)}
+                if preparation.detail:
+                    url["detail"] = preparation.detail
+                content.append({"type": "image_url", "image_url": url})
             else:
                 content.append({"type": "text", "text": sanitize.plain(value)})
-        return [
-            {"role": "system", "content": sanitize.plain(question.system)},
-            {"role": "user", "content": content},
-        ]
+        messages: list[JsonObject] = [{"role": "user", "content": content}]
+        if question.system:
+            messages.insert(0, {"role": "system", "content": sanitize.plain(question.system)})
+        return messages
 
     def answer(
         self,
@@ -255,21 +265,24 @@ class OpenAIJudge:
         prepared: Sequence[list[JsonObject]] | None = None,
     ) -> list[requests.Answer]:
         """Answer questions; one whose request fails for good is answered by its error."""
-        return self._runner.run(
-            self._all(prepared or [self.preprocess(question) for question in questions])
-        )
+        chats = prepared or [self.preprocess(question) for question in questions]
+        lengths = [max(self.max_new_tokens, question.max_new_tokens) for question in questions]
+        return self._runner.run(self._all(chats, lengths))
 
-    async def _all(self, chats: Sequence[list[JsonObject]]) -> list[requests.Answer]:
-        return await asyncio.gather(*map(self._ask, chats))
+    async def _all(
+        self, chats: Sequence[list[JsonObject]], lengths: Sequence[int]
+    ) -> list[requests.Answer]:
+        return await asyncio.gather(*map(self._ask, chats, lengths))
 
-    async def _ask(self, messages: Any) -> requests.Answer:
+    async def _ask(self, messages: Any, length: int) -> requests.Answer:
+        request = {**self.request, self.token_limit: length}
         async with self._free:
             try:
                 return read_completion(
-                    await self._client.chat.completions.create(messages=messages, **self.request)
+                    await self._client.chat.completions.create(messages=messages, **request)
                 )
             except Exception as error:  # of this question alone
-                return requests.Answer(error=self.server.describe(error))
+                return requests.Answer(error=self.server.describe(error), refused=is_refusal(error))
 
 
 def read_completion(completion: Any) -> requests.Answer:
@@ -281,15 +294,31 @@ def read_completion(completion: Any) -> requests.Answer:
     tokens_in, tokens_out = (  # a server that claims more than 2**53 tokens is not believed
         count if type(count) is int and 0 <= count < 2**53 else 0 for count in counts
     )
-    answer = partial(requests.Answer, tokens_in=tokens_in, tokens_out=tokens_out)
+    answer = partial(
+        requests.Answer, tokens_in=tokens_in, tokens_out=tokens_out, model=_model_of(completion)
+    )
     choice = completion.choices[0]
     content, cut = choice.message.content, choice.finish_reason == "length"
     refusal = getattr(choice.message, "refusal", None)
     if refusal or choice.finish_reason == "content_filter":
-        return answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
+        reason = f"the model refuses to answer: {refusal or 'content filter'}"
+        return answer(error=reason, refused=True)
     if not (isinstance(content, str) or (cut and content is None)):  # it may have thought only
         return answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
     return answer((content or "").strip(), cut=cut)
+
+
+def _model_of(completion: Any) -> str:
+    """Return the model that a server says has answered, with its fingerprint if it names one."""
+    names = (getattr(completion, name, None) for name in ("model", "system_fingerprint"))
+    return sanitize.shorten(" ".join(name for name in names if isinstance(name, str)), 200)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Tell whether a request failed since a content filter refused it."""
+    body = getattr(error, "body", None)
+    code = str(body.get("code") if isinstance(body, dict) else "")
+    return any(name in code for name in ("content_filter", "content_policy", "moderation"))
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:
@@ -304,9 +333,13 @@ def fit(image: Image.Image, max_pixels: int) -> Image.Image:
     )
 
 
-def data_url(image: Image.Image) -> str:
-    """Return an image as a `data:` URL of its PNG."""
-    return f"data:image/png;base64,{base64.b64encode(images.encode_png(image)).decode('ascii')}"
+def data_url(image: Image.Image, preparation: requests.Preparation) -> str:
+    """Return an image as a `data:` URL of its PNG or JPEG."""
+    codec, data = "png", b""
+    if preparation.codec == "jpeg":
+        codec, data = "jpeg", images.encode_jpeg(image, preparation.quality)
+    data = data or images.encode_png(image)
+    return f"data:image/{codec};base64,{base64.b64encode(data).decode('ascii')}"
 
 
 class OpenAIImagesEditor:
@@ -342,7 +375,8 @@ class OpenAIImagesEditor:
                 **self.request,
             )
         except openai.OpenAIError as error:
-            raise RuntimeError(self.server.describe(error)) from None
+            kind = errors.Refused if is_refusal(error) else RuntimeError
+            raise kind(self.server.describe(error)) from None
         first = answer.data[0] if answer.data else None
         if first is None or first.b64_json is None:
             if getattr(first, "url", None) is None:

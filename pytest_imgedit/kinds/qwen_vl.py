@@ -182,7 +182,8 @@ class QwenVLJudge:
 
         from pytest_imgedit.kinds.qwen_decoder.decoding import Prompt
 
-        images = [question.images[text] for kind, text in question.parts if kind == "image"]
+        sent = question.preparation.sent
+        images = [sent(question.images[text]) for kind, text in question.parts if kind == "image"]
         inputs = self.processor(self._prompt(question), images, size=self.size)
         grids = inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long))
         positions, _ = self.model.model.get_rope_index(
@@ -202,7 +203,8 @@ class QwenVLJudge:
         before.
         """
         prompts = prepared or [self.preprocess(question) for question in questions]
-        decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
+        length = max(self.max_new_tokens, *(question.max_new_tokens for question in questions))
+        decoded = self.decoder.decode(prompts, length, keep_logits=self.expects)
         answers = [
             requests.Answer(
                 self.processor.tokenizer.decode(tokens, skip_special_tokens=True).strip(), cut=cut
@@ -269,13 +271,12 @@ class QwenVLJudge:
             {"type": "image"} if kind == "image" else {"type": "text", "text": sanitize.plain(text)}
             for kind, text in question.parts
         ]
-        system = {"type": "text", "text": sanitize.plain(question.system)}
+        messages: list[strict_json.JsonObject] = [{"role": "user", "content": parts}]
+        if question.system:
+            system = {"type": "text", "text": sanitize.plain(question.system)}
+            messages.insert(0, {"role": "system", "content": [system]})
         return str(
-            tokenizer.apply_chat_template(
-                [{"role": "system", "content": [system]}, {"role": "user", "content": parts}],
-                tokenize=False,
-                add_generation_prompt=True,
-            )
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         )
 
 
@@ -315,11 +316,8 @@ def unpackable(config: Mapping[str, Any]) -> str:
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
     user = "".join(VISION if kind == "image" else sanitize.plain(text) for kind, text in parts)
-    return (
-        f"<|im_start|>system\n{sanitize.plain(system)}<|im_end|>\n"
-        f"<|im_start|>user\n{user}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
+    before = f"<|im_start|>system\n{sanitize.plain(system)}<|im_end|>\n" if system else ""
+    return f"{before}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
@@ -377,6 +375,10 @@ class QwenVL(CheckpointModel):
                 "adapter",
                 f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
             )
+
+    @property
+    def expects_grades(self) -> bool:
+        return self.options.scoring == "expected"
 
     def check_folder(self) -> None:
         super().check_folder()

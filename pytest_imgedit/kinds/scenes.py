@@ -32,8 +32,8 @@ class ScenesEditor(_Embedded, diffusers.Diffusers):
 
 
 class ScenesJudge(_Embedded, qwen_vl.QwenVL):
-    """The embedded judge, which knows nothing but drawn scenes and the rubric that it was
-    taught.
+    """The embedded judge, which knows nothing but drawn scenes and the protocol that it
+    was taught.
     """
 
     name = "scenes"
@@ -50,10 +50,10 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
             f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL or "
             "openai:URL#MODEL",
         )
-        custom = " of your own" if site.is_custom_rubric else ""
+        custom = " of your own" if site.is_custom_protocol else ""
         base.refuse_if(
-            custom or site.rubric != "aspects",
-            "rubric",
-            "judge 'scenes' was taught the built-in rubric 'aspects' and no other, found "
-            f"{site.rubric!r}{custom}",
+            custom or site.protocol != "aspects",
+            "protocol",
+            "judge 'scenes' was taught the built-in protocol 'aspects' and no other, found "
+            f"{site.protocol!r}{custom}",
         )

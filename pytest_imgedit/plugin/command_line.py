@@ -133,7 +133,10 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
 
 
 #: Keys of a section that do not belong to the model which its spec names.
-_OWN_KEYS = {"editor": ("seeds",), "judge": ("rubric", "reasks", "controls", "repeats")}
+_OWN_KEYS = {
+    "editor": ("seeds",),
+    "judge": ("protocol", "variant", "prompts", "any_version", "reasks", "controls", "repeats"),
+}
 
 
 def _kind(role: str, spec: str) -> str:

@@ -95,7 +95,7 @@ def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
 
 @pytest.fixture(scope="session")
 def reward_model(request: pytest.FixtureRequest) -> RewardModel:
-    """The run's judge, rubric and workers, for a test's own edits; `score` and `score_batch`. See
+    """The run's judge, protocol and workers, for a test's own edits; `score` and `score_batch`. See
     `edit_workers`.
 
     >>> def test_untouched_image_scores_low(reward_model, photo):

@@ -29,7 +29,19 @@ LABEL = 20
 FIRST_PAIRS = 6
 #: Columns that a narrow screen omits.
 WIDE_ONLY = (
-    *("scored", "errors", "pending", "std", "median", "min", "max", "before", "now", "p of drop"),
+    *(
+        "scored",
+        "errors",
+        "refused",
+        "pending",
+        "std",
+        "median",
+        "min",
+        "max",
+        "before",
+        "now",
+        "p of drop",
+    ),
     *("MDE", "AUC"),
     *("device", "load s", "host GiB"),
 )
@@ -173,7 +185,7 @@ def csp_hash(text: str) -> str:
 def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, Any]:
     comparison, error = results.comparison, item.error
     before = None if comparison is None else comparison.pairs.get(item.id)
-    replies = [verdict.reply for verdict in item.verdicts if verdict.reply]
+    replies = [reply for verdict in item.verdicts for reply in verdict.replies.values() if reply]
     if error is not None and error.reply is not None:
         replies.append(error.reply)
     greedy = [verdict.greedy for verdict in item.verdicts if verdict.greedy is not None]

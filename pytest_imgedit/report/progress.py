@@ -102,7 +102,7 @@ class RunProgress:
         """Show what a worker does, and log it unless it is busy or idle."""
         state = _NAMES.get(worker.state, worker.state)
         if worker.state == "busy":
-            state = sanitize.first_of([work.pair.id for work in worker.job], 3)
+            state = sanitize.first_of([*dict.fromkeys(job.pair.id for job in worker.job)], 3)
             if worker.step:
                 state += f", step {worker.step[0]} of {worker.step[1]}"
         elif state != "idle":

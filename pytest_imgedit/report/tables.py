@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from pytest_imgedit.core.results import (
@@ -13,6 +13,7 @@ from pytest_imgedit.core.results import (
     EditorInfo,
     JudgeInfo,
     Noise,
+    ProtocolTable,
     Results,
     Summary,
 )
@@ -32,6 +33,7 @@ CATEGORY_HEADER = (
     "n",
     "scored",
     "errors",
+    "refused",
     "mean",
     "95% CI",
     "std",
@@ -50,6 +52,10 @@ WORKER_HEADER = (
     "GPU GiB",
     "host GiB",
 )
+PUBLISHED_HEADER = (
+    *("model", "row", "value", "of judge", "provider", "order", "sampling", "rewriting", "source"),
+)
+PROTOCOL_HEADER = ("row", "n", "value", "95% CI", "scale")
 COMPARISON_HEADER = (
     "category",
     "n",
@@ -66,6 +72,7 @@ WORDS = (
     *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
     *("category", "gate", "worker", "device", "stage", "finding", "control", "judge"),
     "judged again",
+    *("row", "model", "of judge", "provider", "order", "sampling", "rewriting", "source"),
 )
 #: How notes begin that only reports and `-v` show: what statistics mean, and what the outcome says
 #: too.
@@ -82,12 +89,12 @@ def human_time(text: str) -> str:
 
 
 def judge_name(results: Results) -> str:
-    """Name the judge and its rubric, if it has one."""
+    """Name the judge and its protocol, if it has one."""
     judge = results.judge
-    if judge.rubric is None:
+    if judge.protocol is None:
         return judge.spec
     scoring = ", expected grades" if judge.params.get("scoring") == "expected" else ""
-    return f"{judge.spec}, rubric {judge.rubric}{scoring}"
+    return f"{judge.spec}, protocol {judge.protocol}@{judge.variant}{scoring}"
 
 
 def category_rows(results: Results) -> list[tuple[str, ...]]:
@@ -112,7 +119,7 @@ def overall_rows(results: Results) -> list[tuple[str, ...]]:
 def _row(name: str, summary: Summary) -> tuple[str, ...]:
     return (
         name,
-        *map(str, (summary.n, summary.scored, summary.errors)),
+        *map(str, (summary.n, summary.scored, summary.errors, summary.refused)),
         number(summary.mean),
         interval(summary.ci95),
         *map(number, (summary.std, summary.median, summary.min, summary.max)),
@@ -232,7 +239,7 @@ def error_lines(results: Results, most: int = 10) -> list[str]:
     """One line for each of the first `most` reasons why pairs have no score, with these pairs."""
     pairs: dict[str, list[str]] = {}
     for item in results.items:
-        if item.status in ("edit_error", "judge_error"):
+        if item.status in ("edit_error", "judge_error", "refused", "dropped"):
             pairs.setdefault(str(item.error), []).append(item.id)
     lines = [f"{_named(ids)}: {reason}" for reason, ids in pairs.items()]
     if others := sum(map(len, list(pairs.values())[most:])):
@@ -281,11 +288,79 @@ def further_tables(results: Results) -> list[Table]:
     """The tables that a run has beside its scores."""
     comparison, pairs = results.comparison, len(results.items)
     tables = (
+        protocol_table(results),
+        published_table(results),
         comparison_table(comparison, pairs) if comparison else None,
         controls_table(results.controls) if results.controls else None,
         noise_table(results.noise) if results.noise else None,
     )
     return [table for table in tables if table and table.rows]
+
+
+def protocol_table(results: Results) -> Table | None:
+    """The protocol's own rows; `None` if they say no more than the table of scores."""
+    protocol, mean = results.protocol, results.overall.macro.mean
+    if protocol is None or not protocol.rows:
+        return None
+    says_more = mean is None or [round(row.value, 9) for row in protocol.rows] != [round(mean, 9)]
+    if not (says_more or protocol.touched or not protocol.sees_change):
+        return None
+    return Table(
+        f"protocol {protocol.name}",
+        PROTOCOL_HEADER,
+        [
+            (
+                row.name,
+                str(row.n),
+                number(row.value, row.decimals),
+                interval(row.ci95),
+                f"{row.scale[0]:g} to {row.scale[1]:g}",
+            )
+            for row in protocol.rows
+        ],
+        list(_protocol_notes(protocol)),
+    )
+
+
+def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
+    if not protocol.sees_change:
+        yield (
+            "no call of this protocol shows what was changed: its score cannot tell an untouched "
+            "source from an edit"
+        )
+    if protocol.touched:
+        yield (
+            f"compat: the authors' rule stands for replies that could not be read: "
+            f"{protocol.touched}"
+        )
+
+
+def published_table(results: Results) -> Table | None:
+    """Numbers that others have published for the protocol, and what they say of how they were
+    made; the highest first.
+    """
+    if results.protocol is None:
+        return None
+    rows = sorted(results.protocol.published, key=attrgetter("value"), reverse=True)
+    return Table(
+        f"published for {results.protocol.name.partition('@')[0]}, by the settings of each source",
+        PUBLISHED_HEADER,
+        [
+            (
+                row.model,
+                row.row,
+                f"{row.value:g}",
+                row.judge,
+                row.provider,
+                row.order,
+                row.sampling,
+                row.rewriting,
+                row.source,
+            )
+            for row in rows
+        ],
+        [],
+    )
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:

@@ -17,12 +17,18 @@ Rows = Sequence[Sequence[str]]
 #: Columns that a narrow terminal omits, the first one first.
 DROPPED_FIRST = (
     *("std", "median", "busy s", "load s", "min", "max", "device", "before", "pending"),
-    *("errors", "scored", "finding", "MDE", "p of drop", "95% CI"),
+    *("rewriting", "sampling", "order", "provider", "of judge", "source"),
+    *("errors", "refused", "scored", "finding", "MDE", "p of drop", "95% CI"),
 )
+#: Published rows that are shown without `-v`.
+PUBLISHED_SHOWN = 5
 #: Columns that only `-v` and the reports show.
-ONLY_VERBOSE = ("scored", "std", "median", "AUC")
+ONLY_VERBOSE = (
+    *("scored", "std", "median", "AUC"),
+    *("provider", "order", "sampling", "rewriting"),
+)
 #: Columns that are omitted if every row has a zero.
-ONLY_COUNTS = ("errors", "pending")
+ONLY_COUNTS = ("errors", "refused", "pending")
 #: Smallest number of pairs of a category whose interval is shown without `-v`.
 ENOUGH_FOR_AN_INTERVAL = 20
 
@@ -100,7 +106,12 @@ def render_table(header: Sequence[str], rows: Rows, width: int = 160) -> str:
 def _print_further(console: Console, further: Sequence[tables.Table], verbose: bool) -> None:
     for table in further:
         console.print(Text(f"\n{printable(table.title)}", style="bold"))
-        _print_table(console, table.header, table.rows, brief=not verbose)
+        rows = table.rows
+        if not verbose and table.header == tables.PUBLISHED_HEADER:
+            rows = rows[:PUBLISHED_SHOWN]
+        _print_table(console, table.header, rows, brief=not verbose)
+        if len(rows) < len(table.rows):
+            console.print(Text(f"and {len(table.rows) - len(rows)} more (-v, and the reports)"))
         for note in table.notes:
             if verbose or not note.startswith(tables.DETAILS):
                 console.print(Text(printable(note)))

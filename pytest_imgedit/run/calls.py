@@ -49,7 +49,7 @@ class EditWorkers:
 
 
 class RewardModel:
-    """Scores edits with the run's judge, rubric and workers; verdicts are stored like any other.
+    """Scores edits with the run's judge, protocol and workers; verdicts are stored like any other.
 
     `answer` reaches the verdicts, here or in another process, and returns their fields, in order.
     """
@@ -67,8 +67,8 @@ class RewardModel:
         category: str = "default",
         reference: Image.Image | None = None,
     ) -> results.Verdict:
-        """Score one edit by the rubric of a category; raises `EditFailed` without a readable
-        verdict.
+        """Score one edit by what the protocol asks in a category; raises `EditFailed` without a
+        readable verdict.
         """
         return self.score_batch([(source, edited, instruction)], category, [reference])[0]
 

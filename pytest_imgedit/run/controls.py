@@ -87,7 +87,7 @@ def _counterfactual(right: Sequence[Work], pairs: Sequence[EditPair]) -> Iterato
             words = replace(
                 pair, instruction=near[0].instruction, reference_text=near[0].reference_text
             )
-            yield replace(work, pair=words)
+            yield replace(work, pair=words, answers={})
 
 
 def _may_be_true(other: EditPair, pair: EditPair) -> bool:
@@ -160,7 +160,7 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work
             work,
             verdict=None,
             failures=0,
-            reminders=[],
+            answers={},
             perturbation=kinds[repeat % len(kinds)],
             repeat=repeat + 1,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +11,11 @@ from pathlib import Path
 from pytest_imgedit.core import provenance, redaction, results
 from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.results import Results
+from pytest_imgedit.protocols.protocol import Protocol, Row
 from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.work import make_items
+from pytest_imgedit.stats import estimates
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import Evidence, decide, left_to_merge, summarize_items
@@ -107,7 +109,42 @@ def make_results(ended: EndedRun) -> results.Results:
         comparison=comparison,
         controls=controls,
         noise=noise,
+        protocol=_protocol(plan, evidence.needed),
         items=tuple(items),
+    )
+
+
+def _protocol(plan: RunPlan, items: Sequence[results.Item]) -> results.ProtocolTable | None:
+    if plan.scorer is None or plan.scorer.judge.model.measures:
+        return None
+    protocol = plan.scorer.protocol
+    return protocol_table(protocol, items, protocol.sees_change(plan.request.pairs))
+
+
+def protocol_table(
+    protocol: Protocol, items: Iterable[results.Item], sees_change: bool
+) -> results.ProtocolTable:
+    """Make the protocol's own tables of a run."""
+    counted = [item for item in items if item.status in ("scored", "dropped")]
+    touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
+    return results.ProtocolTable(
+        name=protocol.label,
+        rows=tuple(map(_protocol_row, protocol.tables(counted))),
+        published=protocol.published,
+        touched=touched + sum(item.status == "dropped" for item in counted),
+        sees_change=sees_change,
+    )
+
+
+def _protocol_row(row: Row) -> results.ProtocolRow:
+    estimate = estimates.estimate(row.values, row.sources, row.groups or None)
+    return results.ProtocolRow(
+        name=row.name,
+        n=len(row.values),
+        value=estimate.mean,
+        ci95=estimate.bounded_interval(*row.scale),
+        scale=row.scale,
+        decimals=row.decimals,
     )
 
 
@@ -159,8 +196,10 @@ def _judge(plan: RunPlan) -> results.JudgeInfo:
         **judge.told,
         decoder=judge.recipe.get("decoder"),
         usage=scorer.usage,
-        rubric=None if measures else plan.settings.judge.rubric,
-        rubric_sha256=None if measures else scorer.rubric.sha256,
+        protocol=None if measures else scorer.protocol.name,
+        variant=None if measures else scorer.protocol.variant,
+        protocol_sha256=None if measures else scorer.protocol.sha256,
+        returned=dict(scorer.models),
     )
 
 
@@ -223,7 +262,15 @@ def _options(plan: RunPlan) -> results.Options:
             shard=settings.editor.params.get("shard"),
         ),
         judge=settings.judge.model_dump(
-            include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
+            include={
+                "protocol",
+                "variant",
+                "reasks",
+                "batch_size",
+                "gpus_per_replica",
+                "controls",
+                "repeats",
+            }
         ),
         workers=settings.workers.model_dump(
             include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}

@@ -24,7 +24,6 @@ from pytest_imgedit.core.sanitize import counted, first_of
 from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.run import edit, placement, pools, score
 from pytest_imgedit.run.work import (
     SelectedShard,
@@ -501,12 +500,13 @@ def _identify_judge(
     candidates = _candidates(request.models["judge"], settings, store, launcher, note)
     if len(candidates) == 1:
         return candidates[0]
-    rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+    scorers = [score.Scorer(settings, judge, store) for judge in candidates]
     contents = {
-        environments.key(score.verdict_recipe(judge, rubric, work)): judge
-        for judge in candidates
+        environments.key(score.reply_recipe(scorer.judge, ask)): scorer.judge
+        for scorer in scorers
         for work in works
         if work.edit
+        for ask in scorer.asks(work)
     }
     return _of_newest_record(store.verdicts, contents) or candidates[-1]
 

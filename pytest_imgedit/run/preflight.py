@@ -13,7 +13,7 @@ from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.kinds.base import ROLES, Model, Site
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.stats import gates
@@ -45,11 +45,11 @@ def naming_gpus(settings: Settings) -> Iterator[None]:
 
 
 def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware) -> None:
-    """Raise `UsageError` if a model, its rubric or an interpreter is missing or wrong.
+    """Raise `UsageError` if a model, its protocol or an interpreter is missing or wrong.
 
     Hosts are not connected yet, so that they may have GPUs.
     """
-    is_here, judge = not is_remote(settings), settings.judge
+    is_here = not is_remote(settings)
     may_have_gpus = settings.workers.gpus != "none" and (not is_here or hardware.has_gpus)
     for model in models:
         site = Site(may_have_gpus, is_here and python_of(settings, model.role) is None)
@@ -57,8 +57,8 @@ def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware
             site = replace(
                 site,
                 suite=settings.suite.spec,
-                rubric=judge.rubric,
-                is_custom_rubric=judge.rubric in settings.rubrics,
+                protocol=protocol_name(settings),
+                is_custom_protocol=protocol_name(settings) in settings.protocols,
             )
         try:
             model.check(site)
@@ -68,7 +68,7 @@ def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware
                 raise errors.UsageError(f"{location}{error}") from None
             reason = str(error).replace(" is taken", f" is taken by {model.spec}", 1)
             raise errors.UsageError(f"{location}{model.role}.{error.key}: {reason}") from None
-    load_rubric(judge.rubric, settings.rubrics)
+    load_protocol(settings)
     for role in ROLES:
         python = python_of(settings, role)
         if is_here and python is not None and shutil.which(python) is None:
@@ -114,10 +114,18 @@ def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
         )
 
 
-def check_rubric(settings: Settings, suite: Suite) -> None:
-    """Raise `UsageError` if a user's rubric cannot be rendered for a pair of the suite."""
-    if settings.judge.rubric in settings.rubrics:
-        load_rubric(settings.judge.rubric, settings.rubrics).check(suite.pairs)
+def check_protocol(settings: Settings, suite: Suite, model: Model) -> None:
+    """Raise `UsageError` if the calls of the protocol cannot be made for a pair of the suite."""
+    if settings.run.stage == "edit" or model.measures:
+        return
+    protocol = load_protocol(settings)
+    protocol.check(suite.pairs)
+    for call in protocol.calls(suite.pairs[0]):
+        if model.expects_grades and not call.grammar.graded:
+            raise errors.UsageError(
+                f"judge.scoring='expected': protocol {protocol.name} takes replies to its call "
+                f"{call.name!r} that are no lines with grades from 0 to 10, expected 'greedy'"
+            )
 
 
 def check_gates(settings: Settings, suite: Suite, counts: Mapping[str, int]) -> None:
@@ -215,12 +223,13 @@ def check_edits_only(settings: Settings) -> None:
 def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None:
     """Raise `UsageError` if the baseline has another judge, as far as known without weights."""
     judge = settings.judge
-    rubric = load_rubric(judge.rubric, settings.rubrics)
+    protocol = load_protocol(settings)
     identity = {
         "spec": redaction.mask_shapes(judge.spec),
         "params": redaction.mask_secrets(model.deciding("auto")),
-        "rubric": None if model.measures else judge.rubric,
-        "rubric_sha256": None if model.measures else rubric.sha256,
+        "protocol": None if model.measures else protocol.name,
+        "variant": None if model.measures else protocol.variant,
+        "protocol_sha256": None if model.measures else protocol.sha256,
     }
     refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds))
 

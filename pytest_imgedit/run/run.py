@@ -209,7 +209,7 @@ class Run:
         if not run.fresh or run.stage == "report":
             for work in edited:
                 work.verdict = self.scorer.stored_verdict(work, run.reuse)
-        pending = [work for work in edited if work.verdict is None]
+        pending = [work for work in edited if work.is_open]
         if count:
             self.timing.verdicts_cached += len(edited) - len(pending)
         if run.stage != "report":

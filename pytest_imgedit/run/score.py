@@ -2,9 +2,10 @@
 
 import hashlib
 import math
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pytest_imgedit.config.settings import Settings
@@ -18,16 +19,16 @@ from pytest_imgedit.core import (
     strict_json,
 )
 from pytest_imgedit.core.images import as_jpeg, resampled
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.kinds.identity import Identity
-from pytest_imgedit.protocols.rubric import Rubric, load_rubric
-from pytest_imgedit.run.work import Work, reusable
+from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.protocols.protocol import Call, Parts
+from pytest_imgedit.run.work import StoredImage, Work, reusable
 from pytest_imgedit.store.journal import VerdictRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.pool import Pool, Retries
-
-Parts = tuple[tuple[str, str], ...]
 
 #: What changes from one repeat to the next, in turn: `batch`, other neighbours in the batch;
 #: `order`, the edit is shown before the source, each with the words before it; `jpeg`, both images
@@ -55,57 +56,86 @@ def swap_images(parts: Parts) -> Parts:
     )
 
 
-#: Fields that a record shares with its verdict.
-_SHARED = ("reply", "aspects", "score", "batch_size", "greedy", "off_scale", "measured")
+#: Stands for any problem in the text of a reminder by which records are compared.
+_PROBLEM = "…"
 
 
 class BadScore(errors.ReplyError):
     """A number of the judge's own that is no score; asking again would not help."""
 
 
-def verdict_recipe(judge: Identity, rubric: Rubric, work: Work) -> strict_json.JsonObject:
-    """Return all that decides a verdict, but for the environment: images, rendered prompts, score
-    formula, judge.
+@dataclass
+class Ask:
+    """One call about one edit, on its way through the stage; `call` is `None` for a judge that
+    measures.
 
-    The text of a reminder is not among it: only a verdict that needed one depends on it.
+    `failures` counts lost jobs, and `reminders` holds the re-asks so far.
     """
-    pair = work.pair
+
+    work: Work
+    call: Call | None
+    failures: int = 0
+    reminders: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.call.name if self.call else ""
+
+    @property
+    def pair(self) -> EditPair:
+        return self.work.pair
+
+    @property
+    def parts(self) -> Parts:
+        """What is shown, as the work's perturbation has it."""
+        parts = self.call.parts if self.call else ()
+        return swap_images(parts) if self.work.perturbation == "order" else parts
+
+
+def reply_recipe(judge: Identity, ask: Ask) -> strict_json.JsonObject:
+    """Return all that decides an answer, but for the environment: images, rendered question, judge.
+
+    The text of a reminder is not among it: only an answer that needed one depends on it. Nor is
+    what the protocol makes of a reply.
+    """
+    work, pair = ask.work, ask.pair
     recipe: strict_json.JsonObject = {"judge": judge.digest}
-    shown = {
-        "source": work.source.sha256 if work.source else None,
-        "edited": work.edit.blob if work.edit else None,
-        "reference": work.reference.sha256 if work.reference else None,
-    }
-    if not judge.model.measures:
-        system, parts = rubric.render(pair)
-        recipe["asked"] = {
-            "system": system,
-            "parts": [list(part) for part in parts],
-            "aspects": list(rubric.aspects),
-            "formula": rubric.score,
-        }
-        if not judge.sees_pair:  # it is shown the prompt, and nothing else of the pair
-            names = {text for kind, text in parts if kind == "image"}
-            shown = {name: sha256 for name, sha256 in shown.items() if name in names}
+    if ask.call is not None:
+        recipe["asked"] = ask.call.recipe
     if judge.sees_pair:
         recipe |= {"pair": pair.id, "category": pair.category, "instruction": pair.instruction}
     if work.perturbation:
         recipe |= {"repeat": work.repeat, "perturbation": work.perturbation}
-    return {**recipe, **shown}
+    shown = {name: image.sha256 for name, image in _shown(judge, ask).items()}
+    return {**recipe, "images": shown, "edited": work.edit.blob if work.edit else None}
+
+
+def _shown(judge: Identity, ask: Ask) -> dict[str, StoredImage]:
+    """Return the images beside the edit that decide an answer: all for a judge that is shown more
+    than the question.
+    """
+    images = ask.work.images
+    if ask.call is None or judge.sees_pair:
+        return images
+    # an edit that is resized depends on the source
+    needed = {*ask.call.images, *(["source"] if ask.call.preparation.at_source_size else [])}
+    return {name: image for name, image in images.items() if name in needed}
 
 
 class Scorer:
-    """Scores edits with one judge and the rubric of the settings; replies are stored without the
-    secrets that these name.
+    """Scores edits with one judge and one protocol; replies are stored without the secrets that the
+    settings name.
     """
 
     def __init__(self, settings: Settings, judge: Identity, store: Store) -> None:
         self.settings, self.judge, self.store = settings.judge, judge, store
-        self.rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+        self.protocol = load_protocol(settings)
         self.redactor = settings.redactor
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
         # Tokens of all answers, those of unreadable ones and re-asks too.
         self.tokens = {"tokens_in": 0, "tokens_out": 0}
+        #: How often each model answered, as the server named it.
+        self.models: Counter[str] = Counter()
 
     @property
     def usage(self) -> results.Usage | None:
@@ -116,72 +146,115 @@ class Scorer:
         cost = (self.tokens["tokens_in"] * prices[0] + self.tokens["tokens_out"] * prices[1]) / 1e6
         return results.Usage(**self.tokens, cost=round(cost, 6) if any(prices) else None)
 
+    @property
+    def is_compat(self) -> bool:
+        return self.protocol.variant == "compat"
+
+    @property
+    def reasks(self) -> int:
+        """How often a question is put again; the authors' scripts do not."""
+        return 0 if self.is_compat else self.settings.reasks
+
+    def asks(self, work: Work) -> list[Ask]:
+        """List the calls about an edit that have no answer yet; none once an answer was a score."""
+        if any(record.score is not None for record in work.answers.values()):
+            return []
+        if self.judge.model.measures:
+            calls: Sequence[Call | None] = [None]
+        else:
+            calls = self.protocol.calls(work.pair)
+        asks = [Ask(work, call) for call in calls]
+        return [ask for ask in asks if ask.name not in work.answers]
+
     def stored_verdict(self, work: Work, policy: environments.Reuse) -> results.Verdict | None:
-        """Return the verdict that an earlier run reached, if the policy allows it.
+        """Return the verdict that earlier answers amount to, if the policy allows them; answers to
+        some of the calls are given to the work.
 
-        A verdict that took reminders counts only while these read the same and as many are allowed.
+        An answer that took reminders counts only while these read the same and as many are allowed.
         """
-
-        def is_usable(record: VerdictRecord) -> bool:
-            return record.asked == 1 or (
-                record.reminder == self.rubric.reminder and record.asked <= 1 + self.settings.reasks
+        work.answers = {}
+        asks = self.asks(work)
+        for ask in asks:
+            record = reusable(
+                self.store.verdicts.of_content(environments.key(reply_recipe(self.judge, ask))),
+                self.judge.here,
+                policy,
+                partial(self._is_usable, ask),
             )
+            if record is not None:
+                work.answers[ask.name] = record
+        if self.asks(work):
+            return None
+        try:
+            return self._verdict(work)
+        except errors.ReplyError:  # what the protocol makes of replies has changed
+            work.answers = {}
+            return None
 
-        record = reusable(
-            self.store.verdicts.of_content(
-                environments.key(verdict_recipe(self.judge, self.rubric, work))
-            ),
-            self.judge.here,
-            policy,
-            is_usable,
-        )
-        return None if record is None else self._verdict_of(record)
+    def _is_usable(self, ask: Ask, record: VerdictRecord) -> bool:
+        if ask.call is None:
+            return True
+        if record.asked > 1 and not (
+            record.asked <= 1 + self.reasks
+            and record.reminder == self.protocol.remind(ask.call, _PROBLEM)
+        ):
+            return False
+        try:
+            self._numbers(ask, record)
+        except errors.ReplyError:
+            return False
+        return True
 
-    def _verdict_of(self, record: VerdictRecord) -> results.Verdict:
-        digest = record.environment.digest
-        self.store.environments[digest] = record.environment
-        return results.Verdict(**record.model_dump(include={*_SHARED, "key"}), environment=digest)
-
-    def question(self, work: Work) -> requests.Question[bytes]:
-        """Build the question about one edit; raise `ImageError` if an image cannot be
+    def question(self, ask: Ask) -> requests.Question[bytes]:
+        """Build the question of a call about one edit; raise `ImageError` if an image cannot be
         read.
         """
-        system, parts = self.rubric.render(work.pair)
+        work, call = ask.work, ask.call
         edited = self.store.blobs.get(work.edit.blob) if work.edit else None
-        if edited is None or work.source is None:
+        if edited is None:
             raise errors.ImageError("the edited image is not in the store any more, or was damaged")
-        images = {"source": work.source.read(), "edited": edited}
-        if work.reference is not None:
-            images["reference"] = work.reference.read()
-        if work.perturbation == "order":
-            parts = swap_images(parts)
+        shown = {name: image.read() for name, image in _shown(self.judge, ask).items()}
+        if missing := {*(call.images if call else ("source",)), "edited"} - {*shown, "edited"}:
+            raise errors.ImageError(f"no image {missing.pop()!r}")
         change = _IMAGE.get(work.perturbation, bytes)
         return requests.Question(
             pair_id=work.pair.id,
             category=work.pair.category,
             instruction=work.pair.instruction,
-            images={name: change(data) for name, data in images.items()},
-            system=system,
-            parts=(*parts, *(("text", f"\n{text}") for text in work.reminders[-1:])),
-            aspects=tuple(self.rubric.aspects),
+            images={name: change(data) for name, data in {**shown, "edited": edited}.items()},
+            system=call.system if call else "",
+            parts=(*ask.parts, *(("text", f"\n{text}") for text in ask.reminders[-1:])),
+            aspects=call.grammar.graded if call else (),
+            preparation=call.preparation if call else requests.Preparation(),
+            max_new_tokens=call.max_new_tokens if call else 0,
         )
 
-    def read(self, work: Work, answer: requests.Answer) -> bool:
-        """Turn an answer into the work's verdict or error; return whether to ask again instead."""
+    def read(self, ask: Ask, answer: requests.Answer, worker: Worker) -> bool:
+        """Take an answer to a call: it ends the work, or waits for those to other calls; return
+        whether to ask again instead.
+        """
+        work = ask.work
         self.tokens["tokens_in"] += answer.tokens_in
         self.tokens["tokens_out"] += answer.tokens_out
+        if answer.model:
+            self.models[answer.model] += 1
         if answer.error is not None:
-            work.fail("score", "judge", sanitize.shorten(self.redactor.text(answer.error)))
+            kind = "refused" if answer.refused else "judge"
+            work.fail("score", kind, sanitize.shorten(self.redactor.text(answer.error)))
             return False
         try:
-            work.verdict = self._verdict(answer)
+            if answer.cut:  # in the middle of a number, or of a thought
+                raise errors.ReplyError(
+                    "the reply was cut short, expected a larger judge.max_new_tokens or shorter "
+                    "replies"
+                )
+            self._take(ask, self._record(ask, answer, worker))
         except BadScore as error:
             work.fail("score", "bad_score", sanitize.shorten(self.redactor.text(str(error))))
         except errors.ReplyError as error:
-            if len(work.reminders) < self.settings.reasks:
-                work.reminders.append(
-                    self.rubric.remind("it was too long" if answer.cut else str(error))
-                )
+            if ask.call is not None and len(ask.reminders) < self.reasks:
+                problem = "it was too long" if answer.cut else str(error)
+                ask.reminders.append(self.protocol.remind(ask.call, problem))
                 return True
             work.fail(
                 "score",
@@ -191,60 +264,148 @@ class Scorer:
             )
         return False
 
-    def _verdict(self, answer: requests.Answer) -> results.Verdict:
-        """Raises `BadScore` for a number out of range, and `ReplyError` for an unreadable reply."""
-        reply = self.redactor.text(answer.reply)
-        if answer.score is not None:
-            if not SCALE[0] <= answer.score <= SCALE[1]:
-                raise BadScore(
-                    f"the judge's score is {answer.score}, expected a number from 0 to 10"
-                )
-            if not all(map(math.isfinite, answer.aspects.values())):
-                raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
-            return results.Verdict(
-                reply, answer.aspects, answer.score, answer.batch_size, measured=True
-            )
-        if answer.cut:  # in the middle of a number, or of a thought
-            raise errors.ReplyError(
-                "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
-            )
-        aspects, score = self.rubric.read(answer.reply)
-        if not answer.expected:
-            return results.Verdict(reply, aspects, score, answer.batch_size)
-        expected = {name: answer.expected.get(name, math.nan) for name in self.rubric.aspects}
-        for name, value in expected.items():
-            if not SCALE[0] <= value <= SCALE[1]:
-                raise BadScore(
-                    f"the expected grade of {name!r} is {value}, expected a number from 0 to 10"
-                )
-        return results.Verdict(
-            reply,
-            expected,
-            self.rubric.combine(expected),
-            answer.batch_size,
-            score,
-            off_scale=min(1.0, max(0.0, answer.off_scale)),
+    def _take(self, ask: Ask, record: VerdictRecord) -> None:
+        """Give a work an answer; the last one makes the verdict. Raises `ReplyError` for an answer
+        that does not count.
+        """
+        work = ask.work
+        self._numbers(ask, record)
+        work.answers[ask.name] = record
+        try:
+            if not self.asks(work):
+                work.verdict = self._verdict(work)
+        except errors.ReplyError:
+            del work.answers[ask.name]
+            raise
+
+    def _record(self, ask: Ask, answer: requests.Answer, worker: Worker) -> VerdictRecord:
+        recipe = reply_recipe(self.judge, ask)
+        reminder = ""
+        if ask.call is not None and ask.reminders:
+            reminder = self.protocol.remind(ask.call, _PROBLEM)
+        return VerdictRecord(
+            key=environments.key(recipe, worker.computes_in),
+            content=environments.key(recipe),
+            recipe=recipe,
+            environment=worker.computes_in,
+            code=self.judge.code_beside(worker.code),
+            reply=self.redactor.text(answer.reply),
+            score=_finite_score(answer),
+            aspects=dict(answer.aspects) if answer.score is not None else {},
+            expected=_expected(ask, answer),
+            off_scale=min(1.0, max(0.0, answer.off_scale)) if answer.expected else None,
+            batch_size=answer.batch_size,
+            model=answer.model,
+            asked=1 + len(ask.reminders),
+            reminder=reminder,
         )
 
-    def keep(self, works: Sequence[Work], worker: Worker) -> None:
-        """Store the verdicts that a worker reached, and give each the key of its record."""
-        records = []
-        for work in [work for work in works if work.verdict is not None]:
-            recipe = verdict_recipe(self.judge, self.rubric, work)
-            record = VerdictRecord(
-                key=environments.key(recipe, worker.computes_in),
-                content=environments.key(recipe),
-                recipe=recipe,
-                environment=worker.computes_in,
-                **{name: getattr(work.verdict, name) for name in _SHARED},
-                asked=1 + len(work.reminders),
-                reminder=self.rubric.reminder if work.reminders else "",
-                code=self.judge.code_beside(worker.code),
-            )
-            records.append(record)
-            work.verdict = self._verdict_of(record)
+    def _numbers(self, ask: Ask, record: VerdictRecord) -> dict[str, float] | None:
+        """Return the numbers in a reply; `None` for one that `compat` takes although it cannot be
+        read.
+        """
+        if record.score is not None:
+            return {}
+        if ask.call is None:
+            raise errors.ReplyError("the judge gave no score, expected a number from 0 to 10")
+        try:
+            return ask.call.grammar.read(record.reply)
+        except errors.ReplyError:
+            if self.is_compat:
+                return None
+            raise
+
+    def _verdict(self, work: Work) -> results.Verdict | None:
+        """Make the verdict of a work with all answers; raises `ReplyError` for numbers that make no
+        score.
+
+        A work that `compat` leaves out of all means gets no verdict, but an error that says so.
+        """
+        records = work.answers
+        for record in records.values():
+            self.store.environments[record.environment.digest] = record.environment
+        first = next(iter(records.values()))
+        verdict = partial(
+            results.Verdict,
+            replies={name: record.reply for name, record in records.items()},
+            batch_size=max(record.batch_size for record in records.values()),
+            keys={name: record.key for name, record in records.items()},
+            environment=_unlike(records.values(), self.judge.here).environment.digest,
+        )
+        if measured := [record for record in records.values() if record.score is not None]:
+            score = measured[0].score
+            assert score is not None, "only these were listed"
+            return verdict(aspects=measured[0].aspects, score=score, measured=True)
+        calls = {call.name: call for call in self.protocol.calls(work.pair)}
+        literal: dict[str, dict[str, float]] = {}
+        for name, record in records.items():
+            numbers = self._numbers(Ask(work, calls[name]), record)
+            if numbers is not None:
+                literal[name] = numbers
+        expected = {name: record.expected for name, record in records.items() if record.expected}
+        values = dict(self.protocol.item(work.pair, {**literal, **expected}))
+        touched = tuple(name for name in records if name not in literal)
+        if "score" not in values:
+            replies = " | ".join(records[name].reply for name in touched)
+            why = f"the reply to {', '.join(touched)} cannot be read; compat leaves the pair out"
+            work.fail("score", "dropped", why, replies)
+            return None
+        greedy = None
+        if expected:
+            greedy = self._on_scale(self.protocol.item(work.pair, literal)["score"])
+        score = values["score"]
+        if self.protocol.scale == SCALE:
+            del values["score"]
+        return verdict(
+            aspects=values,
+            score=self._on_scale(score),
+            greedy=greedy,
+            off_scale=first.off_scale,
+            touched=touched,
+        )
+
+    def _on_scale(self, score: float) -> float:
+        """Return a score of the protocol on the scale from 0 to 10."""
+        low, high = self.protocol.scale
+        return SCALE[0] + (score - low) / (high - low) * (SCALE[1] - SCALE[0])
+
+    def keep(self, asks: Iterable[Ask]) -> None:
+        """Store the answers to calls."""
+        records = [ask.work.answers[ask.name] for ask in asks if ask.name in ask.work.answers]
         if records:
             self.store.verdicts.append(records)
+
+
+def _unlike(records: Iterable[VerdictRecord], here: environments.Environment) -> VerdictRecord:
+    """Return the record whose environment differs most from `here`."""
+    return max(records, key=lambda record: len(record.environment.differences(here)))
+
+
+def _finite_score(answer: requests.Answer) -> float | None:
+    """Return the score of a judge that measures; raises `BadScore` for numbers that are none."""
+    if answer.score is None:
+        return None
+    if not SCALE[0] <= answer.score <= SCALE[1]:
+        raise BadScore(f"the judge's score is {answer.score}, expected a number from 0 to 10")
+    if not all(map(math.isfinite, answer.aspects.values())):
+        raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
+    return answer.score
+
+
+def _expected(ask: Ask, answer: requests.Answer) -> dict[str, float]:
+    """Return the expected grades of an answer by name; raises `BadScore` for one out of range."""
+    if ask.call is None or not answer.expected:
+        return {}
+    low, high = ask.call.grammar.scale
+    expected = {}
+    for name, label in zip(ask.call.grammar.names, ask.call.grammar.called, strict=True):
+        expected[name] = answer.expected.get(label, math.nan)
+        if not low <= expected[name] <= high:
+            raise BadScore(
+                f"the expected grade of {name!r} is {expected[name]}, expected a number from "
+                f"{low:g} to {high:g}"
+            )
+    return expected
 
 
 @dataclass
@@ -281,13 +442,13 @@ class ScoreStage:
         feed: Feed | None = None,
     ) -> None:
         self.scorer, self.pool, self.done, self.clock, self.feed = scorer, pool, done, clock, feed
-        self.queue: deque[Work] = deque()
+        self.queue: deque[Ask] = deque()
         self.retries = Retries(pool)
 
     def run(self, pending: Sequence[Work]) -> None:
         """Judge all pending edits, and those that come through the feed."""
         self.scorer.store.remember(self.scorer.judge.digest, self.scorer.judge.recipe)
-        self.queue = deque(sorted(pending, key=_order))
+        self.queue = deque(self._asks(pending))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
             self.scorer.first_at = self.scorer.first_at or self.clock()
             self.finish(batch, worker, reply)
@@ -298,7 +459,10 @@ class ScoreStage:
             return False
         return self.feed.is_open or bool(self.feed.works or self.queue)
 
-    def take(self, worker: Worker) -> tuple[list[Work], protocol.JudgeJob] | None:
+    def _asks(self, works: Iterable[Work]) -> list[Ask]:
+        return [ask for work in sorted(works, key=_order) for ask in self.scorer.asks(work)]
+
+    def take(self, worker: Worker) -> tuple[list[Ask], protocol.JudgeJob] | None:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
 
         Near the end, batches go to whichever worker is free first. An edit that was lost before is
@@ -315,19 +479,21 @@ class ScoreStage:
         size = min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
         if self.scorer.settings.batch_size != "auto":
             size = self.scorer.settings.batch_size
-        batch: list[Work] = []
+        batch: list[Ask] = []
         questions: list[strict_json.JsonObject] = []
         while self.queue and len(batch) < size:
             if batch and self.queue[0].failures:
                 break
-            work = self.queue.popleft()
+            ask = self.queue.popleft()
+            if ask.work.error is not None:  # another call about this edit failed
+                continue
             try:
-                questions.append(vars(self.scorer.question(work)))
-                batch.append(work)
+                questions.append(_plain(self.scorer.question(ask)))
+                batch.append(ask)
             except errors.ImageError as error:
-                work.fail("score", "bad_image", str(error))
-                self.done(work)
-            if work.failures:
+                ask.work.fail("score", "bad_image", str(error))
+                self.done(ask.work)
+            if ask.failures:
                 break
         if not batch:
             return None
@@ -339,42 +505,47 @@ class ScoreStage:
             return False
         is_open = feed.is_open  # read first, so that no edit that comes in between is missed
         if works := feed.take():
-            retried = [work for work in self.queue if work.failures]
-            fresh = [work for work in (*self.queue, *works) if not work.failures]
-            self.queue = deque([*sorted(fresh, key=_order), *retried])
+            retried = [ask for ask in self.queue if ask.failures]
+            fresh = [ask for ask in self.queue if not ask.failures]
+            fresh = sorted([*fresh, *self._asks(works)], key=lambda ask: _order(ask.work))
+            self.queue = deque([*fresh, *retried])
         size = self.scorer.settings.batch_size
         full = worker.batch_size if size == "auto" else size
         return not is_open or len(self.queue) >= max(1, full // 4)
 
-    def finish(self, batch: list[Work], worker: Worker, reply: protocol.JobReply) -> None:
+    def finish(self, batch: list[Ask], worker: Worker, reply: protocol.JobReply) -> None:
         """Turn the reply on a batch into verdicts and errors; queue what is to be asked again.
 
-        Edits of a batch that failed are asked about once more, alone.
+        Calls of a batch that failed are made once more, alone.
         """
-        again: list[Work] = []
+        again: list[Ask] = []
+        open_works = {id(ask.work): ask.work for ask in batch if ask.work.is_open}
         if reply["op"] == "error":
             if self.retries.allow(batch[0].failures, worker, reply["kind"]) or len(batch) > 1:
                 again = batch
-                for work in batch:
-                    work.failures += 1
+                for ask in batch:
+                    ask.failures += 1
             else:
-                batch[0].fail("score", reply["kind"], reply["message"])
+                batch[0].work.fail("score", reply["kind"], reply["message"])
         else:
             assert reply["op"] == "judged", "a judge was asked, and not an editor"
-            again = [
-                work
-                for work, fields in zip(batch, reply["answers"], strict=True)
-                if self.scorer.read(work, requests.Answer(**fields))
-            ]
-            worker.jobs_done += sum(work.verdict is not None for work in batch)
+            for ask, fields in zip(batch, reply["answers"], strict=True):
+                if self.scorer.read(ask, requests.Answer(**fields), worker):
+                    again.append(ask)
             if batch[0].failures:
                 self.retries.helped()
         self.queue.extend(again)
-        pending = {id(work) for work in again}
-        finished = [work for work in batch if id(work) not in pending]
-        self.scorer.keep(finished, worker)
-        for work in finished:
+        if again != batch:
+            self.scorer.keep([ask for ask in batch if ask not in again])
+        ended = [work for work in open_works.values() if not work.is_open]
+        worker.jobs_done += sum(work.verdict is not None for work in ended)
+        for work in ended:
             self.done(work)
+
+
+def _plain(question: requests.Question[bytes]) -> strict_json.JsonObject:
+    """Return the fields of a question as they go over the wire."""
+    return {**vars(question), "preparation": vars(question.preparation)}
 
 
 def _order(work: Work) -> tuple[Any, ...]:

@@ -119,7 +119,8 @@ class Evaluation:
                     placement.groups_of(model, self.hardware)
         preflight.check_gates(self.settings, self.suite, self._counts)
         preflight.check_partial(self.settings)
-        preflight.check_rubric(self.settings, self.suite)
+        if "judge" in self.models:
+            preflight.check_protocol(self.settings, self.suite, self.models["judge"])
         if self.settings.run.save is not None:
             baselines.check_name(self.settings.run.save)
         if self.settings.run.stage == "edit":

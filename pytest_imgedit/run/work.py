@@ -1,7 +1,7 @@
 """The work of a run: the images, keys, stored records and outcome of each selected pair."""
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -48,8 +48,9 @@ class Work:
     `seed` is the seed of the pair plus the number of the repetition; the editor's noise is drawn
     from `generator_seed`. `shown` is the reference that the editor is shown, or a finished image.
     `recipe` holds all that decides the planned edit, except the environment, and `content` is its
-    hash. `failures` counts lost jobs in the current stage, and `reminders` holds the re-asks so
-    far. The verdict of a `repeat` is requested with a `perturbation` (`score.PERTURBATIONS`).
+    hash. `further` are the source images after the first. `failures` counts lost jobs of the edit
+    stage. `answers` holds those of the judge by call. The verdict of a `repeat` is requested with a
+    `perturbation` (`score.PERTURBATIONS`).
     """
 
     pair: EditPair
@@ -57,6 +58,7 @@ class Work:
     generator_seed: int = 0
     source: StoredImage | None = None
     reference: StoredImage | None = None
+    further: tuple[StoredImage, ...] = ()
     shown: ImageSource | None = None
     recipe: strict_json.JsonObject = field(default_factory=dict, repr=False)
     content: str = ""
@@ -64,7 +66,7 @@ class Work:
     verdict: results.Verdict | None = None
     error: results.ItemError | None = None
     failures: int = 0
-    reminders: list[str] = field(default_factory=list)
+    answers: dict[str, VerdictRecord] = field(default_factory=dict, repr=False)
     repeat: int = 0
     perturbation: str = ""
 
@@ -83,6 +85,16 @@ class Work:
                 for image in (self.source, self.reference)
             ),
         )
+
+    @property
+    def images(self) -> dict[str, StoredImage]:
+        """The images of the pair by the names that calls use."""
+        images = {
+            "source": self.source,
+            **{f"source-{number}": image for number, image in enumerate(self.further, 2)},
+            "reference": self.reference,
+        }
+        return {name: image for name, image in images.items() if image is not None}
 
     @property
     def is_open(self) -> bool:
@@ -127,11 +139,14 @@ def make_works(
     finished = editor.model.finished_images(suite_pairs)
     for pair in pairs:
         source = reference = None
+        further: tuple[StoredImage, ...] = ()
         shown: ImageSource | None = None
         image = None  # SHA-256 of a finished image
         problem, kind = "", "bad_image"
         try:
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
+            kept = [_keep(image, store) for image in pair.further]
+            further = tuple(image for image in kept if image is not None)
             if shown_reference == "own":
                 shown = reference
             elif pair.id in followers:
@@ -149,7 +164,13 @@ def make_works(
         for repetition in range(repetitions):
             seed = pair.seed + repetition
             work = Work(
-                pair, seed, requests.job_seed(seed, pair.id, base_seed), source, reference, shown
+                pair,
+                seed,
+                requests.job_seed(seed, pair.id, base_seed),
+                source,
+                reference,
+                further,
+                shown,
             )
             if problem:
                 work.fail("edit", kind, problem)
@@ -332,13 +353,21 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> results.Item:
     )
 
 
+#: Errors that are a status of their own.
+_STATUS_OF: Mapping[str, results.Status] = {
+    "not_needed": "not_needed",
+    "refused": "refused",
+    "dropped": "dropped",
+}
+
+
 def _status(
     works: Sequence[Work], error: results.ItemError | None, needs_verdict: bool
 ) -> results.Status:
     if error is None:
         return "scored" if needs_verdict else "edited"
-    if error.kind == "not_needed":
-        return "not_needed"
+    if error.kind in _STATUS_OF:
+        return _STATUS_OF[error.kind]
     if all(work.error is None or work.error.kind == "interrupted" for work in works):
         return "interrupted"
     return "edit_error" if error.stage == "edit" else "judge_error"

@@ -198,19 +198,21 @@ def summarize_items(items: Sequence[Item]) -> tuple[dict[str, Summary], Overall]
     overall = estimates.macro(
         list(categories.values()),
         estimate_field("overall", _observe(items)),
-        (micro.n, micro.scored, micro.errors),
+        (micro.n, micro.scored, micro.errors, micro.refused),
     )
     return categories, Overall(macro=overall, micro=micro)
 
 
 def _summary(items: Sequence[Item]) -> Summary:
     scored = [(item.score, item.cluster) for item in items if item.score is not None]
-    errors = _count_errors(items)
+    refused = sum(item.status == "refused" for item in items)
+    errors = _count_errors(items) - refused
     return estimates.summarize(
         [score for score, _ in scored],
         [cluster for _, cluster in scored],
         errors,
-        pending=len(items) - len(scored) - errors,
+        pending=len(items) - len(scored) - errors - refused,
+        refused=refused,
     )
 
 
@@ -219,4 +221,4 @@ def _observe(items: Sequence[Item]) -> list[Observation]:
 
 
 def _count_errors(items: Sequence[Item]) -> int:
-    return sum(item.status in ("edit_error", "judge_error") for item in items)
+    return sum(item.status in ("edit_error", "judge_error", "refused") for item in items)

@@ -26,6 +26,8 @@ ENOUGH = 8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
 EXACT_CLUSTERS = 13
 FLIPS = 10_000
+#: Of a summary: n, scored, errors, refused.
+Counts = tuple[int, int, int, int]
 #: Quantiles at the ends of a 95% interval.
 LOWER, UPPER = 1 - 0.975, 0.975
 #: Shares of the largest possible bet over which `evidence_above` averages.
@@ -357,25 +359,27 @@ def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats
 
 
 def summarize(
-    scores: Sequence[float], clusters: Sequence[str], errors: int = 0, pending: int = 0
+    scores: Sequence[float],
+    clusters: Sequence[str],
+    errors: int = 0,
+    pending: int = 0,
+    refused: int = 0,
 ) -> Summary:
     """Summarize the scores of a category, one a pair; `clusters` names the source image of each
     pair.
 
     `errors` counts pairs that ended without a score, `pending` those that were never to get one in
-    this run.
+    this run, and `refused` those that a content filter refused.
     """
-    n = len(scores) + errors + pending
+    counts = (len(scores) + errors + pending + refused, len(scores), errors, refused)
     if not scores:
-        return Summary(n, 0, errors)
-    return _summary(estimate(scores, clusters), scores, (n, len(scores), errors))
+        return Summary(*counts)
+    return _summary(estimate(scores, clusters), scores, counts)
 
 
-def macro(
-    categories: Sequence[Summary], whole: Estimate | None, counts: tuple[int, int, int]
-) -> Summary:
-    """Summarize over categories, each with the same weight; `counts` is (n, scored, errors) over
-    all pairs.
+def macro(categories: Sequence[Summary], whole: Estimate | None, counts: Counts) -> Summary:
+    """Summarize over categories, each with the same weight; `counts` is those of all
+    pairs.
 
     `whole` is the macro estimate over the scored pairs. `std`, `median`, `min` and `max` are over
     the category means. Categories without a scored pair leave the macro mean undefined rather than
@@ -387,7 +391,7 @@ def macro(
     return _summary(whole, means, counts)
 
 
-def _summary(estimate: Estimate, spread: Sequence[float], counts: tuple[int, int, int]) -> Summary:
+def _summary(estimate: Estimate, spread: Sequence[float], counts: Counts) -> Summary:
     """Summarize an estimate; `std`, `median`, `min` and `max` are those of `spread`."""
     return Summary(
         *counts,

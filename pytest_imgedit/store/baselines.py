@@ -282,13 +282,14 @@ def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -
     """
     there = baseline.judge
     another = f"another judge: {there.spec} there, {judge.get('spec')} here"
-    # A judge without a rubric measures.
-    if "rubric" in judge and (judge["rubric"] is None) != (there.rubric is None):
+    # A judge without a protocol measures.
+    if "protocol" in judge and (judge["protocol"] is None) != (there.protocol is None):
         return another
     for key, name in (
         ("params", "judge parameters"),
-        ("rubric", "rubric"),
-        ("rubric_sha256", "content of the rubric"),
+        ("protocol", "protocol"),
+        ("variant", "variant of the protocol"),
+        ("protocol_sha256", "content of the protocol"),
     ):
         was = getattr(there, key)
         if key in judge and judge[key] != was:

@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.core import environments, errors, results, sanitize, strict_json
 from pytest_imgedit.store.blobs import sync_folder
@@ -53,36 +53,22 @@ class EditRecord(Record):
 
 
 class VerdictRecord(Record):
-    """One verdict. `measured` says that the judge returned a score instead of a reply.
+    """A judge's answer to one call of a protocol: a `reply`, or a `score` with `aspects` from a
+    judge that measures.
 
-    `asked` counts the questions that were necessary; the last one ended with the text `reminder`.
+    `expected` are grades that replace those of the reply. `asked` counts the questions that were
+    necessary; the last one ended with `reminder`, whose problem is `…`. `model` is what a server
+    says has answered.
     """
 
     reply: str
+    score: results.Score | None
     aspects: dict[str, float]
-    score: results.Score
-    greedy: results.Score | None
+    expected: dict[str, float]
     off_scale: float | None = Field(ge=0, le=1)
-    measured: bool
+    model: str
     asked: Annotated[int, Field(ge=1)]
-    reminder: str = ""
-
-    @model_validator(mode="after")
-    def _has_aspects_of_recipe(self) -> VerdictRecord:
-        """A reply has a grade in [0, 10] for each aspect of the rubric; measured aspects are
-        unrestricted.
-        """
-        if self.measured:
-            return self
-        asked = self.recipe.get("asked")
-        if not isinstance(asked, dict) or sorted(self.aspects) != sorted(
-            map(str, asked.get("aspects") or ())
-        ):
-            raise ValueError(f"aspects are {sorted(self.aspects)}, expected those of the recipe")
-        for name, value in self.aspects.items():
-            if not 0 <= value <= 10:
-                raise ValueError(f"aspect {name!r} is {value}, expected a grade from 0 to 10")
-        return self
+    reminder: str
 
 
 R = TypeVar("R", bound=ModelRecord)

@@ -15,12 +15,23 @@ from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
+from pytest_imgedit.suites.public import Query
 
 BUILTIN = {
     "native": "pytest_imgedit.suites.native:load",
-    "risebench": "pytest_imgedit.suites.risebench:load",
     "scenes": "pytest_imgedit.suites.scenes:load",
+    "seeds": "pytest_imgedit.suites.native:load",
 }
+#: Public benchmarks, whose spec may have a query: `name:DIR?key=value`.
+PUBLIC = {
+    "gedit": "pytest_imgedit.suites.gedit:load",
+    "imgedit": "pytest_imgedit.suites.imgedit:load",
+    "kris": "pytest_imgedit.suites.kris:load",
+    "re-edit": "pytest_imgedit.suites.re_edit:load",
+    "risebench": "pytest_imgedit.suites.risebench:load",
+}
+#: Suites whose fields and folder of images can be set.
+_MAPPED = ("native", "seeds", "re-edit")
 
 
 class SuiteLoader(Protocol):
@@ -70,25 +81,59 @@ def load_suite(settings: SuiteSettings) -> Suite:
     """Load the suite of `settings.spec`; raise `UsageError` if it is unknown or empty, or if an id
     occurs twice.
     """
-    spec, loaders = settings.spec, {**known("suite"), **BUILTIN}
+    spec, loaders = settings.spec, {**known("suite"), **BUILTIN, **PUBLIC}
     if Path(spec).suffix.lower() in SUITE_SUFFIXES and spec.partition(":")[0] not in loaders:
         spec = f"native:{spec}"
     name, path, argument = resolve("suite", spec, loaders, _guess)
-    is_fixed = name in BUILTIN and name != "native"
+    is_fixed = name in (*BUILTIN, *PUBLIC) and name not in _MAPPED
     if settings.root is not None and is_fixed:
         raise errors.UsageError(
             f"suite.root: suite {spec!r} has its images in a fixed place, expected none"
         )
     if settings.fields and is_fixed:
         raise errors.UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
-    pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
+    if name in PUBLIC:
+        pairs = _load_public(settings, path, argument or "")
+    else:
+        pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
     _require_valid(settings.spec, pairs)
     pairs = _of_categories([_with_slug(pair) for pair in pairs], settings.categories)
     sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
     counts = Counter(pair.category for pair in pairs)
-    remarks = _unread(settings.spec, pairs) if name == "native" else ()
-    kept = pairs if settings.limit is None else _first_of_each(pairs, settings.limit)
+    remarks = _unread(settings.spec, pairs) if name in _MAPPED else ()
+    kept: Iterable[EditPair] = pairs
+    if settings.limit is not None:
+        kept = _first_of_each(pairs, settings.limit)
     return Suite(settings.spec, tuple(kept), sha256.hexdigest(), counts, remarks)
+
+
+def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[EditPair]:
+    """Load a public benchmark, or `per_category` pairs of each category, drawn with `seed`."""
+    folder, query = Query.split(settings.spec, argument)
+    if not files.is_folder(Path(folder)):
+        raise errors.UsageError(
+            f"suite {settings.spec}: no folder {folder!r}, expected that of the benchmark's data "
+            "(imgedit suites says where they come from)"
+        )
+    per_category, seed = query.number("per_category"), query.number("seed")
+    pairs = list(targets.Target.parse(path).load()(Path(folder), query, settings))
+    query.end(("language", "subset", "per_category", "seed"))
+    if per_category is None:
+        return pairs
+    return _drawn(pairs, per_category, seed or 0)
+
+
+def _drawn(pairs: Sequence[EditPair], count: int, seed: int) -> list[EditPair]:
+    """Draw so many pairs of each category, by hashes of their ids; they keep their order."""
+    groups: dict[str, list[str]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.category, []).append(pair.id)
+
+    def drawn_at(name: str) -> str:
+        return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
+
+    kept = {name for group in groups.values() for name in sorted(group, key=drawn_at)[:count]}
+    return [pair for pair in pairs if pair.id in kept]
 
 
 def _load(

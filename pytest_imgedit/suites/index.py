@@ -14,8 +14,8 @@ from pytest_imgedit.suites import base, rows
 
 def to_index(suite: base.Suite) -> JsonObject | None:
     """Return the suite as JSON; `None` if an image is neither a file nor a row of one."""
-    images = [image for pair in suite.pairs for image in (pair.source, pair.reference)]
-    if not all(isinstance(image, FileImage | rows.RowImage | None) for image in images):
+    images = [image for pair in suite.pairs for image in pair.images.values()]
+    if not all(isinstance(image, FileImage | rows.RowImage) for image in images):
         return None
     return {
         "name": suite.name,
@@ -28,7 +28,7 @@ def to_index(suite: base.Suite) -> JsonObject | None:
 
 def _row(pair: EditPair) -> JsonObject:
     row = asdict(pair)
-    for image in filter(None, (row["source"], row["reference"])):
+    for image in filter(None, (row["source"], row["reference"], *row["further"])):
         image["path"] = str(image["path"])
     return row
 
@@ -42,6 +42,7 @@ def from_index(index: JsonObject) -> base.Suite:
                 "tags": tuple(row["tags"]),
                 "source": _image(row["source"]),
                 "reference": _image(row["reference"]),
+                "further": tuple(map(_image, row["further"])),
             }
         )
         for row in index["pairs"]

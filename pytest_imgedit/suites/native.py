@@ -15,6 +15,7 @@ from typing import Any
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, images, pairs
 from pytest_imgedit.core.sanitize import did_you_mean, steering
+from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
 from pytest_imgedit.suites.rows import Row, RowImage, make_pairs, read_rows
 
 #: What a pair needs -> the field names that may hold it; the first one present wins.
@@ -89,7 +90,9 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
     if settings.root is not None and not settings.root.is_dir():
         raise errors.UsageError(f"suite.root: {settings.root}: no such folder")
     problems: list[errors.UsageError] = []
-    reader = _Reader(settings, read_rows(Path(argument), problems))
+    path = Path(argument)
+    is_parquet = path.suffix.lower() == ".parquet"
+    reader = _Reader(settings, parquet_rows(path) if is_parquet else read_rows(path, problems))
     return make_pairs(reader.rows, reader.pair, problems)
 
 
@@ -141,6 +144,8 @@ class _Reader:
         return next(filter(None, (self._text(row, name) for name in names)), "")
 
     def _path(self, row: Row) -> str:
+        if isinstance(self._field(row, "image")[1], ParquetImage):
+            return ""
         return self._text(row, "image_path") or self._text(row, "image")
 
     def pair(self, row: Row) -> pairs.EditPair:
@@ -235,6 +240,9 @@ class _Reader:
         return self.ids.of_image(path, text, category), own_id
 
     def _image(self, row: Row, key: str) -> pairs.ImageSource | None:
+        for name in (*self.fields[f"{key}_b64"], *self.fields[key]):
+            if isinstance(image := row.values.get(name), ParquetImage):
+                return image
         name, value = self._field(row, f"{key}_b64")
         if value is not None:
             self._text(row, f"{key}_b64")

@@ -1,49 +1,73 @@
-"""RISEBench (arXiv 2504.02826): `risebench:DIR`, where DIR holds `data_total.json` or
-`datav2_total_w_subtask.json`.
+"""RISEBench (arXiv 2504.02826): `risebench:DIR`, where DIR holds `datav2_total_w_subtask.json` or
+`data_total.json`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, pairs, sanitize
+from pytest_imgedit.core.images import FileImage
+from pytest_imgedit.protocols.prompts import find
 from pytest_imgedit.suites import native, rows
+from pytest_imgedit.suites.public import Query, require_all, require_images, texts_of
 
-FILES = ("data_total.json", "datav2_total_w_subtask.json")
+#: All 360 pairs, and the 64 of the repository.
+FILES = ("datav2_total_w_subtask.json", "data_total.json")
+CATEGORIES = ("temporal", "causal", "spatial", "logical")
+#: Fields on which the calls depend if they hold anything.
+DECIDING = ("consistency_free", "reasoning_img", "reference_img", "reference_txt")
 
 
-def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
+def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
     """Return the pairs of a RISEBench folder.
 
-    The suffix `_reasoning` of categories (causal, logical, spatial, temporal) is dropped.
-    `reference_img` is the reference image, `reference` or `reference_txt` the reference text.
-    Raises `UsageError` if the folder or a field is missing.
+    The suffix `_reasoning` of categories is dropped, the subtask is a tag. `reference_img` is the
+    reference image, `reference_txt` or `reference` the reference text. Raises `UsageError` if the
+    file, a field, a category or an image is missing.
     """
-    folder = Path(argument)
-    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
-    if path is None:
-        raise errors.UsageError(f"suite risebench:{argument}: no {' or '.join(FILES)} in {folder}")
+    path = find(folder, FILES, f"the pairs of RISEBench for suite {query.spec}")
     problems: list[errors.UsageError] = []
-    return rows.make_pairs(rows.read_rows(path, problems), _pair, problems)
+    everything = list(rows.read_rows(path, problems))
+    rows.raise_problems(problems)
+    columns = {name for row in everything for name in row.values}
+    made = [_pair(row, columns) for row in everything]
+    require_all(query.spec, CATEGORIES, {pair.category: pair for pair in made})
+    images = (image for pair in made for image in pair.images.values())
+    require_images(query.spec, (image.path for image in images if isinstance(image, FileImage)))
+    return iter(made)
 
 
-def _pair(row: rows.Row) -> pairs.EditPair:
+def _pair(row: rows.Row, columns: set[str]) -> pairs.EditPair:
     values = row.values
-    for name in ("index", "category", "instruction", "image"):
-        if not isinstance(values.get(name), str) or not values[name].strip():
-            raise row.error(f"{name!r} is {values.get(name)!r}, expected text")
-    if mark := sanitize.steering(values["index"]):
-        raise row.error(f"'index' is {values['index']!a} with {mark}, expected printable text")
+    texts = texts_of(row, ("index", "category", "instruction", "image"))
+    if mark := sanitize.steering(texts["index"]):
+        raise row.error(f"'index' is {texts['index']!a} with {mark}, expected printable text")
     reference = values.get("reference_img")
     if reference is not None and not isinstance(reference, str):
         raise row.error(f"'reference_img' is {reference!r}, expected text")
     return pairs.EditPair(
-        id=pairs.slug(values["index"]),
-        category=pairs.category_slug(values["category"]),
-        instruction=values["instruction"].strip(),
-        source=native.beside(row, values["image"]),
+        id=pairs.slug(texts["index"]),
+        category=pairs.category_slug(texts["category"]),
+        instruction=texts["instruction"],
+        source=native.beside(row, texts["image"]),
         reference=native.beside(row, reference) if reference else None,
         reference_text=str(values.get("reference_txt") or values.get("reference") or ""),
         tags=(values["subtask"],) if values.get("subtask") else (),
+        own_id=texts["index"],
+        fields=_deciding(values, columns),
         row=str(row),
     )
+
+
+def _deciding(values: Mapping[str, object], columns: set[str]) -> dict[str, str]:
+    """Return the fields on which the calls depend.
+
+    The authors' code asks of two columns only whether the file has them at all.
+    """
+    fields = {name: str(values[name]) for name in DECIDING if values.get(name) is not None}
+    if "reasoning_wo_ins" in columns:
+        fields["reasoning_wo_ins"] = "yes"
+    if "consistency_free" in columns:
+        fields["has_consistency_free"] = "yes"
+    return fields

@@ -13,13 +13,24 @@ from typing import Any
 from PIL import Image
 
 from pytest_imgedit.core import images, protocol, sanitize
-from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
+from pytest_imgedit.core.errors import (
+    ImageError,
+    OutputError,
+    Refused,
+    SetupError,
+    is_out_of_memory,
+)
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.compute.seeding import has_drawn, seed_all
 from pytest_imgedit.kinds.edit_checks import checked, is_near_copy, is_reframed
 
 #: Kinds of errors whose text needs no name of its type.
-_KINDS = {SetupError: "setup", ImageError: "bad_image", OutputError: "degenerate_output"}
+_KINDS = {
+    SetupError: "setup",
+    ImageError: "bad_image",
+    OutputError: "degenerate_output",
+    Refused: "refused",
+}
 #: Libraries whose global generators are seeded.
 _GENERATORS = {"numpy", "torch"}
 #: Bound before any code of the user could replace it.

@@ -422,6 +422,8 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
             },
             off_scale=float(answer.off_scale),
             error=reason,
+            refused=bool(answer.refused),
+            model=_encodable(str(answer.model)),
             tokens_in=int(answer.tokens_in),
             tokens_out=int(answer.tokens_out),
             cut=bool(answer.cut),

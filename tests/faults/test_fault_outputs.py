@@ -139,7 +139,10 @@ REPLIES = {
     "other-scale": ("Score: 85", "no line 'instruction'"),
     "bare-number": ("10", "no line 'instruction'"),
     "rambling": ("The image is nice. " * 400, "no line 'instruction'"),
-    "eleven": (GOOD.replace("instruction: 5", "instruction: 11"), "'instruction' is 11, expected"),
+    "eleven": (
+        GOOD.replace("instruction: 5", "instruction: 11"),
+        "'instruction' is '11', expected",
+    ),
     "negative": (GOOD.replace("5", "-1"), "'instruction' is '-1'"),
     "nan": (GOOD.replace("5", "nan"), "'instruction' is 'nan'"),
     "range": (GOOD.replace("5", "8-9"), "'instruction' is '8-9'"),

@@ -1,4 +1,4 @@
-"""Bad options, configs and rubrics exit 4 with one line before anything starts."""
+"""Bad options, configs and protocols exit 4 with one line before anything starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ BAD_OPTIONS = [
         ["--imgedit-suite=scenes:n=0"], "suite scenes:n=0: 'n=0', expected full, or *", id="scenes"
     ),
     pytest.param(
-        ["--imgedit-suite=risebench:nowhere"], "*no data_total.json or *in nowhere", id="risebench"
+        ["--imgedit-suite=risebench:nowhere"],
+        "suite risebench:nowhere: no folder 'nowhere', expected *",
+        id="risebench",
     ),
     pytest.param(
         ["--imgedit-editor=nope"], "unknown editor 'nope', expected one of *", id="editor"
@@ -65,9 +67,9 @@ BAD_OPTIONS = [
         id="section",
     ),
     pytest.param(
-        ["--imgedit-set=judge.rubric=x"],
-        "judge.rubric: unknown rubric 'x', expected *aspects*",
-        id="rubric",
+        ["--imgedit-set=judge.protocol=x"],
+        "unknown protocol 'x', expected *aspects*",
+        id="protocol",
     ),
     pytest.param(
         ["--imgedit-set=judge.temperature=nan"],
@@ -353,8 +355,22 @@ def test_config_that_is_not_utf8_or_too_large_is_refused(bench):
     bench.refuses("*bad.toml: 1073741824 bytes, expected at most *", "--imgedit-config=bad.toml")
 
 
-RUBRIC = {"user": "{{ source }}{{ edited }}", "score": "like", "reminder": "again"}
-BAD_RUBRICS = [
+CALL = {"name": "a", "user": "{{ source }}{{ edited }}", "reminder": "again"}
+
+
+def protocol(item="like", **changes):
+    """A config with a protocol of its own, in which keys of its call or of its score differ."""
+    keys = "".join(f"{name} = {json.dumps(text)}\n" for name, text in {**CALL, **changes}.items())
+    return (
+        '[judge]\nspec = "fakes:Constant"\nprotocol = "mine"\n'
+        f"[[protocols.mine.calls]]\n{keys}"
+        '[protocols.mine.calls.reply]\nform = "lines"\nnames = ["like"]\n'
+        f"[protocols.mine.score]\nitem = {json.dumps(item)}\n"
+        '[protocols.mine.categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
+    )
+
+
+BAD_PROTOCOLS = [
     pytest.param(
         {"user": "{% if %}{{ source }}{{ edited }}"}, "template (template line 1): *", id="syntax"
     ),
@@ -374,26 +390,21 @@ BAD_RUBRICS = [
         "*Range too big*",
         id="endless",
     ),
-    pytest.param({"score": "5 if like.__class__ else 5"}, "*unsafe*", id="formula-class"),
+    pytest.param({"item": "5 if like.__class__ else 5"}, "*unsafe*", id="formula-class"),
     pytest.param(
-        {"score": "().__class__.__base__.__subclasses__()|length * 0"},
+        {"item": "().__class__.__base__.__subclasses__()|length * 0"},
         "*unsafe*",
         id="formula-subclasses",
     ),
-    pytest.param({"score": "like * 2"}, "*gave 20.0, expected 0 to 10*", id="formula-range"),
+    pytest.param({"item": "like * 2"}, "*gave 20.0, expected 0 to 10*", id="formula-range"),
     pytest.param({"reminder": "{{ problem.__init__ }}"}, "*unsafe*", id="reminder"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "line"), BAD_RUBRICS)
-def test_mistake_or_break_out_in_a_rubric_is_refused(bench, changes, line):
-    table = {"aspects": ["like"], "system": "", **RUBRIC, **changes}
-    keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
-    category = '[rubrics.mine.categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
-    (bench.path / "c.toml").write_text(
-        f'[judge]\nspec = "reference"\nrubric = "mine"\n[rubrics.mine]\n{keys}{category}'
-    )
-    bench.refuses(f"*[[]rubrics.mine[]]: {line}", "--imgedit-config=c.toml")
+@pytest.mark.parametrize(("changes", "line"), BAD_PROTOCOLS)
+def test_mistake_or_break_out_in_a_protocol_is_refused(bench, changes, line):
+    (bench.path / "c.toml").write_text(protocol(**changes))
+    bench.refuses(f"*[[]protocols.mine[]]: {line}", "--imgedit-config=c.toml")
 
 
 def test_unknown_ini_key_is_refused_where_nothing_else_is_set(bench):
@@ -408,15 +419,8 @@ def test_template_that_fails_on_one_pair_is_refused_by_its_name(bench):
     user = (
         "{{ source }}{{ edited }}{% if instruction|length > 30 %}{{ instruction.foo }}{% endif %}"
     )
-    keys = "".join(
-        f"{name} = {json.dumps(value)}\n" for name, value in {**RUBRIC, "user": user}.items()
-    )
-    category = '[rubrics.mine.categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
-    judge = '[judge]\nspec = "reference"\nrubric = "mine"\n'
-    (bench.path / "c.toml").write_text(
-        f'{judge}[rubrics.mine]\naspects = ["like"]\nsystem = ""\n{keys}{category}'
-    )
+    (bench.path / "c.toml").write_text(protocol(user=user))
     bench.refuses(
-        "rubric: the template fails on pair 'physics-*': *has no attribute 'foo'",
+        "protocol mine: it fails on pair 'physics-*': *has no attribute 'foo'",
         "--imgedit-config=c.toml",
     )

@@ -46,7 +46,7 @@ def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(
     assert (document["editor"]["spec"], document["judge"]["spec"]) == ("scenes", "scenes")
     assert document["editor"]["params"]["num_inference_steps"] == 20
     assert len(document["editor"]["fingerprint"]) == len(document["judge"]["fingerprint"]) == 64
-    assert document["judge"]["rubric"] == "aspects"
+    assert document["judge"]["protocol"] == "aspects"
     assert all(item["status"] == "scored" for item in embedded.items.values())
     assert document["overall"]["macro"]["mean"] > 4
     assert {worker["stage"] for worker in document["workers"]} == {"edit", "score"}
@@ -54,7 +54,7 @@ def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(
         assert 100 * 2**20 < worker["host_peak"] < 20 * 2**30
         assert worker["gpu_peak"] is None
     seed = embedded.items["physics-0000"]["seeds"][0]
-    assert seed["verdict"]["reply"].startswith("instruction: ")
+    assert seed["verdict"]["replies"]["aspects"].startswith("instruction: ")
     scores = _scores(embedded)
 
     one_by_one = embedded.run(
@@ -103,17 +103,17 @@ def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) 
     bench.refuses("editor 'scenes' takes no argument, found 'x'", "--imgedit-editor=scenes:x")
     bench.refuses("judge 'scenes' takes no argument, found 'x'", "--imgedit-judge=scenes:x")
     bench.refuses(
-        "judge.rubric: judge 'scenes' was taught the built-in rubric 'aspects' and no other, "
-        "found 'plausibility'",
+        "judge.protocol: judge 'scenes' was taught the built-in protocol 'aspects' and no other, "
+        "found 'seeds'",
         "--imgedit-judge=scenes",
-        "--imgedit-set=judge.rubric=plausibility",
+        "--imgedit-set=judge.protocol=seeds",
     )
-    (bench.path / "own.toml").write_text("[rubrics.aspects]\nfile = 'mine.toml'\n")
+    (bench.path / "own.toml").write_text("[protocols.aspects]\nfile = 'mine.toml'\n")
     (bench.path / "mine.toml").write_text(
         (Path(protocols.__file__).parent / "aspects.toml").read_text()
     )
     bench.refuses(
-        "judge.rubric: *, found 'aspects' of your own",
+        "judge.protocol: *, found 'aspects' of your own",
         "--imgedit-judge=scenes",
         "--imgedit-config=own.toml",
     )

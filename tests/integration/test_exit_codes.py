@@ -129,7 +129,7 @@ def test_reply_that_stays_unreadable_is_an_error_with_the_raw_reply(bench):
 
 
 def test_judge_without_a_reference_image_is_an_error_of_that_pair(bench, photographs):
-    result = bench.run(f"--imgedit-suite=risebench:{photographs}")
+    result = bench.run(f"--imgedit-suite={photographs}")
     result.assert_outcomes(passed=2, failed=3)
     assert all(
         "reference" in item["error"]["message"]

@@ -104,7 +104,7 @@ def test_a_config_is_taken_over_and_checked_as_any_other(theirs, capsys):
         "negative_prompt": " ",
     }
     assert settings.judge.spec == "qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct"
-    assert (settings.judge.batch_size, settings.judge.rubric) == (4, "plausibility")
+    assert (settings.judge.batch_size, settings.judge.protocol) == (4, "seeds")
     assert (settings.suite.categories, settings.suite.language) == (("物理", "环境"), "zh")
     assert (settings.workers.gpus, settings.workers.judge_timeout) == ("0,1,2", 600)
 
@@ -122,14 +122,14 @@ def test_scale_and_language_are_theirs_in_every_config(theirs, capsys, text, gpu
     (theirs / "conf" / "config.yaml").write_text(text)
     assert main(["import", "conf/config.yaml"]) == 0
     settings = make_settings(read_tables(theirs / "imgedit.toml"))
-    assert (settings.judge.rubric, settings.suite.language) == ("plausibility", "zh")
+    assert (settings.judge.protocol, settings.suite.language) == ("seeds", "zh")
     assert (settings.workers.gpus, settings.suite.categories) == (gpus, categories)
     lines = capsys.readouterr().out.splitlines()
     assert (
         'conf/config.yaml: in every config: suite.language = "zh" '
         "(edit_instruction, which is Chinese there)" in lines
     )
-    assert any(": in every config: judge.rubric = " in line for line in lines)
+    assert any(": in every config: judge.protocol = " in line for line in lines)
 
 
 def test_every_key_is_named_with_its_line_and_what_became_of_it(theirs, capsys):

@@ -32,8 +32,8 @@ def test_results_document_holds_every_pair_once_and_its_provenance(bench):
     assert {item["status"] for item in document["items"]} == {"scored"}
     assert len(document["editor"]["fingerprint"]) == len(document["judge"]["fingerprint"]) == 64
     assert (
-        document["judge"]["rubric_sha256"] is None
-    )  # the reference judge measures, no rubric is put to it
+        document["judge"]["protocol_sha256"] is None
+    )  # the reference judge measures, no protocol is put to it
     assert document["categories"]["physics"]["n"] == 2
     item = document["items"][0]
     edit = item["seeds"][0]["edit"]

@@ -70,7 +70,7 @@ def outcome(bench):
         name: (
             item["score"],
             item["seeds"][0]["edit"]["blob"],
-            item["seeds"][0]["verdict"]["reply"],
+            item["seeds"][0]["verdict"]["replies"]["aspects"],
         )
         for name, item in bench.items.items()
     }

@@ -344,7 +344,7 @@ def test_expected_grades_make_the_score_beside_the_greedy_reply(bench):
         9.0,
         0.02,
     )
-    assert verdict["reply"].startswith("instruction: 9")
+    assert verdict["replies"]["aspects"].startswith("instruction: 9")
     assert bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-limit=1").ret == 0
     assert bench.items["physics-0000"]["seeds"][0]["verdict"] == verdict
 

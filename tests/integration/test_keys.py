@@ -195,12 +195,11 @@ def test_explain_says_all_that_decided(bench):
     bench.run("--imgedit-editor=identity", JUDGE, "--imgedit-limit=1")
     seed = bench.items["physics-0000"]["seeds"][0]
     for name, words in (("edit", "decided by the editor:"), ("verdict", "decided by the judge:")):
-        shown = explain(bench, seed[name]["key"][:16])
+        key = seed[name]["key"] if name == "edit" else seed[name]["keys"]["aspects"]
+        shown = explain(bench, key[:16])
         assert shown.ret == 0
-        shown.stdout.fnmatch_lines(
-            [f"{name} {seed[name]['key']}", "*", "computed on:", "  cpu*: *", "*", words]
-        )
-        document = json.loads(str(explain(bench, seed[name]["key"], "--json").stdout))
+        shown.stdout.fnmatch_lines([f"{name} {key}", "*", "computed on:", "  cpu*: *", "*", words])
+        document = json.loads(str(explain(bench, key, "--json").stdout))
         assert document["recipe"]
     shown = explain(bench, seed["edit"]["blob"][:12])
     assert shown.ret == 0

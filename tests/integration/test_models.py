@@ -40,7 +40,7 @@ def test_pipeline_edits_photographs_and_a_judge_reads_them(
 ):
     """Costly: a real pipeline and a real judge load and run."""
     result = bench.run(
-        f"--imgedit-suite=risebench:{photographs}",
+        f"--imgedit-suite={photographs}",
         f"--imgedit-editor=diffusers:{tiny(pipeline)}",
         f"--imgedit-judge=qwen-vl:{tiny('judge-trained')}",
         STEPS,

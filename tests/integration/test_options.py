@@ -1,4 +1,4 @@
-"""The command line wins over the config; ready configs are valid; own rubrics are used."""
+"""The command line wins over the config; ready configs are valid; own protocols are used."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_command_line_wins_over_set_over_the_config(bench):
     assert len(document["items"][0]["seeds"]) == 2
 
 
-def test_own_rubric_from_a_file_is_used_and_hashed(bench):
+def test_own_protocol_from_a_file_is_used_and_hashed(bench):
     (bench.path / "mine.toml").write_text(
-        'aspects = ["like"]\nscore = "like / 2"\nsystem = "You grade."\nreminder = "Again: {{ '
-        'problem }}"\n'
+        '[[calls]]\nname = "like"\nsystem = "You grade."\nreminder = "Again: {{ problem }}"\n'
         'user = "{{ source }}{{ edited }}{{ title }}: {{ instruction }}"\n'
+        '[calls.reply]\nform = "lines"\nnames = ["like"]\n[score]\nitem = "like / 2"\n'
         '[categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
     )
     (bench.path / "mine_judge.py").write_text(
@@ -45,12 +45,12 @@ def test_own_rubric_from_a_file_is_used_and_hashed(bench):
         "        return [Answer('like: 9') for _ in questions]\n"
     )
     (bench.path / "config.toml").write_text(
-        '[judge]\nspec = "mine_judge:Judge"\nrubric = "mine"\n[rubrics.mine]\nfile = "mine.toml"\n'
+        '[judge]\nspec = "mine_judge:Judge"\nprotocol = "mine"\n[protocols.mine]\nfile = "mine.toml"\n'
     )
     bench.run("--imgedit-config=config.toml", "--imgedit-limit=1").assert_outcomes(passed=5)
     assert bench.results["overall"]["macro"]["mean"] == 4.5
-    assert bench.results["judge"]["rubric"] == "mine"
-    assert len(bench.results["judge"]["rubric_sha256"]) == 64
+    assert bench.results["judge"]["protocol"] == "mine"
+    assert len(bench.results["judge"]["protocol_sha256"]) == 64
 
 
 @pytest.mark.parametrize("name", configs())

@@ -57,7 +57,7 @@ def test_the_card_of_a_judge_that_always_says_the_same(bench, qualify):
     card = qualify("--config=judge.toml", "--set=suite.limit=2")
     assert card.returncode == 1
     lines = card.stdout.splitlines()
-    assert lines[0] == "judge fakes:Constant, rubric aspects, on suite scenes"
+    assert lines[0] == "judge fakes:Constant, protocol aspects@strict, on suite scenes"
     assert any(line.split()[:5] == ["identity", "10", "0", "0", "7.00"] for line in lines)
     assert lines[-1].startswith(
         "INVALID: the judge cannot tell blend, damaged, identity, shuffled, blank, noise, "

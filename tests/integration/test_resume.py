@@ -33,7 +33,7 @@ def test_fresh_does_everything_again(bench):
     [
         pytest.param(["--imgedit-set=editor.delay=0.01"], 5, 0, id="editor-parameter"),
         pytest.param(["--imgedit-set=judge.score=6.0"], 0, 5, id="judge-parameter"),
-        pytest.param(["--imgedit-set=judge.rubric=plausibility"], 0, 5, id="rubric"),
+        pytest.param(["--imgedit-set=judge.protocol=seeds"], 0, 5, id="protocol"),
         pytest.param(["--imgedit-set=suite.language=zh"], 5, 5, id="instruction"),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_verdict_is_the_same_alone_in_a_batch_and_after_a_resume(bench):
         items = bench.document_of(out)["items"]
         found = {item["id"]: item["seeds"][0]["verdict"] for item in items}
         return {
-            name: (verdict["reply"], verdict["aspects"], verdict["score"])
+            name: (verdict["replies"]["aspects"], verdict["aspects"], verdict["score"])
             for name, verdict in found.items()
         }
 

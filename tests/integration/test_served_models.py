@@ -36,7 +36,7 @@ def judge(server, *more, editor=("--imgedit-editor=shuffled",)):
 
 def verdicts(bench, but=""):
     return {
-        name: (item["score"], item["aspects"], item["seeds"][0]["verdict"]["reply"])
+        name: (item["score"], item["aspects"], item["seeds"][0]["verdict"]["replies"]["aspects"])
         for name, item in bench.items.items()
         if name != but
     }
@@ -98,7 +98,7 @@ def test_what_stays_broken_is_an_error_with_its_reason(bench, server):
     result = bench.run(*judge(server, "--imgedit-set=judge.concurrency=1"))
     assert result.ret == 1
     errors = [item["error"] for item in bench.items.values() if item["error"]]
-    assert {error["kind"] for error in errors} == {"judge"}
+    assert {error["kind"] for error in errors} == {"judge", "refused"}
     messages = sorted(error["message"].partition(": ")[0] for error in errors)
     assert messages == [
         "an answer without text (finish_reason 'stop')",

@@ -328,6 +328,7 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
         "system": "",
         "parts": [],
         "aspects": [],
+        "preparation": {},
     }
     job = {"op": "judge", "questions": [asked]}
     worker.handle(job, worker.read_ahead(job))

@@ -15,15 +15,15 @@ from test_invariant import batches
 from test_packed import ask
 from tiers import full_but
 
-from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.config.settings import Settings, SuiteSettings
 from pytest_imgedit.core.errors import ReplyError, SetupError
 from pytest_imgedit.core.images import decode
-from pytest_imgedit.core.reply import number_places, parse_reply
+from pytest_imgedit.core.reply import Grammar, number_places
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
 from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import Place, expected_grades, find_places
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.scenes import load
 
@@ -159,7 +159,7 @@ def test_each_readable_number_is_found_where_it_stands(lines):
     reply = "\n".join(lines)
     places = number_places(reply, ASPECTS)
     try:
-        grades = parse_reply(reply, ASPECTS)
+        grades = Grammar("lines", ASPECTS).read(reply)
     except ReplyError:
         return
     for name, grade in grades.items():
@@ -169,7 +169,7 @@ def test_each_readable_number_is_found_where_it_stands(lines):
 @pytest.fixture(scope="module")
 def questions():
     """Pairs of the embedded suite, one of them not edited, asked about as in a run."""
-    rubric = load_rubric("aspects", {})
+    protocol = load_protocol(Settings())
     pairs = list(load("n=1,seed=5", SuiteSettings()))[:3]
     return [
         Question(
@@ -180,10 +180,12 @@ def questions():
                 "source": decode(pair.source.read()),
                 "edited": decode((pair.reference if n else pair.source).read()),
             },
-            *rubric.render(pair),
-            rubric.aspects,
+            call.system,
+            call.parts,
+            call.grammar.names,
         )
         for n, pair in enumerate(pairs)
+        for call in protocol.calls(pair)
     ]
 
 

@@ -5,13 +5,13 @@ import torch
 from PIL import Image
 from torch.nn.functional import scaled_dot_product_attention
 
-from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.config.settings import Settings, SuiteSettings
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.requests import Question
 from pytest_imgedit.kinds.qwen_decoder.fused import combine, rms_norm, swiglu
 from pytest_imgedit.kinds.qwen_decoder.packed import Bounds, PackedDecoder, attend
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.base import load_suite
 
@@ -65,9 +65,10 @@ def test_replies_and_logits_equal_those_of_generate_for_uneven_prompts_and_image
 @pytest.fixture(scope="module")
 def scenes():
     """Questions about the embedded suite, half of them about pairs that were not edited."""
-    rubric = load_rubric("aspects", {})
+    protocol = load_protocol(Settings())
     asked = []
     for n, pair in enumerate(load_suite(SuiteSettings(spec="scenes:n=3")).pairs):
+        call = protocol.calls(pair)[0]
         edited = pair.reference if n % 2 else pair.source
         images = {"source": decode(pair.source.read()), "edited": decode(edited.read())}
         asked.append(
@@ -76,8 +77,9 @@ def scenes():
                 pair.category,
                 pair.instruction,
                 images,
-                *rubric.render(pair),
-                rubric.aspects,
+                call.system,
+                call.parts,
+                call.grammar.names,
             )
         )
     return asked

@@ -16,16 +16,19 @@ from types import SimpleNamespace
 import pytest
 from checkpoint_files import pipeline, tensors
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.reply import Grammar
+from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.kinds.base import Where
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.source import COMPUTE, is_unchanged, loaded_code, source_closure
-from pytest_imgedit.protocols.rubric import load_rubric
-from pytest_imgedit.run.score import verdict_recipe
+from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.run.score import Ask, reply_recipe
 from pytest_imgedit.run.work import Work, edit_recipe
 from pytest_imgedit.scenes import WEIGHTS
 
@@ -467,16 +470,21 @@ def test_each_input_of_an_edit_changes_its_key(model, package, cache):
         assert made(seer, pair=replace(PAIR, **changes)) == made(seer)
 
 
-def verdict_key(judge, rubric=None, **changes):
-    """The key of a verdict by `aspects` about one edit, with some of its inputs changed."""
+def protocol(name="aspects"):
+    return load_protocol(Settings.model_validate({"judge": {"protocol": name}}))
+
+
+def reply_key(judge, of=None, call=None, **changes):
+    """The key of an answer to a call of `aspects` about one edit, with some of its inputs
+    changed.
+    """
     base = {"source": SimpleNamespace(sha256="s"), "reference": SimpleNamespace(sha256="r")}
     work = Work(**{"pair": PAIR, "seed": 1, **base, "edit": SimpleNamespace(blob="e"), **changes})
-    rubric = rubric or load_rubric("aspects", {})
-    return key(verdict_recipe(judge, rubric, work))
+    asked = (of or protocol()).calls(work.pair)[0]
+    return key(reply_recipe(judge, Ask(work, replace(asked, **(call or {})), 1, ["x"])))
 
 
-def test_each_input_of_a_verdict_changes_its_key(package, cache):
-    rubric = load_rubric("aspects", {})
+def test_each_input_of_an_answer_changes_its_key(package, cache):
     judge, seer = identify(make_model("judge", "scenes", {}), cache), own(package, cache)
     for changes in (
         {"source": SimpleNamespace(sha256="t")},
@@ -484,29 +492,29 @@ def test_each_input_of_a_verdict_changes_its_key(package, cache):
         {"pair": replace(PAIR, instruction="make it rain")},
         {"pair": replace(PAIR, category="social")},  # whose criteria are in the prompt
         {"repeat": 1, "perturbation": "recompress"},
-        {"rubric": load_rubric("plausibility", {})},
-        {"rubric": rubric.model_copy(update={"score": "instruction"})},
-        {"rubric": rubric.model_copy(update={"system": "x"})},
+        {"of": protocol("seeds")},
+        {"call": {"system": "x"}},
+        {"call": {"preparation": Preparation(codec="jpeg")}},
+        {"call": {"max_new_tokens": 99}},
     ):
-        assert verdict_key(judge, **changes) != verdict_key(judge), changes
+        assert reply_key(judge, **changes) != reply_key(judge), changes
     longer = identify(make_model("judge", "scenes", {"scoring": "expected"}), cache)
-    assert verdict_key(longer) != verdict_key(judge)
-    assert verdict_key(seer) != verdict_key(judge)
+    assert reply_key(longer) != reply_key(judge)
+    assert reply_key(seer) != reply_key(judge)
     for changes in ({"pair": replace(PAIR, id="b")}, {"reference": SimpleNamespace(sha256="q")}):
-        assert verdict_key(seer, **changes) != verdict_key(seer), changes
+        assert reply_key(seer, **changes) != reply_key(seer), changes
 
 
-def test_what_a_judge_is_not_told_changes_no_verdicts_key(cache):
+def test_what_a_judge_is_not_told_changes_no_answers_key(cache):
     judge = identify(make_model("judge", "scenes", {}), cache)
     for changes in (
         {"seed": 2},
         {"pair": replace(PAIR, id="b")},
         {"pair": replace(PAIR, tags=("x",), difficulty="hard")},
-        {"reference": SimpleNamespace(sha256="q")},  # which this rubric does not show
-        {"failures": 2, "reminders": ["x"]},
-        {"rubric": load_rubric("aspects", {}).model_copy(update={"reminder": "x"})},
+        {"reference": SimpleNamespace(sha256="q")},  # which this call does not show
+        {"call": {"grammar": Grammar("number", ("x",))}},
     ):
-        assert verdict_key(judge, **changes) == verdict_key(judge), changes
+        assert reply_key(judge, **changes) == reply_key(judge), changes
 
 
 def test_a_finished_image_is_all_that_decides_an_edit_of_a_folder(tmp_path, cache):

@@ -12,8 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.kinds.qwen_vl import chatml
-from pytest_imgedit.protocols.rubric import load_rubric
 from tools.train_embedded.edits import KINDS, Drawn, compressed, make_edits, quantize
 from tools.train_embedded.evaluate import NOT_HELD_OUT
 from tools.train_embedded.grades import ASPECTS, blur, grade, score
@@ -26,7 +24,14 @@ from tools.train_embedded.records import (
     draw,
     make_scenes,
 )
-from tools.train_embedded.text import GRADES, TAIL_TOKENS, Texts, reply
+from tools.train_embedded.text import (
+    GRADES,
+    TAIL_TOKENS,
+    Texts,
+    aspects,
+    aspects_of,
+    reply,
+)
 
 PAIRS = [
     as_pair(scene, category, language)
@@ -118,11 +123,11 @@ def test_records_hold_pictures_and_token_ids_of_a_scene_and_its_variant(texts: T
 
 
 def test_each_grade_and_each_fixed_line_is_one_token(texts: Texts) -> None:
-    ids = texts.judge(reply((7, 10, 0), texts.rubric))["input_ids"]
+    ids = texts.judge(reply((7, 10, 0), texts.protocol))["input_ids"]
     assert texts.judge.convert_ids_to_tokens(ids)[1::3] == [" 7", " 10", " 0"]
     assert len({*texts.judge.convert_tokens_to_ids(GRADES)}) == 11
     assert texts.judge.decode(ids) == "instruction: 7\npreservation: 10\nrealism: 0"
-    system = texts.rubric.render(PAIRS[0])[0]
+    system = texts.protocol.calls(PAIRS[0])[0].system
     assert len(texts.judge(system)["input_ids"]) < 12
 
 
@@ -130,7 +135,7 @@ def test_encoded_tails_are_the_end_of_the_judges_own_prompt(texts: Texts) -> Non
     for pair in PAIRS[:40]:
         encoded = texts.encode(pair)
         tail = encoded["tail"][: int(encoded["tail_length"])].tolist()
-        prompt = chatml(*texts.rubric.render(pair))
+        prompt = texts.prompt(pair)
         assert prompt.endswith(texts.judge.decode(tail))
         assert texts.judge.decode(texts.head[0]) == prompt[: prompt.index("<|image_pad|>")]
 
@@ -142,12 +147,15 @@ def test_texts_that_do_not_fit_are_refused(texts: Texts) -> None:
         texts.encode(replace(PAIRS[0], description="red blue " * 200))
 
 
-def test_the_rule_takes_its_aspects_and_score_from_the_rubric() -> None:
-    rubric = load_rubric("aspects", {})
-    assert rubric.aspects == ASPECTS
+def test_the_rule_takes_its_aspects_and_score_from_the_protocol() -> None:
+    protocol = aspects()
+    assert aspects_of(protocol) == ASPECTS
     grades = torch.tensor([[9.0, 4.0, 7.0], [0.0, 10.0, 10.0]])
     assert score(grades).tolist() == pytest.approx(
-        [rubric.combine(dict(zip(ASPECTS, row, strict=True))) for row in grades.tolist()]
+        [
+            protocol.item(PAIRS[0], {"aspects": dict(zip(ASPECTS, row, strict=True))})["score"]
+            for row in grades.tolist()
+        ]
     )
 
 

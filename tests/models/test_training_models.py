@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
-from pytest_imgedit.kinds.qwen_vl import chatml
 from tools.train_embedded.batched import BatchedJudge
 from tools.train_embedded.editor_model import autoencoder
 from tools.train_embedded.judge_model import image_processor, judge_model
@@ -52,7 +51,7 @@ def test_the_batched_forward_gives_the_logits_of_the_models_own(texts: Texts, ju
     images = [
         [torch.from_numpy(draw(scene, after).copy()) for after in (False, True)] for scene in scenes
     ]
-    answer = texts.judge(reply((7, 10, 0), texts.rubric))["input_ids"]
+    answer = texts.judge(reply((7, 10, 0), texts.protocol))["input_ids"]
     encoded = [texts.encode(pair) for pair in pairs]
     longest = max(int(one["tail_length"]) for one in encoded) + len(answer)
     tails = [one["tail"][: int(one["tail_length"])].tolist() + answer for one in encoded]
@@ -63,7 +62,7 @@ def test_the_batched_forward_gives_the_logits_of_the_models_own(texts: Texts, ju
     with torch.no_grad():
         found = judge.lm_head(batched(pixels[:, 0], pixels[:, 1], text))
         for row, (pair, both) in enumerate(zip(pairs, images, strict=True)):
-            prompt = chatml(*texts.rubric.render(pair)) + reply((7, 10, 0), texts.rubric)
+            prompt = texts.prompt(pair) + reply((7, 10, 0), texts.protocol)
             inputs = processor(prompt, [Image.fromarray(image.numpy()) for image in both])
             assert torch.equal(
                 torch.cat(list(batched.patches(pixels[row]))), inputs["pixel_values"]

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.requests import EditRequest, Question
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.loading import load_protocol
 from tools.train_embedded import bank, editor, judge, pool
 from tools.train_embedded.records import as_pair, draw, make_scenes
 
@@ -112,11 +113,11 @@ def test_trained_models_load_as_any_other_checkpoint(
         EditRequest("pair", category, pair.instruction, source, 1)
     )
     assert edited.size == source.size
-    system, parts = load_rubric("aspects", {}).render(pair)
+    call = load_protocol(Settings()).calls(pair)[0]
     images = {"source": source, "edited": edited}
     trained = QwenVLJudge(str(out / "judge"), device="cpu", max_new_tokens=4)
     (answer,) = trained.answer(
-        [Question("pair", category, pair.instruction, images, system, parts)]
+        [Question("pair", category, pair.instruction, images, call.system, call.parts)]
     )
     assert answer.error is None
 

@@ -26,7 +26,7 @@ def an_item(
     """A pair with one seed, which ended in the error `changes["error"]` if there is one."""
     error: ItemError | None = changes.get("error")
     aspects = changes.pop("aspects", {"realism": 7.0})
-    verdict = None if score is None else Verdict(changes.pop("reply", ""), aspects, score)
+    verdict = None if score is None else Verdict({"": changes.pop("reply", "")}, aspects, score)
     edit = Edit(
         changes.pop("blob", "ab" * 32), 1.0, "edit-0", signature=changes.pop("signature", "")
     )
@@ -72,7 +72,12 @@ def a_run(**changes: Any) -> Results:
         "suite": {"name": "s", "sha256": "0" * 64, "pairs": 4},
         "selection": {"selected": 4, "whole": 4, "skipped": 0},
         "editor": {"spec": "identity", "fingerprint": "0" * 64},
-        "judge": {"spec": "j", "rubric": "aspects", "rubric_sha256": "0" * 64},
+        "judge": {
+            "spec": "j",
+            "protocol": "aspects",
+            "variant": "strict",
+            "protocol_sha256": "0" * 64,
+        },
         "environments": {},
         "reuse": {"policy": "compatible"},
         "timing": {"edit_s": 1.0, "score_s": 2.0, "swaps": 1, "edits": 4, "verdicts": 3},
@@ -130,8 +135,9 @@ def baseline_document(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "judge": {
             "spec": "j",
             "params": {},
-            "rubric": "aspects",
-            "rubric_sha256": "0" * 64,
+            "protocol": "aspects",
+            "variant": "strict",
+            "protocol_sha256": "0" * 64,
             "fingerprint": "1" * 64,
         },
         "seeds": 1,

@@ -137,7 +137,7 @@ class Deadly(Fussy):
 
 
 class Reader:
-    """Replies in the rubric's format, and unreadably first to the pairs of one category."""
+    """Replies in the protocol's form, and unreadably first to the pairs of one category."""
 
     def __init__(self, *, device, mumbles_at="social", mumbles=1):
         self.category, self.mumbles, self.seen = mumbles_at, mumbles, {}

@@ -37,10 +37,10 @@ from transformers import (
     T5EncoderModel,
 )
 
-from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.config.settings import Settings, SuiteSettings
 from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
 from pytest_imgedit.kinds.qwen_vl import VISION
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.suites.base import load_suite
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ SPECIAL = [
     "<|image_pad|>",
     "<|video_pad|>",
 ]
-TEXTS = [load_rubric(name, {}).user for name in ("aspects", "plausibility")]
+TEXTS = [
+    load_protocol(Settings.model_validate({"judge": {"protocol": name}})).definition.calls[0].user
+    for name in ("aspects", "seeds")
+]
 
 
 def tokenizer(
@@ -169,11 +172,11 @@ def save_judge(folder: Path, model: Any, patch: int) -> Path:
 
 
 def train_judge(folder: Path, steps: int = 80) -> Path:
-    """Overfit a tiny Qwen3-VL in seconds so that it answers the `aspects` rubric in its format."""
+    """Overfit a tiny Qwen3-VL in seconds so that it answers the protocol `aspects` in its form."""
     words = tokenizer()
     model = qwen3_vl(words).train()
     processor = AssembledProcessor(words, image_processor(8, 32 * 32))
-    rubric = load_rubric("aspects", {})
+    protocol = load_protocol(Settings())
     pairs = load_suite(SuiteSettings(spec="scenes:n=20,seed=7")).pairs
     reply = "instruction: 6\npreservation: 8\nrealism: 7<|im_end|>"
     answer = len(words(reply)["input_ids"])
@@ -181,15 +184,15 @@ def train_judge(folder: Path, steps: int = 80) -> Path:
     chance = random.Random(0)
     for _ in range(steps):
         pair = chance.choice(pairs)
-        system, parts = rubric.render(pair)
-        user = "".join(VISION if kind == "image" else text for kind, text in parts)[
+        call = protocol.calls(pair)[0]
+        user = "".join(VISION if kind == "image" else text for kind, text in call.parts)[
             chance.choice((0, 0, 400)) :
         ]
         images = [
             Image.new("RGB", (32, 32), tuple(chance.randbytes(3)))
             for _ in range(user.count(VISION))
         ]
-        prompt = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+        prompt = f"<|im_start|>system\n{call.system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
         inputs = processor([prompt + reply], images)
         labels = inputs["input_ids"].clone()
         labels[:, :-answer] = -100

@@ -130,11 +130,11 @@ def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, v
             1,
             'another judge parameters: {} there, {"scoring": "expected"} here',
         ),
-        ({"rubric": "mine"}, 1, "another rubric: aspects there, mine here"),
+        ({"protocol": "mine"}, 1, "another protocol: aspects there, mine here"),
         (
-            {"rubric_sha256": "2" * 64},
+            {"protocol_sha256": "2" * 64},
             1,
-            "another content of the rubric: 000000000000… there, 222222222222… here",
+            "another content of the protocol: 000000000000… there, 222222222222… here",
         ),
         (
             {"spec": "j", "fingerprint": "2" * 64},

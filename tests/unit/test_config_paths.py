@@ -39,7 +39,7 @@ def inside(tmp_path, monkeypatch):
         ("editor", "loras", [{"path": "a", "weight": 2}], [{"path": "../configs/a", "weight": 2}]),
         ("judge", "spec", "qwen-vl:../configs/models/mine", "qwen-vl:../configs/models/mine"),
         ("judge", "adapter", "lora", "../configs/lora"),
-        ("rubrics", "mine", {"file": "mine.toml"}, {"file": "../configs/mine.toml"}),
+        ("protocols", "mine", {"file": "mine.toml"}, {"file": "../configs/mine.toml"}),
         ("gates", "baselines", "old", "../configs/old"),
         ("gates", "compare", "main", "main"),
         ("gates", "compare", "old/main.json", "../configs/old/main.json"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.requests import Answer, Question
+from pytest_imgedit.core.requests import Answer, Preparation, Question
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.openai import (
     OpenAIJudge,
@@ -119,7 +119,7 @@ def test_images_are_made_to_fit_and_keep_their_shape(width, height, most):
 
 def test_an_image_travels_as_it_is():
     image = Image.effect_noise((16, 8), 50).convert("RGB")
-    head, _, data = data_url(image).partition(",")
+    head, _, data = data_url(image, Preparation()).partition(",")
     assert head == "data:image/png;base64"
     assert Image.open(io.BytesIO(base64.b64decode(data))).tobytes() == image.tobytes()
 

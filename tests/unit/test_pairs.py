@@ -66,7 +66,7 @@ def test_check_passes_a_scored_item_and_fails_others_with_a_reason():
 
 
 def test_failing_pair_says_what_was_asked_what_the_judge_said_and_where_to_look(tmp_path):
-    verdict = Verdict("instruction: 2\nrealism: \x1b[31m3", {"instruction": 2.0}, 2.4)
+    verdict = Verdict({"a": "instruction: 2\nrealism: \x1b[31m3"}, {"instruction": 2.0}, 2.4)
     paths = {
         "source": tmp_path / "s.png",
         "edited": tmp_path / "e.png",

@@ -9,13 +9,15 @@ import importlib
 import re
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 import pytest_imgedit
 from pytest_imgedit.core.errors import ReplyError
-from pytest_imgedit.core.reply import number_places, parse_reply
+from pytest_imgedit.core.reply import Grammar, number_places
 
 FOLDER = Path(pytest_imgedit.__file__).parent
 LENGTH = 100_000
@@ -107,11 +109,27 @@ def test_every_pattern_is_linear(pattern, method):
 
 
 @pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("form", ["{}", "x: 5{}/ 10 y", "x: {}", "x:{}5", "{}x: 5", "x: 5{}\nx: 6"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{}",
+        "x: 5{}/ 10 y",
+        "x: {}",
+        "x:{}5",
+        "{}x: 5",
+        "x: 5{}\nx: 6",
+        "Final Score{}5",
+        '{{"x": {}',
+    ],
+)
 def test_a_reply_is_read_in_linear_time(form, run):
     reply = form.format(run * (LENGTH // len(run)))
     started = time.process_time()
-    for read in (parse_reply, number_places):
+    forms = get_args(get_type_hints(Grammar)["form"])
+    for read in (
+        *(Grammar(name, ("x",)).read for name in forms),
+        partial(number_places, labels=["x"]),
+    ):
         with suppress(ReplyError):
-            read(reply, ["x"])
+            read(reply)
     assert time.process_time() - started < 1

@@ -77,8 +77,8 @@ def test_terminal_shows_rows_and_hides_control_characters():
 
 def test_verbose_terminal_shows_statistics_and_workers():
     text = terminal.render(run(), 120, color=False, verbose=True)
-    assert re.search(r"physics +2 +2 +0 +7\.00", text)
-    assert re.search(r"social +2 +1 +1 +2\.00 +– +–", text)
+    assert re.search(r"physics +2 +2 +0 +0 +7\.00", text)
+    assert re.search(r"social +2 +1 +1 +0 +2\.00 +– +–", text)
     assert re.search(r"^overall \(micro\) ", text, re.M)
     assert re.search(r"^edit-0 ", text, re.M)
     assert "no interval" not in text
@@ -115,7 +115,7 @@ def test_markdown_keeps_hostile_text_inside_its_cell():
         markdown.escape("see https://x.example or www.x.example")
         == r"see https:\//x.example or www\.x.example"
     )
-    assert "| physics | 2 | 2 | 0 | 7.00 |" in text
+    assert "| physics | 2 | 2 | 0 | 0 | 7.00 |" in text
     assert "## Gates that did not pass" in text
 
 

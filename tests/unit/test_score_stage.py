@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 from run_world import ANSWER, FakePool, World, failed, judged, pairs_of
 
-from pytest_imgedit.run.score import Feed, ScoreStage
+from pytest_imgedit.run.score import Ask, Feed, ScoreStage
 from pytest_imgedit.run.work import missing_edits
 
 
@@ -155,7 +155,7 @@ def test_tokens_of_unreadable_replies_are_counted_too(world):
 
 def test_near_the_end_no_batch_is_handed_out_ahead(world):
     stage = Stage(world, slots=2)
-    stage.stage.queue = deque(stage.plan.works[:2])
+    stage.stage.queue = deque(Ask(work, None) for work in stage.plan.works[:2])
     with world.store:
         stage.worker.jobs.append(stage.stage.take(stage.worker))
         assert stage.stage.take(stage.worker) is None

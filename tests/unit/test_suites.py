@@ -162,16 +162,9 @@ def test_images_stay_on_disk_until_they_are_read(tmp_path):
     assert peak < 15_000_000
 
 
-def test_risebench_pairs_and_their_references(photographs):
-    pairs = load(f"risebench:{photographs}")
-    assert [pair.category for pair in pairs] == ["causal"] * 3 + ["logical"] * 2
-    assert [pair.reference is not None for pair in pairs] == [False] * 3 + [True] * 2
-    assert [pair.reference_text for pair in pairs] == ["as it was asked"] * 3 + [""] * 2
-    assert decode(pairs[0].source.read()).width > 500
-
-
 def test_unknown_suite_names_what_is_known():
     with pytest.raises(
-        UsageError, match="unknown suite 'nope', expected one of native, risebench, scenes"
+        UsageError,
+        match="unknown suite 'nope', expected one of gedit, imgedit, kris, native, re-edit, risebench, scenes",
     ):
         load("nope")

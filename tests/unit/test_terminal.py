@@ -10,12 +10,25 @@ from pytest_imgedit.report import terminal
 from pytest_imgedit.report.tables import CATEGORY_HEADER, COMPARISON_HEADER
 
 ROWS = [
-    ("environment", "10", "10", "0", "10.00", "6.94 to 10.00", "0.41", "10.00", "8.94", "10.00"),
+    (
+        "environment",
+        "10",
+        "10",
+        "0",
+        "0",
+        "10.00",
+        "6.94 to 10.00",
+        "0.41",
+        "10.00",
+        "8.94",
+        "10.00",
+    ),
     (
         "style-transfer-of-paintings",
         "500",
         "500",
         "12",
+        "3",
         "7.25",
         "6.65 to 9.83",
         "1.41",

@@ -1,7 +1,7 @@
 """A Qwen3-VL judge over batches of equal-sized picture pairs, without transformers' loops over
 images and samples.
 
-Prompts of one rubric differ only after the second picture, so padding stands on the right, the
+Prompts of one protocol differ only after the second picture, so padding stands on the right, the
 pictures at the same places in all rows, and all rows have the same positions. The numbers are those
 of the model's own forward.
 """

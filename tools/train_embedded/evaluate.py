@@ -29,7 +29,6 @@ from pytest_imgedit.core.requests import EditRequest, Question, job_seed
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.kinds.scenes import ScenesEditor
-from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.scenes.environment import fog
 from pytest_imgedit.scenes.referential import between
@@ -38,6 +37,7 @@ from pytest_imgedit.suites.scenes import TEMPLATES
 from tools.train_embedded.edits import KINDS, Drawn, make_edits
 from tools.train_embedded.grades import ASPECTS, grade, rank_correlation, score
 from tools.train_embedded.records import FIRST_DRAWS, LANGUAGES, Draws, draw
+from tools.train_embedded.text import aspects, aspects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -121,8 +121,8 @@ class Bench:
     """The judge and the true rule, applied to edits of held-out cases."""
 
     def __init__(self, cases: list[Case], judge: QwenVLJudge) -> None:
-        self.cases, self.judge, self.rubric = cases, judge, load_rubric("aspects", {})
-        assert self.rubric.aspects == ASPECTS
+        self.cases, self.judge, self.protocol = cases, judge, aspects()
+        assert aspects_of(self.protocol) == ASPECTS
 
     def grade(self, edits: Iterable[tuple[Case, Pixels]], batch: int = 8) -> list[Graded]:
         """Judge edits in batches."""
@@ -136,23 +136,26 @@ class Bench:
                 part, self.judge.answer(self._ask(part)), true, strict=True
             ):
                 try:
-                    judged = self.rubric.read(answer.reply)[1]
+                    judged = self._read(case, answer.reply)
                 except ReplyError:
                     judged = None
                 graded.append(Graded(case, edited, judged, float(value)))
         return graded
 
+    def _read(self, case: Case, reply: str) -> float:
+        call = self.protocol.calls(case.pair)[0]
+        return self.protocol.item(case.pair, {call.name: call.grammar.read(reply)})["score"]
+
     def _ask(self, part: list[tuple[Case, Pixels]]) -> list[Question]:
-        return [
-            Question(
-                case.pair.id,
-                case.pair.category,
-                case.pair.instruction,
-                {"source": Image.fromarray(case.source), "edited": Image.fromarray(edited)},
-                *self.rubric.render(case.pair),
+        questions = []
+        for case, edited in part:
+            call = self.protocol.calls(case.pair)[0]
+            images = {"source": Image.fromarray(case.source), "edited": Image.fromarray(edited)}
+            pair = case.pair
+            questions.append(
+                Question(pair.id, pair.category, pair.instruction, images, call.system, call.parts)
             )
-            for case, edited in part
-        ]
+        return questions
 
 
 def _tensor(images: list[Pixels]) -> torch.Tensor:

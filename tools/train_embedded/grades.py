@@ -51,7 +51,7 @@ def grade(source: torch.Tensor, edited: torch.Tensor, reference: torch.Tensor) -
 
 
 def score(grades: torch.Tensor) -> torch.Tensor:
-    """Combine grades (B, 3) as the rubric `aspects` does: √(instruction · min(preservation,
+    """Combine grades (B, 3) as the protocol `aspects` does: √(instruction · min(preservation,
     realism)).
     """
     return (grades[:, 0] * torch.minimum(grades[:, 1], grades[:, 2])).sqrt()

@@ -46,7 +46,9 @@ class Grading(torch.nn.Module):
         super().__init__()
         self.judge = BatchedJudge(model, texts)
         self.run: Any = torch.compile(self.judge, dynamic=False) if compiled else self.judge
-        template = texts.judge(reply((0, 0, 0), texts.rubric) + texts.judge.eos_token)["input_ids"]
+        template = texts.judge(reply((0, 0, 0), texts.protocol) + texts.judge.eos_token)[
+            "input_ids"
+        ]
         grades = texts.judge.convert_tokens_to_ids(GRADES)
         scale = torch.arange(len(GRADES)).float()
         near = torch.exp(-((scale[:, None] - scale[None]) ** 2) / (2 * smoothing**2))

@@ -10,17 +10,18 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.kinds.compute.qwen_inputs import IMAGE
 from pytest_imgedit.kinds.qwen_vl import chatml
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.protocols.toml_protocol import TomlProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pytest_imgedit.protocols.rubric import Rubric
 
 CHAT = [
     "<|endoftext|>",
@@ -62,28 +63,40 @@ def editor_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def judge_tokenizer(texts: Iterable[str], rubric: Rubric) -> PreTrainedTokenizerFast:
-    """Build the judge's tokenizer: each fixed line of the rubric is one token, and so is each
+def aspects() -> TomlProtocol:
+    """Return the default protocol, which the embedded judge is taught."""
+    protocol = load_protocol(Settings())
+    assert isinstance(protocol, TomlProtocol)
+    return protocol
+
+
+def aspects_of(protocol: TomlProtocol) -> tuple[str, ...]:
+    """Return the names of the grades that a reply to the first call holds."""
+    return protocol.definition.calls[0].reply.names
+
+
+def judge_tokenizer(texts: Iterable[str], protocol: TomlProtocol) -> PreTrainedTokenizerFast:
+    """Build the judge's tokenizer: each fixed line of the protocol is one token, and so is each
     grade.
     """
     bpe = byte_level_bpe(texts, 1500, CHAT)
-    names = [f"{aspect}:" for aspect in rubric.aspects]
-    lines = [line for line in fixed_lines(rubric) if line not in names]
+    names = [f"{aspect}:" for aspect in aspects_of(protocol)]
+    lines = [line for line in fixed_lines(protocol) if line not in names]
     bpe.add_tokens([AddedToken(text, normalized=False) for text in (*names, *lines, *GRADES)])
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )
 
 
-def fixed_lines(rubric: Rubric) -> list[str]:
-    """Return the lines of a rubric's prompts that are the same for all pairs of a category."""
+def fixed_lines(protocol: TomlProtocol) -> list[str]:
+    """Return the lines of a protocol's prompts that are the same for all pairs of a category."""
     lines: dict[str, None] = {}
-    for category in rubric.categories:
+    for category in protocol.definition.categories:
         bare = EditPair("id", category, "\x01", Base64Image(""))
         full = replace(bare, description="\x01", reference_text="\x01")
         for pair in (bare, full):
-            system, parts = rubric.render(pair)
-            texts = [system, *(text for kind, text in parts if kind == "text")]
+            call = protocol.calls(pair)[0]
+            texts = [call.system, *(text for kind, text in call.parts if kind == "text")]
             lines.update(
                 dict.fromkeys(
                     line for text in texts for line in text.splitlines() if len(line) > 12
@@ -95,10 +108,10 @@ def fixed_lines(rubric: Rubric) -> list[str]:
     return [line for line in lines if len(line) > 12 and "\x01" not in line]
 
 
-def reply(grades: Iterable[int], rubric: Rubric) -> str:
-    """Write a reply in the rubric's format; grades from 0 to 10."""
+def reply(grades: Iterable[int], protocol: TomlProtocol) -> str:
+    """Write a reply in the protocol's form; grades from 0 to 10."""
     return "\n".join(
-        f"{aspect}: {grade}" for aspect, grade in zip(rubric.aspects, grades, strict=True)
+        f"{aspect}: {grade}" for aspect, grade in zip(aspects_of(protocol), grades, strict=True)
     )
 
 
@@ -118,9 +131,7 @@ class Texts:
             for pair in every
             for text in (pair.instruction, pair.description, pair.reference_text)
         ]
-        return cls(
-            editor_tokenizer(instructions), judge_tokenizer(texts, load_rubric("aspects", {}))
-        )
+        return cls(editor_tokenizer(instructions), judge_tokenizer(texts, aspects()))
 
     @classmethod
     def load(cls, folder: Path) -> Texts:
@@ -138,8 +149,8 @@ class Texts:
         self.judge.save_pretrained(folder / "judge")
 
     @cached_property
-    def rubric(self) -> Rubric:
-        return load_rubric("aspects", {})
+    def protocol(self) -> TomlProtocol:
+        return aspects()
 
     @cached_property
     def image_token(self) -> int:
@@ -155,8 +166,13 @@ class Texts:
         before, between, _ = self._split(EditPair("id", "default", "", Base64Image("")))
         return before, between
 
+    def prompt(self, pair: EditPair) -> str:
+        """Return what the judge is asked about a pair, in ChatML."""
+        call = self.protocol.calls(pair)[0]
+        return chatml(call.system, call.parts)
+
     def _split(self, pair: EditPair) -> tuple[list[int], list[int], list[int]]:
-        ids: list[int] = self.judge(chatml(*self.rubric.render(pair)))["input_ids"]
+        ids: list[int] = self.judge(self.prompt(pair))["input_ids"]
         first = ids.index(self.image_token)
         second = ids.index(self.image_token, first + 1)
         return ids[:first], ids[first + 1 : second], ids[second + 1 :]

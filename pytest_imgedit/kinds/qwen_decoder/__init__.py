@@ -1,1 +1,1 @@
-"""What turns a source, an edit, an instruction and a rubric into a verdict."""
+"""What turns a source, an edit, an instruction and a protocol into a verdict."""

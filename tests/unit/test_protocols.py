@@ -1,4 +1,4 @@
-"""Rubric sets: prompts, strict replies, score formulas, mistakes."""
+"""Protocols in TOML: prompts, replies, score formulas, mistakes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import ReplyError, UsageError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import CATEGORIES, EditPair
-from pytest_imgedit.core.reply import parse_reply
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.core.reply import Grammar
+from pytest_imgedit.protocols.loading import load_protocol
 
 ASPECTS = ("instruction", "preservation", "realism")
+LINES = Grammar("lines", ASPECTS)
+
+
+def protocol(name="aspects", variant="strict", **tables):
+    """The protocol of a config."""
+    judge = {"protocol": name, "variant": variant}
+    return load_protocol(Settings.model_validate({"judge": judge, "protocols": tables}))
+
+
+def asked(name="aspects", **values):
+    """The only call about a pair."""
+    return protocol(name).calls(pair(**values))[0]
+
+
+def score(made, **grades):
+    """The score of an item whose only call was replied to with these grades."""
+    return made.item(pair(), {made.calls(pair())[0].name: grades})["score"]
 
 
 def pair(**values):
@@ -29,31 +47,29 @@ def pair(**values):
     )
 
 
-@pytest.mark.parametrize("name", ["aspects", "plausibility"])
+@pytest.mark.parametrize("name", ["aspects", "seeds"])
 @pytest.mark.parametrize(
     "category", ["physics", "environment", "social", "causal", "referential", "default"]
 )
 def test_prompt_shows_both_images_and_five_to_eight_criteria(name, category):
-    rubric = load_rubric(name, {})
-    _, parts = rubric.render(pair(category=category))
-    assert [text for kind, text in parts if kind == "image"] == ["source", "edited"]
-    words = "".join(text for kind, text in parts if kind == "text")
+    call = asked(name, category=category)
+    assert call.images == ("source", "edited")
+    words = "".join(text for kind, text in call.parts if kind == "text")
     assert "drop it" in words
-    assert 5 <= len(rubric.categories[category].criteria) <= 8
-    assert all(criterion in words for criterion in rubric.categories[category].criteria)
+    criteria = protocol(name).definition.categories[category].criteria
+    assert 5 <= len(criteria) <= 8
+    assert all(criterion in words for criterion in criteria)
 
 
 def test_every_known_category_has_criteria():
-    assert set(CATEGORIES) <= set(load_rubric("aspects", {}).categories)
+    assert set(CATEGORIES) <= set(protocol().definition.categories)
 
 
-@pytest.mark.parametrize("name", ["aspects", "plausibility"])
-@pytest.mark.parametrize("category", sorted(load_rubric("aspects", {}).categories))
+@pytest.mark.parametrize("name", ["aspects", "seeds"])
+@pytest.mark.parametrize("category", sorted(protocol().definition.categories))
 def test_what_an_instruction_asks_for_is_no_fault_however_surreal(name, category):
-    _, parts = load_rubric(name, {}).render(
-        pair(category=category, instruction="make the cat float")
-    )
-    words = "".join(text for kind, text in parts if kind == "text")
+    call = asked(name, category=category, instruction="make the cat float")
+    words = "".join(text for kind, text in call.parts if kind == "text")
     assert (
         "If the instruction asks for something surreal or impossible, that itself is no fault"
         in words
@@ -64,33 +80,27 @@ def test_what_an_instruction_asks_for_is_no_fault_however_surreal(name, category
     "word", ["Posture", "Roles", "Identity", "Dignity", "Culture", "Stereotypes and age"]
 )
 def test_social_asks_for_dignity_culture_and_age_beside_posture_and_roles(word):
-    criteria = load_rubric("plausibility", {}).categories["social"].criteria
+    criteria = protocol("seeds").definition.categories["social"].criteria
     assert sum(criterion.startswith(word) for criterion in criteria) == 1
 
 
 def test_description_and_reference_text_appear_where_there_are_any():
-    rubric = load_rubric("aspects", {})
-    plain = rubric.render(pair())
-    full = rubric.render(
-        pair(description="a ball on a shelf", reference_text="a ball on the floor")
-    )
+    plain = asked()
+    full = asked(description="a ball on a shelf", reference_text="a ball on the floor")
     assert "The source shows" not in str(plain)
     assert "The source shows: a ball on a shelf" in str(full)
     assert "A right edit shows: a ball on the floor" in str(full)
 
 
 def test_unknown_category_uses_the_default_criteria():
-    assert (
-        load_rubric("aspects", {}).render(pair(category="style"))[1]
-        != load_rubric("aspects", {}).render(pair())[1]
-    )
+    assert asked(category="style").parts != asked().parts
 
 
 def test_template_marks_inside_an_instruction_stay_text():
     text = "{{ source }} {% for %} \x00edited\x00"
-    _, parts = load_rubric("aspects", {}).render(pair(instruction=text))
-    assert [name for kind, name in parts if kind == "image"] == ["source", "edited"]
-    assert "{{ source }} {% for %} edited" in str(parts)
+    call = asked(instruction=text)
+    assert call.images == ("source", "edited")
+    assert "{{ source }} {% for %} edited" in str(call.parts)
 
 
 GOOD = [
@@ -108,7 +118,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("reply", "values"), GOOD)
 def test_readable_replies(reply, values):
-    assert tuple(parse_reply(reply, ASPECTS).values()) == values
+    assert tuple(LINES.read(reply).values()) == values
 
 
 BAD = [
@@ -117,10 +127,10 @@ BAD = [
     ("instruction: 9\npreservation: 8", "no line 'realism'"),
     (
         "instruction: 11\npreservation: 8\nrealism: 7",
-        "'instruction' is 11, expected a number from 0 to 10",
+        "'instruction' is '11', expected one number from 0 to 10",
     ),
     ("instruction: -1\npreservation: 8\nrealism: 7", "'instruction' is '-1'"),
-    ("instruction: 85\npreservation: 8\nrealism: 7", "'instruction' is 85"),
+    ("instruction: 85\npreservation: 8\nrealism: 7", "'instruction' is '85'"),
     ("instruction: 9 of 10\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: 8-9\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: nan\npreservation: 8\nrealism: 7", "expected one number"),
@@ -139,13 +149,13 @@ BAD = [
 @pytest.mark.parametrize(("reply", "message"), BAD)
 def test_unreadable_replies(reply, message):
     with pytest.raises(ReplyError, match=message):
-        parse_reply(reply, ASPECTS)
+        LINES.read(reply)
 
 
 @given(st.text())
 def test_any_reply_is_read_in_range_or_refused(reply):
     try:
-        values = parse_reply(reply, ASPECTS)
+        values = LINES.read(reply)
     except ReplyError:
         return
     assert all(0 <= value <= 10 for value in values.values())
@@ -154,34 +164,35 @@ def test_any_reply_is_read_in_range_or_refused(reply):
 @given(st.lists(st.floats(0, 10).map(lambda value: round(value, 2)), min_size=3, max_size=3))
 def test_what_is_written_in_the_format_is_read_back(values):
     reply = "\n".join(f"{name}: {value}" for name, value in zip(ASPECTS, values, strict=True))
-    aspects, score = load_rubric("aspects", {}).read(reply)
-    assert list(aspects.values()) == values
-    assert score == pytest.approx(math.sqrt(values[0] * min(values[1:])))
-    assert 0 <= score <= 10
+    grades = LINES.read(reply)
+    assert list(grades.values()) == values
+    assert score(protocol(), **grades) == pytest.approx(math.sqrt(values[0] * min(values[1:])))
 
 
 def test_untouched_image_scores_zero_by_the_formula():
-    assert (
-        load_rubric("aspects", {}).combine({"instruction": 0, "preservation": 10, "realism": 10})
-        == 0
-    )
+    assert score(protocol(), instruction=0, preservation=10, realism=10) == 0
 
 
-def test_plausibility_is_one_number():
-    assert load_rubric("plausibility", {}).read("score: 6.5") == ({"score": 6.5}, 6.5)
+def test_seeds_is_one_number():
+    made = protocol("seeds")
+    grades = made.calls(pair())[0].grammar.read("6.5")
+    assert made.item(pair(), {"plausibility": grades}) == {"plausibility": 6.5, "score": 6.5}
+
+
+def test_seeds_gives_five_under_compat_where_the_reply_cannot_be_read():
+    assert protocol("seeds", "compat").item(pair(), {})["score"] == 5.0
+    assert protocol("aspects", "compat").item(pair(), {}) == {}
 
 
 def own(**changes):
+    call = {"name": "a", "user": "{{ source }}{{ edited }}", "reminder": "again"}
+    call |= {name: changes.pop(name) for name in ("user", "system") if name in changes}
+    names = changes.pop("names", ["a"])
     return {
-        "mine": {
-            "aspects": ["a"],
-            "score": "a",
-            "system": "",
-            "user": "{{ source }}{{ edited }}",
-            "reminder": "again",
-            "categories": {"default": {"title": "any", "criteria": ["x"]}},
-            **changes,
-        }
+        "calls": [{**call, "reply": {"form": "lines", "names": names}}],
+        "score": {"item": changes.pop("item", "a")},
+        "categories": {"default": {"title": "any", "criteria": ["x"]}},
+        **changes,
     }
 
 
@@ -195,9 +206,9 @@ MISTAKES = [
         r"template \(template line 1\)|template",
         id="syntax",
     ),
-    pytest.param({"score": "a + b"}, "'b' is undefined", id="formula"),
-    pytest.param({"score": "10 - a * 2"}, "gave -10.0, expected 0 to 10", id="range-at-ten"),
-    pytest.param({"file": "x.toml"}, "'aspects' beside 'file'", id="file-and-keys"),
+    pytest.param({"item": "a + b"}, "'b' is undefined", id="formula"),
+    pytest.param({"item": "10 - a * 2"}, "gave -10.0, expected 0 to 10", id="range-at-ten"),
+    pytest.param({"file": "x.toml"}, "'calls' beside 'file'", id="file-and-keys"),
     pytest.param(
         {
             "categories": {
@@ -207,10 +218,10 @@ MISTAKES = [
         "given twice",
         id="category-twice",
     ),
-    pytest.param({"score": "a * 9"}, "gave [0-9.]+, expected 0 to 10", id="range"),
-    pytest.param({"score": "().__class__"}, r"\[rubrics.mine\]", id="sandbox"),
+    pytest.param({"item": "a * 9"}, "gave [0-9.]+, expected 0 to 10", id="range"),
+    pytest.param({"item": "().__class__"}, r"\[protocols.mine\]", id="sandbox"),
     pytest.param({"scores": "a"}, "scores: Extra inputs are not permitted", id="key"),
-    pytest.param({"aspects": []}, "aspects: ", id="empty"),
+    pytest.param({"names": []}, "names: ", id="empty"),
     pytest.param(
         {"categories": {"physics": {"title": "x", "criteria": ["y"]}}},
         "no \\[categories.default\\]",
@@ -221,18 +232,17 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("changes", "message"), MISTAKES)
-def test_mistakes_in_a_rubric_are_usage_errors(changes, message):
+def test_mistakes_in_a_protocol_are_usage_errors(changes, message):
     with pytest.raises(UsageError, match=message):
-        load_rubric("mine", own(**changes))
+        protocol("mine", mine=own(**changes))
 
 
 def test_hash_changes_with_any_word():
-    assert load_rubric("mine", own()).sha256 != load_rubric("mine", own(system="x")).sha256
+    assert protocol("mine", mine=own()).sha256 != protocol("mine", mine=own(system="x")).sha256
 
 
 def test_category_may_be_named_by_an_alias():
     criteria = {"title": "any", "criteria": ["x"]}
-    rubric = load_rubric(
-        "mine", own(categories={"default": criteria, "物理": {**criteria, "title": "falling"}})
-    )
-    assert rubric.categories["physics"].title == "falling"
+    categories = {"default": criteria, "物理": {**criteria, "title": "falling"}}
+    made = protocol("mine", mine=own(categories=categories))
+    assert made.definition.categories["physics"].title == "falling"

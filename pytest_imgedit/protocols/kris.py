@@ -1,0 +1,193 @@
+"""KRIS-Bench (arXiv 2505.16707): two or three calls by category, and a tree of flat means."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from pytest_imgedit.core import results
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.reply import Grammar
+from pytest_imgedit.core.requests import Preparation
+from pytest_imgedit.protocols.protocol import Call, Parts, Protocol, Replies, Row, mean_row
+
+SCALE = (1.0, 5.0)
+#: The categories of each type of knowledge, and the types of each level.
+TYPES: Mapping[str, tuple[str, ...]] = {
+    "Attribute Perception": (
+        "count_change",
+        "color_change",
+        "size_adjustment",
+        "part_completion",
+        "anomaly_correction",
+    ),
+    "Spatial Perception": ("viewpoint_change", "position_movement"),
+    "Temporal Prediction": ("temporal_prediction",),
+    "Social Science": ("humanities", "practical_knowledge"),
+    "Natural Science": (
+        "biology",
+        "chemistry",
+        "geography",
+        "medicine",
+        "mathematics",
+        "physics",
+    ),
+    "Logical Reasoning": ("abstract_reasoning", "rule-based_reasoning"),
+    "Instruction Decomposition": ("multi-element_composition", "multi-instruction_execution"),
+}
+LEVELS: Mapping[str, tuple[str, ...]] = {
+    "Factual Knowledge": ("Attribute Perception", "Spatial Perception", "Temporal Prediction"),
+    "Conceptual Knowledge": ("Social Science", "Natural Science"),
+    "Procedural Knowledge": ("Logical Reasoning", "Instruction Decomposition"),
+}
+#: Categories whose instruction call grades the knowledge too.
+KNOWLEDGE = {
+    category
+    for name in ("Social Science", "Natural Science", "Logical Reasoning")
+    for category in TYPES[name]
+}
+MEASURES = {"VC": "consistency", "VQ": "quality", "IF": "instruction", "KP": "knowledge"}
+_EDITED: Parts = (("text", "This is the edited image:"), ("image", "edited"))
+_BOTH: Parts = (("text", "This is the original image:"), ("image", "source"), *_EDITED)
+
+
+class Kris(Protocol):
+    """The protocol of KRIS-Bench, as in the authors' `metrics_*.py`; grades are from 1 to 5.
+
+    The prompt for anomalies stands in the authors' file and is never used, since the category has
+    another name there.
+    """
+
+    name = "kris"
+    scale = SCALE
+    prompt_files = ("utils/prompts.py", "ReasonEdit/prompts.py", "prompts.py")
+    pins: ClassVar[Mapping[str, str]] = {
+        "prompt_consist": "d4eed281e816dd4ec94bb79777bf2ffd14cd2258a86f95d3524f44161d860c14",
+        "prompt_quality": "e4dd2bffe1e0db4489faeab14dbfd9df9779dbbfb10f4f26f899a55a3b225cac",
+        "prompt_instruction_following": (
+            "7230580658d5411849859a3dabb3cd143881ac7e1a1343c6b34f21091a6dddf3"
+        ),
+        "prompt_dual_evaluation": (
+            "521866619f71b5268d097d7ec0e8f64b1d5e99770359f51936f75a00b3950564"
+        ),
+        "prompt_view_instruction_following": (
+            "ec2d29e6f3c93eabcfdbf77920a29d4e2a233011ee98eb5b81e7874895bdd8f2"
+        ),
+        "prompt_consist_temporal": (
+            "6cc203d16ac510cf1979484050af597290064bd9eca639803c2733e59b5136c9"
+        ),
+        "prompt_instruction_temporal": (
+            "8a96dbf10e506cccc4b0fc4783a5ab2f46a40249f987feae0df34cef957737f7"
+        ),
+        "prompt_consist_multi": (
+            "9b6f3b5bd3c569ef559fbcdfb6459f3d7199a179f0cee2763f5f9ab29280d1dd"
+        ),
+        "prompt_instruction_multi": (
+            "9a5c3a142e5fa88f7dbc128bea7d85e5095e12fc3e8c1426654d1fe314f2e55e"
+        ),
+    }
+
+    @property
+    def published(self) -> tuple[results.PublishedRow, ...]:
+        return tuple(
+            results.PublishedRow(
+                row="Overall",
+                model=model,
+                value=value,
+                source="ByteDance-Seed/Bagel, EVAL.md",
+                judge="gpt-4o-2024-11-20",
+                sampling="cfg_text_scale 4, cfg_img_scale 1.5",
+                rewriting=rewriting,
+            )
+            for model, value, rewriting in (
+                ("BAGEL", 56.21, "none"),
+                ("BAGEL with reasoning", 60.18, "by the model"),
+            )
+        )
+
+    def calls(self, pair: EditPair) -> Sequence[Call]:
+        category, kind = pair.category, ""
+        shown, quality = _BOTH, _EDITED
+        values = {"instruct": pair.instruction, "explanation": pair.reference_text}
+        preparation = Preparation(codec="png")
+        if category == "temporal_prediction":
+            kind, preparation = "_temporal", Preparation(codec="jpeg", quality=85)
+            shown, values["N"] = _frames(pair)
+        elif category == "multi-element_composition":
+            kind, shown = "_multi", _elements(pair)
+        if kind:
+            quality = (("text", "This is the image to evaluate:"), ("image", "edited"))
+        names: tuple[str, ...] = ("instruction",)
+        prompt, seen = f"prompt_instruction{kind}", shown
+        if category in KNOWLEDGE:
+            prompt, names = "prompt_dual_evaluation", ("instruction", "knowledge")
+        elif category == "viewpoint_change":
+            prompt = "prompt_view_instruction_following"
+            seen = (*shown, ("text", "This is the ground truth image:"), ("image", "reference"))
+        elif not kind:
+            prompt = "prompt_instruction_following"
+        asked = (
+            (f"prompt_consist{kind}", ("consistency",), shown),
+            (prompt, names, seen),
+            ("prompt_quality", ("quality",), quality),
+        )
+        return [
+            Call(
+                names[0],
+                (("text", self._text(prompt, values)), *parts),
+                Grammar("json", names, SCALE, True, tuple(f"{name}_score" for name in names)),
+                preparation=preparation,
+                max_new_tokens=1000,
+            )
+            for prompt, names, parts in asked
+        ]
+
+    def _text(self, prompt: str, values: Mapping[str, str]) -> str:
+        text = self.prompts[prompt]
+        # the authors do not format this one, so that its braces stay double
+        return text if prompt == "prompt_quality" else text.format(**values)
+
+    def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
+        """Return the grades that were read, and their mean; compat leaves out single grades."""
+        grades = {name: grade for reply in replies.values() for name, grade in reply.items()}
+        if not grades:
+            return {}
+        return {**grades, "score": sum(grades.values()) / len(grades)}
+
+    def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
+        """Return flat means over all grades at each level, in percent."""
+        rows = []
+        for name, categories in TYPES.items():
+            members = [item for item in items if item.category in categories]
+            rows += [_row(f"{name} {short}", members, [long]) for short, long in MEASURES.items()]
+            rows.append(_row(name, members, list(MEASURES.values())))
+        for name, types in LEVELS.items():
+            categories = tuple(category for kind in types for category in TYPES[kind])
+            members = [item for item in items if item.category in categories]
+            rows.append(_row(name, members, list(MEASURES.values())))
+        overall = _row("Overall", items, list(MEASURES.values()))
+        return [overall, *(row for row in rows if row.values)]
+
+
+def _row(name: str, items: Sequence[results.Item], measures: Sequence[str]) -> Row:
+    return mean_row(name, items, measures, (0.0, 100.0), change=lambda grade: 25 * (grade - 1))
+
+
+def _frames(pair: EditPair) -> tuple[Parts, str]:
+    """Return the frames in their order, with the edit where one is missing, and its number."""
+    numbers = [int(number) for number in pair.fields["frames"].split(",")]
+    missing = {1, 2, 3, 4} - {*numbers}
+    edited = missing.pop() if len(missing) == 1 else max(numbers) + 1
+    names = [*pair.images][: len(numbers)]
+    frames = [(number, "Reference", name) for number, name in zip(numbers, names, strict=True)]
+    frames.append((edited, "Generated", "edited"))
+    parts: list[tuple[str, str]] = []
+    for number, kind, name in sorted(frames, key=lambda frame: frame[0]):
+        parts += [("text", f"Frame {number} ({kind}):"), ("image", name)]
+    return tuple(parts), str(edited)
+
+
+def _elements(pair: EditPair) -> Parts:
+    parts: list[tuple[str, str]] = []
+    names = [name for name in pair.images if name != "reference"]
+    for number, name in enumerate(names, 1):
+        parts += [("text", f"Reference Image {number}:"), ("image", name)]
+    return (*parts, ("text", "Predicted Image:"), ("image", "edited"))

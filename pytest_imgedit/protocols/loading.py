@@ -1,0 +1,185 @@
+"""Protocols by name: those of the config, of this package, and of other packages."""
+
+import tomllib
+from dataclasses import replace
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core import errors, sanitize, strict_json, targets
+from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.pairs import EditPair, category_slug
+from pytest_imgedit.kinds.registry import known, resolve
+from pytest_imgedit.protocols.prompts import Prompts
+from pytest_imgedit.protocols.protocol import Protocol
+from pytest_imgedit.protocols.toml_protocol import Definition, TomlProtocol
+
+#: Protocols of this package in TOML, and as classes.
+IN_TOML = ("aspects", "gedit", "gedit-qwen", "imgedit", "seeds")
+CLASSES = {
+    "kris": "pytest_imgedit.protocols.kris:Kris",
+    "risebench": "pytest_imgedit.protocols.risebench:RiseBench",
+}
+
+
+#: Protocols of the suites that have one of their own; that of all others is `aspects`.
+OF_SUITES = {
+    "gedit": "gedit",
+    "imgedit": "imgedit",
+    "kris": "kris",
+    "re-edit": "seeds",
+    "risebench": "risebench",
+    "seeds": "seeds",
+}
+
+
+def load_protocol(settings: Settings) -> Protocol:
+    """Load the protocol of the settings, by default that of the suite: one of the config's
+    `[protocols.NAME]`, one of this package, or a class.
+
+    `[protocols.NAME]` holds the keys itself or `file = "PATH"`. Prompts that the benchmark keeps to
+    itself are in the folder `judge.prompts`, by default that of the suite. Raises `UsageError` for
+    an unknown name, an unknown or missing key, and a template or formula that does not work.
+    """
+    judge = settings.judge
+    name = protocol_name(settings)
+    suite, _, argument = settings.suite.spec.partition(":")
+    folder = judge.prompts
+    if folder is None and suite in OF_SUITES:
+        folder = Path(argument.partition("?")[0])
+    if name in settings.protocols:
+        location, raw = _custom(name, dict(settings.protocols[name]))
+    elif name in IN_TOML:
+        location, raw = f"{name}.toml", _builtin(name)
+    else:
+        return _of_class(name, settings, folder)
+    if isinstance(raw.get("categories"), dict):
+        raw["categories"] = _categories(location, raw["categories"])
+    try:
+        definition = Definition.model_validate(raw)
+    except ValidationError as error:
+        raise errors.UsageError(f"{location}: {errors.first_problem(error)}") from None
+    table = definition.prompts
+    prompts = Prompts(folder, table.files, table.pins, judge.any_version)
+    protocol = TomlProtocol(name, definition, judge.variant, prompts)
+    _try_out(location, protocol)
+    return protocol
+
+
+def protocol_name(settings: Settings) -> str:
+    """Return the name of the protocol that settings ask for."""
+    if settings.judge.protocol != "auto":
+        return settings.judge.protocol
+    suite = settings.suite.spec.partition(":")[0]
+    if suite in OF_SUITES or suite not in known("suite"):
+        return OF_SUITES.get(suite, "aspects")
+    loader = targets.Target.parse(known("suite")[suite]).load()
+    return str(getattr(loader, "protocol", "aspects"))
+
+
+def _of_class(name: str, settings: Settings, folder: Path | None) -> Protocol:
+    """Make a protocol that is a class; raises `UsageError` for one that is none."""
+    names = {**known("protocol"), **CLASSES}
+    hint = f"; or of {', '.join(sorted({*settings.protocols, *IN_TOML}))}"
+    _, path, _ = resolve("protocol", name, names, lambda _: hint)
+    kind = targets.Target.parse(path).load()
+    if not (isinstance(kind, type) and issubclass(kind, Protocol)):
+        raise errors.UsageError(f"judge.protocol: {path} is no subclass of pytest_imgedit.Protocol")
+    judge = settings.judge
+    return kind(judge.variant, Prompts(folder, kind.prompt_files, kind.pins, judge.any_version))
+
+
+def _custom(name: str, table: strict_json.JsonObject) -> tuple[str, strict_json.JsonObject]:
+    """Return the location and the table of a protocol in the config, or in the file that it
+    names.
+    """
+    location = f"[protocols.{name}]"
+    if "file" not in table:
+        return location, table
+    if beside := [setting for setting in table if setting != "file"]:
+        raise errors.UsageError(
+            f"{location}: {beside[0]!r} beside 'file', expected the file to hold the whole protocol"
+        )
+    location = str(table["file"])
+    return location, dict(ConfigFile.read(Path(location), "a protocol in TOML").tables)
+
+
+def _builtin(name: str) -> strict_json.JsonObject:
+    text = files("pytest_imgedit.protocols").joinpath(f"{name}.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _categories(location: str, categories: strict_json.JsonObject) -> strict_json.JsonObject:
+    """Add the categories of the protocol to `inherit`, and replace each name by its slug, so that
+    aliases are found too.
+    """
+    inherited = categories.get("inherit")
+    if inherited is not None:
+        if inherited not in IN_TOML:
+            raise errors.UsageError(
+                f"{location}: categories.inherit is {inherited!r}, expected one of: "
+                f"{', '.join(IN_TOML)}"
+            )
+        categories = {**_builtin(inherited)["categories"], **categories}
+        del categories["inherit"]
+    slugs = {category_slug(name): value for name, value in categories.items()}
+    if len(slugs) != len(categories):
+        raise errors.UsageError(f"{location}: a category is given twice, by two of its names")
+    return slugs
+
+
+def _try_out(location: str, protocol: TomlProtocol) -> None:
+    """Render every template for every category, so that a mistake in it ends the run before any
+    model loads.
+    """
+    definition = protocol.definition
+    if definition.categories and "default" not in definition.categories:
+        raise errors.UsageError(
+            f"{location}: no [categories.default], expected one for categories without their own"
+        )
+    bare = EditPair("id", "default", "instruction", Base64Image(""))
+    full = replace(
+        bare, description="description", reference=Base64Image(""), reference_text="right result"
+    )
+    calls = []
+    try:
+        if not definition.prompts.files:  # else they are read from the benchmark, for pairs of it
+            calls = [
+                call
+                for category, pair in product(definition.categories or [""], (bare, full))
+                for call in protocol.calls(replace(pair, category=category))
+            ]
+        for call in calls:
+            protocol.remind(call, "problem")
+        _try_formulas(protocol, bare)
+    except Exception as error:  # a template can raise anything
+        line = getattr(error, "lineno", None)
+        where = f" (template line {line})" if line else ""
+        raise errors.UsageError(
+            f"{location}: template{where}: {sanitize.one_line(error)}"
+        ) from None
+    shown = {image for call in calls for image in call.images}
+    if calls and not {"source", "edited"} <= shown:
+        raise errors.UsageError(
+            f"{location}: user shows {sorted(shown) or 'no image'}, "
+            "expected {{ source }} and {{ edited }}"
+        )
+
+
+def _try_formulas(protocol: TomlProtocol, pair: EditPair) -> None:
+    """Apply the formulas to the ends and the middle of the scales; raises `ReplyError`."""
+    names: dict[str, tuple[str, tuple[float, float]]] = {}
+    for table in protocol.definition.calls:
+        names |= dict.fromkeys(table.reply.names, (table.name, table.reply.scale))
+    tried = [*names][:6]
+    for shares in product((0.0, 0.5, 1.0), repeat=len(tried)):
+        share_of = dict(zip(tried, shares, strict=True))
+        replies: dict[str, dict[str, float]] = {}
+        for name, (call, (low, high)) in names.items():
+            share = share_of.get(name, 0.5)
+            replies.setdefault(call, {})[name] = low + share * (high - low)
+        protocol.item(pair, replies)

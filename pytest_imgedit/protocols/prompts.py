@@ -1,0 +1,106 @@
+"""Texts of a public benchmark that are read from the user's copy of it, and pinned by SHA-256."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from pytest_imgedit.core import errors
+
+#: How deep below a folder a file of a benchmark is looked for.
+_DEPTHS = ("", "*/", "*/*/", "*/*/*/")
+
+
+def find(folder: Path, names: Sequence[str], what: str) -> Path:
+    """Return the first of some files, by their paths below `folder` or up to three folders deeper.
+
+    Raises `UsageError` if there is none.
+    """
+    for depth in _DEPTHS:
+        for name in names:
+            for path in sorted(folder.glob(f"{depth}{name}")):
+                return path
+    raise errors.UsageError(f"{folder}: no {' or '.join(names)} in it, expected {what}")
+
+
+class Prompts:
+    """The prompts of a benchmark: texts by name in the first of `files` below `folder`, and their
+    SHA-256 in `pins`.
+
+    With `any_version` texts of another version are used as they are. A file is JSON, or Python, of
+    which the texts that are assigned to names are read and nothing is run.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        files: Sequence[str] = (),
+        pins: Mapping[str, str] | None = None,
+        any_version: bool = False,
+    ) -> None:
+        self.folder, self.files, self.pins = folder, files, pins or {}
+        self.any_version = any_version
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        """The prompts by name; raises `UsageError` if the file is missing, of another form, or of
+        another version.
+        """
+        if not self.files:
+            return {}
+        if self.folder is None:
+            raise errors.UsageError(
+                "judge.prompts: not set, expected the folder of the benchmark with "
+                f"{' or '.join(self.files)}"
+            )
+        path = find(self.folder, self.files, "the benchmark's own prompts (judge.prompts=FOLDER)")
+        data = path.read_bytes()
+        try:
+            texts = _constants(data) if path.suffix == ".py" else _of_json(data)
+        except (SyntaxError, ValueError) as error:
+            raise errors.UsageError(f"{path}: {error}, expected prompts") from None
+        for name, pin in self.pins.items():
+            if name not in texts:
+                raise errors.UsageError(f"{path}: no prompt {name!r}, expected it in this file")
+            if (found := _digest(texts[name])) != pin and not self.any_version:
+                raise errors.UsageError(
+                    f"{path}: {name!r} has the SHA-256 {found[:16]}…, expected {pin[:16]}…: it is "
+                    "of another version, which judge.any_version=true takes"
+                )
+        return texts
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The SHA-256 of the prompts that are in use."""
+        return {name: _digest(self._texts[name]) for name in self.pins}
+
+    def __getitem__(self, name: str) -> str:
+        """Return a prompt; raises `UsageError` for one that is not among the pinned ones."""
+        if name not in self.pins:
+            raise errors.UsageError(f"no prompt {name!r}, expected one of {', '.join(self.pins)}")
+        return self._texts[name]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _of_json(data: bytes) -> dict[str, str]:
+    texts = json.loads(data)
+    if not isinstance(texts, dict):
+        raise ValueError("not a JSON object")
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _constants(data: bytes) -> dict[str, str]:
+    """Read the texts that a module assigns to names, without running it."""
+    return {
+        node.targets[0].id: node.value.value
+        for node in ast.parse(data).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    }

@@ -1,0 +1,192 @@
+"""A protocol: which calls judge an edit, what their replies make of it, and the tables of a run."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_imgedit.core import environments, errors, results, sanitize
+from pytest_imgedit.core.files import digest
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.reply import SCALE, Grammar
+from pytest_imgedit.core.requests import Preparation
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.protocols.prompts import Prompts
+
+#: A user's turn in order: texts as `("text", words)`, images as `("image", name)`.
+Parts = tuple[tuple[str, str], ...]
+#: Replies of an item by the names of their calls: the numbers that were read, by name.
+Replies = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question to a judge: what it is shown, and the grammar of its reply, which may be at
+    least `max_new_tokens` long.
+
+    Images are `source`, `edited`, `reference`, and `source-2` and so on for further sources.
+    """
+
+    name: str
+    parts: Parts
+    grammar: Grammar
+    system: str = ""
+    preparation: Preparation = field(default_factory=Preparation)
+    max_new_tokens: int = 0
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The names of the images that it shows."""
+        return tuple(text for kind, text in self.parts if kind == "image")
+
+    @property
+    def recipe(self) -> JsonObject:
+        """All of the question, beside the images, that decides a reply."""
+        return {
+            "system": self.system,
+            "parts": [list(part) for part in self.parts],
+            "preparation": asdict(self.preparation),
+            "max_new_tokens": self.max_new_tokens,
+        }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a protocol's tables: the mean over the groups of the means of their values.
+
+    `values` are numbers of `scale`, `sources` names the source image behind each, and `groups` the
+    group of each; without groups it is the mean of all values.
+    """
+
+    name: str
+    values: Sequence[float]
+    sources: Sequence[str]
+    groups: Sequence[str] = ()
+    scale: tuple[float, float] = SCALE
+    decimals: int = 2
+
+
+def mean_row(
+    name: str,
+    items: Iterable[results.Item],
+    measures: Sequence[str],
+    scale: tuple[float, float] = SCALE,
+    change: Callable[[float], float] = float,
+    group: Callable[[results.Item], str] | None = None,
+    decimals: int = 2,
+) -> Row:
+    """Return the mean of every value that items have of some measures, changed to `scale`."""
+    values = []
+    for item, measure in product(items, measures):
+        value = item.aspects.get(measure, item.score if measure == "score" else None)
+        if value is not None:
+            values.append((change(value), item))
+    return Row(
+        name,
+        [value for value, _ in values],
+        [item.cluster for _, item in values],
+        [group(item) for _, item in values] if group else (),
+        scale,
+        decimals,
+    )
+
+
+class Protocol(ABC):
+    """How edits are judged. A class of another package is made as `Class(variant, prompts)`.
+
+    Under the variant `strict` a reply that cannot be read is an error of its pair. Under `compat`
+    nothing is asked again, and the protocol does what the authors' script does with such a reply,
+    which `replies` of `item` then lack; it never draws a number. `scale` is that of the value
+    `score` of an item. `prompt_files` and `pins` name the benchmark's own prompts, see `Prompts`.
+    """
+
+    name: ClassVar[str]
+    prompt_files: ClassVar[tuple[str, ...]] = ()
+    pins: ClassVar[Mapping[str, str]] = {}
+    scale: tuple[float, float] = SCALE
+
+    def __init__(self, variant: results.Variant, prompts: Prompts) -> None:
+        self.variant, self.prompts = variant, prompts
+
+    @abstractmethod
+    def calls(self, pair: EditPair) -> Sequence[Call]:
+        """Return the calls that judge an edit of a pair; raises `UsageError` for a pair that lacks
+        what they need.
+        """
+
+    @abstractmethod
+    def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
+        """Return the values of an edit by name, on their own scales; `score` is the main one.
+
+        Without a `score` the item is left out of all means, which only `compat` may do. Raises
+        `ReplyError` for numbers that make no value.
+        """
+
+    @abstractmethod
+    def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
+        """Return the rows that the authors print, over the items that are scored, whose `aspects`
+        hold the values, or `dropped`, which have none.
+        """
+
+    @property
+    def published(self) -> tuple[results.PublishedRow, ...]:
+        """Rows that others have published, to be printed beside those of a run."""
+        return ()
+
+    def remind(self, call: Call, problem: str) -> str:
+        """Return the text that is put behind a question whose reply could not be read."""
+        names = ", ".join(call.grammar.called)
+        return (
+            f"That reply could not be read: {problem}. Answer in the form that was asked for, with "
+            f"one {call.grammar.range} for each of: {names}."
+        )
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of what decides values: the variant, the source of the class, and its prompts."""
+        source = digest(Path(inspect.getfile(type(self))))
+        return environments.key(
+            {"variant": self.variant, "source": source, "prompts": dict(self.prompts.digests)}
+        )
+
+    @property
+    def label(self) -> str:
+        """The name and the variant, such as `gedit@strict`."""
+        return f"{self.name}@{self.variant}"
+
+    def check(self, pairs: Iterable[EditPair]) -> None:
+        """Raise `UsageError` for the first pair that the calls cannot be made for."""
+        for pair in pairs:
+            there = {"source", "edited", *pair.images}
+            for call in self._calls_of(pair):
+                if missing := [name for name in call.images if name not in there]:
+                    raise errors.UsageError(
+                        f"protocol {self.name}: {pair.row or pair.id}: no image {missing[0]!r}, "
+                        f"which its call {call.name!r} shows"
+                    )
+
+    def _calls_of(self, pair: EditPair) -> Sequence[Call]:
+        try:
+            return self.calls(pair)
+        except errors.UsageError:
+            raise
+        except Exception as error:  # a template, or a class of a user, can raise anything
+            raise errors.UsageError(
+                f"protocol {self.name}: it fails on pair {pair.id!r}: {sanitize.one_line(error)}"
+            ) from None
+
+    def sees_change(self, pairs: Iterable[EditPair]) -> bool:
+        """Tell whether a call shows the edit beside the source or the reference, for the first pair
+        of every category.
+        """
+        first = {pair.category: pair for pair in pairs}
+        return all(
+            any({"source", "reference"} & {*call.images} for call in self.calls(pair))
+            for pair in first.values()
+        )

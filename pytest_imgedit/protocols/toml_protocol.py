@@ -1,0 +1,253 @@
+"""Protocols in TOML with Jinja2 templates; `aspects.toml` says what each key means."""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property, partial
+from itertools import cycle, product
+from typing import Any, Literal
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel, ConfigDict, Field
+
+from pytest_imgedit.core import environments, errors, results
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.reply import SCALE, Grammar
+from pytest_imgedit.core.requests import Preparation
+from pytest_imgedit.protocols.prompts import Prompts
+from pytest_imgedit.protocols.protocol import Call, Protocol, Replies, Row, mean_row
+
+_ENVIRONMENT = ImmutableSandboxedEnvironment(
+    undefined=jinja2.StrictUndefined, keep_trailing_newline=False
+)
+_ENVIRONMENT.globals.update(sqrt=math.sqrt, min=min, max=max)
+_template = cache(_ENVIRONMENT.from_string)
+_formula: Callable[[str], Callable[..., Any]] = cache(
+    partial(_ENVIRONMENT.compile_expression, undefined_to_none=False)
+)
+#: Images that a template may place.
+_IMAGES = ("source", "edited", "reference")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Criteria(_Table):
+    """The title of a category in the prompt, and its criteria of realism."""
+
+    title: str
+    criteria: tuple[str, ...] = Field(min_length=1)
+
+
+class ReplyTable(_Table):
+    """`[calls.reply]`: a grammar, and what a reply calls the names, in all or by category."""
+
+    form: Literal["lines", "number", "json", "list", "final"]
+    names: tuple[str, ...] = Field(min_length=1)
+    scale: tuple[float, float] = SCALE
+    whole: bool = False
+    labels: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
+
+    def grammar(self, category: str) -> Grammar:
+        labels = self.labels
+        if isinstance(labels, dict):
+            labels = labels.get(category, ())
+        return Grammar(self.form, self.names, self.scale, self.whole, labels)
+
+
+class CallTable(_Table):
+    """`[[calls]]`: the templates of a question, and the grammar of its reply.
+
+    `prompt` names texts of the benchmark's files, joined by line ends; `by_category` takes the one
+    with the name of the category. `fill` puts the instruction in place of a mark in them.
+    """
+
+    name: str
+    system: str = ""
+    user: str
+    reminder: str = ""
+    prompt: tuple[str, ...] | Literal["by_category"] = ()
+    fill: str = ""
+    max_new_tokens: int = Field(default=0, ge=0)
+    reply: ReplyTable
+
+
+class ImagesTable(_Table):
+    """`[images]`: see `core.requests.Preparation`."""
+
+    codec: Literal["", "png", "jpeg"] = ""
+    quality: int = Field(default=75, ge=1, le=100)
+    max_side: int | None = Field(default=None, ge=16)
+    at_source_size: bool = False
+    detail: Literal["", "low", "high"] = ""
+
+
+class ScoreTable(_Table):
+    """`[score]`: a formula over the names of all replies, and further values of an item."""
+
+    item: str
+    compat: str = ""
+    scale: tuple[float, float] = SCALE
+    values: dict[str, str] = Field(default_factory=dict)
+
+
+class TablesTable(_Table):
+    """`[tables]`: whether overall rows weigh groups (categories) or items alike, or both; which
+    values have rows; and the tags that have rows of their own.
+    """
+
+    mean: tuple[Literal["groups", "items"], ...] = ("groups",)
+    values: tuple[str, ...] = ("score",)
+    by: tuple[str, ...] = ()
+
+
+class PromptsTable(_Table):
+    """`[prompts]`: names of the benchmark's file, and the SHA-256 of each text of it."""
+
+    files: tuple[str, ...] = ()
+    pins: dict[str, str] = Field(default_factory=dict)
+
+
+class Definition(_Table):
+    """A whole protocol."""
+
+    prompts: PromptsTable = PromptsTable()
+    images: ImagesTable = ImagesTable()
+    calls: tuple[CallTable, ...] = Field(min_length=1)
+    score: ScoreTable
+    tables: TablesTable = TablesTable()
+    unreadable: Literal["drop"] | float = "drop"
+    categories: dict[str, Criteria] = Field(default_factory=dict)
+    published: tuple[results.PublishedRow, ...] = ()
+
+
+class TomlProtocol(Protocol):
+    """A protocol that a `Definition` describes."""
+
+    def __init__(
+        self, name: str, definition: Definition, variant: results.Variant, prompts: Prompts
+    ) -> None:
+        super().__init__(variant, prompts)
+        self.name, self.definition = name, definition  # type: ignore[misc]
+        self.scale = definition.score.scale
+
+    @cached_property
+    def sha256(self) -> str:
+        return environments.key(
+            {
+                "variant": self.variant,
+                "definition": self.definition.model_dump(exclude={"published"}),
+                "prompts": dict(self.prompts.digests),
+            }
+        )
+
+    @property
+    def published(self) -> tuple[results.PublishedRow, ...]:
+        return self.definition.published
+
+    def calls(self, pair: EditPair) -> Sequence[Call]:
+        return [self._call(table, pair) for table in self.definition.calls]
+
+    def _call(self, table: CallTable, pair: EditPair) -> Call:
+        values = self._values(pair)
+        values["aspects"] = table.reply.names
+        if table.prompt:
+            names = (
+                (pair.own_category or pair.category,)
+                if table.prompt == "by_category"
+                else table.prompt
+            )
+            text = "\n".join(self.prompts[name] for name in names)
+            values["prompt"] = text.replace(table.fill, pair.instruction) if table.fill else text
+        marks = {name: f"\x00{name}\x00" for name in _IMAGES}
+        if pair.reference is None:
+            marks["reference"] = ""
+        user = _template(table.user.strip()).render(marks, **values)
+        parts = zip(cycle(("text", "image")), re.split("\x00([a-z]+)\x00", user), strict=False)
+        return Call(
+            table.name,
+            tuple(part for part in parts if part[1].strip()),
+            table.reply.grammar(pair.category),
+            _template(table.system.strip()).render(values),
+            Preparation(**self.definition.images.model_dump()),
+            table.max_new_tokens,
+        )
+
+    def _values(self, pair: EditPair) -> dict[str, Any]:
+        """Return what templates see of a pair."""
+        values: dict[str, Any] = {
+            "instruction": pair.instruction.replace("\x00", ""),
+            "description": pair.description.replace("\x00", ""),
+            "reference_text": pair.reference_text.replace("\x00", ""),
+            "category": pair.category,
+        }
+        categories = self.definition.categories
+        if criteria := categories.get(pair.category) or categories.get("default"):
+            values |= {"title": criteria.title, "criteria": criteria.criteria}
+        return values
+
+    def remind(self, call: Call, problem: str) -> str:
+        table = next(table for table in self.definition.calls if table.name == call.name)
+        if not table.reminder:
+            return super().remind(call, problem)
+        template = _template(table.reminder)
+        return template.render(problem=problem, aspects=table.reply.names).strip()
+
+    def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
+        numbers: dict[str, float] = {}
+        for table in self.definition.calls:
+            if table.name in replies:
+                numbers |= replies[table.name]
+            elif isinstance(self.definition.unreadable, float):
+                numbers |= dict.fromkeys(table.reply.names, self.definition.unreadable)
+            else:
+                return {}
+        formulas = {**self.definition.score.values, "score": self._score_formula}
+        values = {name: _apply(formula, numbers) for name, formula in formulas.items()}
+        low, high = self.scale
+        if not low <= values["score"] <= high:
+            raise errors.ReplyError(
+                f"score formula {self._score_formula!r} gave {values['score']}, expected "
+                f"{low:g} to {high:g}"
+            )
+        return {**numbers, **values}
+
+    @property
+    def _score_formula(self) -> str:
+        score = self.definition.score
+        return score.compat if score.compat and self.variant == "compat" else score.item
+
+    def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
+        rows = []
+        tables = self.definition.tables
+        for tag, value, mean in product(("", *tables.by), tables.values, tables.mean):
+            members = [item for item in items if not tag or tag in item.tags]
+            over = f"over {mean}" if len(tables.mean) > 1 else ""
+            is_grouped = mean == "groups"
+            rows.append(
+                mean_row(
+                    ", ".join(filter(None, (value, over, tag))),
+                    members,
+                    [value],
+                    self.scale,
+                    group=_category if is_grouped else None,
+                )
+            )
+        return [row for row in rows if row.values]
+
+
+def _category(item: results.Item) -> str:
+    return item.category
+
+
+def _apply(formula: str, numbers: Mapping[str, float]) -> float:
+    """Apply a formula; raise `ReplyError` if the result is not a finite number."""
+    try:
+        value = float(_formula(formula)(**numbers))
+    except Exception as error:  # a formula can raise anything
+        raise errors.ReplyError(f"score formula {formula!r} failed: {error}") from error
+    if not math.isfinite(value):
+        raise errors.ReplyError(f"score formula {formula!r} gave {value}")
+    return value

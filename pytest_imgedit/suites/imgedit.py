@@ -1,0 +1,61 @@
+"""ImgEdit-Bench, basic (arXiv 2505.20275): `imgedit:DIR`, where DIR holds the authors' files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core import errors, files, pairs
+from pytest_imgedit.core.images import FileImage
+from pytest_imgedit.protocols.prompts import find
+from pytest_imgedit.suites.public import Query, require_all, require_images, texts_of
+from pytest_imgedit.suites.rows import Row
+
+TYPES = (
+    "add",
+    "adjust",
+    "extract",
+    "replace",
+    "remove",
+    "background",
+    "style",
+    "compose",
+    "action",
+)
+#: In the repository, and in `Benchmark.tar` of the hub.
+FILES = ("Basic/basic_edit.json", "singleturn/singleturn.json", "basic_edit.json")
+
+
+def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
+    """Yield the pairs of `basic_edit.json`, which names images below the same folder, or below the
+    one that holds `animal/` and so on.
+
+    Raises `UsageError` for a folder without the file, a type, or an image.
+    """
+    path = find(folder, FILES, f"those of ImgEdit-Bench for suite {query.spec}")
+    document = files.read_object(path, "the pairs of ImgEdit-Bench")
+    rows = {key: _row(path, key, values) for key, values in document.items()}
+    texts = {key: texts_of(row, ("id", "prompt", "edit_type")) for key, row in rows.items()}
+    require_all(query.spec, TYPES, {fields["edit_type"]: key for key, fields in texts.items()})
+    first = next(iter(texts.values()))["id"]
+    image = find(folder, (first,), f"the images of ImgEdit-Bench for suite {query.spec}")
+    root = image.parents[len(Path(first).parts) - 1]
+    require_images(query.spec, (root / fields["id"] for fields in texts.values()))
+    for key, fields in texts.items():
+        if fields["edit_type"] not in TYPES:
+            raise rows[key].error(
+                f"edit_type {fields['edit_type']!r}, expected one of {', '.join(TYPES)}"
+            )
+        yield pairs.EditPair(
+            id=pairs.slug(key),
+            category=fields["edit_type"],
+            instruction=fields["prompt"],
+            source=FileImage(root / fields["id"]),
+            own_id=key,
+            row=str(rows[key]),
+        )
+
+
+def _row(path: Path, key: str, values: object) -> Row:
+    if not isinstance(values, dict):
+        raise errors.UsageError(f"{path}: {key!r}: {type(values).__name__}, expected an object")
+    return Row(path, 1, 0, 0, values)

@@ -1,0 +1,63 @@
+"""KRIS-Bench (arXiv 2505.16707): `kris:DIR`, where DIR holds a folder for each category."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core import errors, files, pairs
+from pytest_imgedit.core.images import FileImage
+from pytest_imgedit.protocols.kris import TYPES
+from pytest_imgedit.protocols.prompts import find
+from pytest_imgedit.suites.public import Query, require_all, require_images, texts_of
+from pytest_imgedit.suites.rows import Row
+
+CATEGORIES = tuple(category for categories in TYPES.values() for category in categories)
+_FRAME = re.compile(r"(\d+)-(\d+)")
+
+
+def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
+    """Yield the pairs of every `annotation.json`.
+
+    The explanation is the reference text, `gt_img` the reference image. Pairs of
+    `temporal_prediction` and `multi-element_composition` have several source images. Raises
+    `UsageError` for a folder without a category, or without an image.
+    """
+    first = find(
+        folder, (f"{CATEGORIES[0]}/annotation.json",), f"KRIS-Bench for suite {query.spec}"
+    )
+    root = first.parent.parent
+    paths = {category: root / category / "annotation.json" for category in CATEGORIES}
+    there = {category: path for category, path in paths.items() if path.is_file()}
+    require_all(query.spec, CATEGORIES, there)
+    for category, path in paths.items():
+        for key, values in files.read_object(path, "the pairs of KRIS-Bench").items():
+            yield _pair(query, category, path, key, values)
+
+
+def _pair(query: Query, category: str, path: Path, key: str, values: object) -> pairs.EditPair:
+    if not isinstance(values, dict):
+        raise errors.UsageError(f"{path}: {key!r}: {type(values).__name__}, expected an object")
+    row = Row(path, 1, 0, 0, values)
+    names = values.get("ori_img")
+    names = [names] if isinstance(names, str) else names
+    if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
+        raise row.error(f"'ori_img' of {key!r} is {names!r:.40}, expected one image or several")
+    truth = values.get("gt_img")
+    images = [path.parent / name for name in (*names, *([truth] if truth else []))]
+    require_images(query.spec, images)
+    frames = [match[2] for match in map(_FRAME.search, names) if match]
+    if category == "temporal_prediction" and len(frames) != len(names):
+        raise row.error(f"'ori_img' of {key!r} is {names!r:.80}, expected names such as 3-1.png")
+    return pairs.EditPair(
+        id=pairs.slug(f"{category}-{key}"),
+        category=category,
+        instruction=texts_of(row, ("ins_en",))["ins_en"],
+        source=FileImage(images[0]),
+        further=tuple(map(FileImage, images[1 : len(names)])),
+        reference=FileImage(images[-1]) if truth else None,
+        reference_text=str(values.get("explain_en") or ""),
+        own_id=key,
+        fields={"frames": ",".join(frames)} if category == "temporal_prediction" else {},
+        row=f"{path}: {key!r}",
+    )

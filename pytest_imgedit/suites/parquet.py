@@ -1,0 +1,80 @@
+"""Rows of parquet files, as the Hugging Face hub has them; images stay in the file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pytest_imgedit.core.errors import ImageError, UsageError
+from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.suites.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetImage:
+    """The image in one cell: a struct with `bytes`, or bytes; `read` reads its row group."""
+
+    path: Path
+    group: int
+    position: int
+    column: str
+
+    def read(self) -> bytes:
+        """Return the encoded image; raise `ImageError` if it cannot be read."""
+        try:
+            value = _column(self.path, self.group, self.column)[self.position].as_py()
+        except Exception as error:  # pyarrow can raise anything for a damaged file
+            raise ImageError(f"{self.path}: column {self.column!r}: {one_line(error)}") from None
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if not isinstance(data, bytes):
+            raise ImageError(f"{self.path}: column {self.column!r} holds no image in this row")
+        return data
+
+
+@lru_cache(maxsize=2)  # pairs are read in the order of the file
+def _column(path: Path, group: int, column: str) -> Any:
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(path).read_row_group(group, columns=[column]).column(0)
+
+
+def parquet_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a parquet file, numbered from 1; a value of an image column is a
+    `ParquetImage`, or `None` where a cell is empty.
+
+    Raises `UsageError` if `pyarrow` is not installed, or if the file is none.
+    """
+    try:
+        from pyarrow import lib, parquet, types
+    except ImportError:
+        raise UsageError(
+            f"{path}: parquet needs the package pyarrow: pip install 'pytest-imgedit[data]'"
+        ) from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            images = [field.name for field in schema if _is_image(field.type)]
+            # of an image only its name is read, which tells whether there is one
+            structs = [name for name in images if types.is_struct(schema.field(name).type)]
+            columns = [name for name in schema.names if name not in images]
+            columns += [f"{name}.path" for name in structs]
+            number = 0
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group, columns=columns).to_pylist()
+                for position, values in enumerate(rows):
+                    number += 1
+                    for name in images:
+                        image = ParquetImage(path, group, position, name)
+                        values[name] = None if values.get(name, ()) is None else image
+                    yield Row(path, 1, 0, 0, values, number=number)
+    except (OSError, lib.ArrowException) as error:
+        raise UsageError(f"{path}: no parquet file: {one_line(error)}") from None
+
+
+def _is_image(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        return {"bytes", "path"} <= {field.name for field in kind}
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))

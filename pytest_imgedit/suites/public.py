@@ -1,0 +1,164 @@
+"""What public benchmarks are, for `imgedit suites` and for messages, and the queries of their
+suites.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.sanitize import did_you_mean, first_of
+from pytest_imgedit.suites.rows import Row
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A public benchmark as the suite `name:DIR`.
+
+    `pairs` is its size, `calls` the number of questions to a judge for one model, and `tokens` a
+    rough mean of the tokens of a question and a reply. `origin` says where data come from, `judge`
+    is the authors'. `remark` says what is not known of it.
+    """
+
+    name: str
+    pairs: int
+    calls: int
+    tokens: tuple[int, int]
+    licence: str
+    origin: str
+    judge: str
+    remark: str = ""
+
+
+BENCHMARKS = (
+    Benchmark(
+        "gedit",
+        606,
+        1212,
+        (1400, 120),
+        "Apache-2.0",
+        "hub data set stepfun-ai/GEdit-Bench; prompts in GitHub stepfun-ai/Step1X-Edit",
+        "gpt-4.1, or Qwen2.5-VL-72B-Instruct-AWQ",
+    ),
+    Benchmark(
+        "imgedit",
+        737,
+        737,
+        (2200, 60),
+        "none stated",
+        "Benchmark.tar of hub data set sysuyy/ImgEdit; or GitHub PKU-YuanGroup/ImgEdit",
+        "gpt-4o (the script) or gpt-4.1 (the paper)",
+    ),
+    Benchmark(
+        "kris",
+        1267,
+        3801,
+        (2300, 200),
+        "Apache-2.0",
+        "hub data set Liang0223/KRIS_Bench; prompts in GitHub mercurystraw/Kris_Bench",
+        "gpt-4o",
+    ),
+    Benchmark(
+        "risebench",
+        360,
+        950,
+        (1800, 350),
+        "none stated",
+        "hub data set PhoenixZ/RISEBench; prompts in GitHub PhoenixZ810/RISEBench",
+        "gpt-4.1-2025-04-14, temperature 0",
+    ),
+    Benchmark(
+        "re-edit",
+        1000,
+        1000,
+        (2200, 5),
+        "see the hub",
+        "hub data set Yixuan-Ding-ZJU/RE-Edit",
+        "not stated",
+        "unverified: read by the names of columns that the seeds use",
+    ),
+)
+
+
+@dataclass
+class Query:
+    """The keys of `name:DIR?key=value&key=value`; each is taken once."""
+
+    spec: str
+    values: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def split(cls, spec: str, argument: str) -> tuple[str, "Query"]:
+        """Return what stands before the query, and the query; raises `UsageError` for a key without
+        a value.
+        """
+        path, _, text = argument.partition("?")
+        values: dict[str, str] = {}
+        for part in filter(None, text.split("&")):
+            key, equals, value = part.partition("=")
+            if not (equals and value) or key in values:
+                raise errors.UsageError(
+                    f"suite {spec}: {part!r}, expected key=value, each key once"
+                )
+            values[key] = value
+        return path, cls(spec, values)
+
+    def choice(self, key: str, known: Sequence[str]) -> str:
+        """Take a key with one of some values, the first by default."""
+        value = self.values.pop(key, known[0])
+        if value not in known:
+            raise errors.UsageError(
+                f"suite {self.spec}: {key}={value}, expected one of {', '.join(known)}"
+                f"{did_you_mean(value, known)}"
+            )
+        return value
+
+    def number(self, key: str) -> int | None:
+        """Take a key with a whole number of at least 0, `None` by default."""
+        value = self.values.pop(key, None)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit() and len(value) < 19):
+            raise errors.UsageError(f"suite {self.spec}: {key}={value}, expected a whole number")
+        return int(value)
+
+    def end(self, known: Sequence[str]) -> None:
+        """Raise `UsageError` for a key that nobody took."""
+        for key in self.values:
+            raise errors.UsageError(
+                f"suite {self.spec}: unknown key {key!r}, expected some of {', '.join(known)}"
+                f"{did_you_mean(key, known)}"
+            )
+
+
+#: Loads a public benchmark: the folder, the query, the settings.
+Loader = Callable[[Path, Query, SuiteSettings], Iterable[EditPair]]
+
+
+def texts_of(row: Row, names: Iterable[str]) -> dict[str, str]:
+    """Return the texts of a row by name; raises `UsageError` for one that is missing or no text."""
+    texts = {}
+    for name in names:
+        value = row.values.get(name)
+        if not isinstance(value, str) or not value.strip():
+            raise row.error(f"{name!r} is {value!r:.40}, expected text")
+        texts[name] = value
+    return texts
+
+
+def require_all(spec: str, known: Iterable[str], there: Mapping[str, object]) -> None:
+    """Raise `UsageError` for a benchmark that lacks some of its categories."""
+    if missing := [name for name in known if name not in there]:
+        raise errors.UsageError(
+            f"suite {spec}: no pairs of {first_of(missing)}, expected every category of the "
+            "benchmark"
+        )
+
+
+def require_images(spec: str, paths: Iterable[Path]) -> None:
+    """Raise `UsageError` for images that are not there."""
+    if missing := [path for path in paths if not path.is_file()]:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise errors.UsageError(f"suite {spec}: no image {missing[0]}{more}, expected it")

@@ -1,0 +1,199 @@
+"""Public benchmarks in miniature, in the layout that people have on disk, with prompts of our own;
+and a judge that replies from a script.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from PIL import Image
+
+from pytest_imgedit import Answer
+from pytest_imgedit.protocols.kris import Kris
+from pytest_imgedit.protocols.risebench import RiseBench
+from pytest_imgedit.suites import gedit, imgedit, kris
+
+#: What makes a run take these prompts.
+ANY_VERSION = "--imgedit-set=judge.any_version=true"
+
+
+def picture(path: Path, number: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    color = (40 * number % 256, 90, 200 - 30 * number % 200)
+    image = Image.new("RGB", (64, 48), color)
+    image.paste((255, 255, 255), (8, 8, 20, 20))
+    image.save(path)
+    return path
+
+
+def _constants(path: Path, **texts: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{name} = {text!r}\n" for name, text in texts.items()))
+
+
+def make_gedit(folder: Path, a_group: int = 1) -> Path:
+    """Parquet files of the hub, two languages, beside a clone with the prompts."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = []
+    for number, (group, language) in enumerate(
+        (group, language)
+        for group in gedit.GROUPS
+        for language in ("en", "cn")
+        for _ in range(a_group)
+    ):
+        path = picture(folder / "made" / f"{number}.png", number)
+        image = {"bytes": path.read_bytes(), "path": path.name}
+        rows.append(
+            {
+                "key": f"{number:032x}",
+                "task_type": group,
+                "instruction": f"change {number}",
+                "instruction_language": language,
+                "input_image": image,
+                "input_image_raw": image,
+                "Intersection_exist": number % 4 == 0 or number % 4 == 1,
+            }
+        )
+    (folder / "data").mkdir()
+    pq.write_table(
+        pa.Table.from_pylist(rows), folder / "data" / "train-0.parquet", row_group_size=100
+    )
+    _constants(
+        folder / "Step1X-Edit" / "GEdit-Bench" / "viescore" / "vie_prompts.py",
+        _context_no_delimit="Judge as JSON.",
+        _prompts_0shot_two_image_edit_rule="Two images.",
+        _prompts_0shot_tie_rule_SC="[SC] <instruction>",
+        _prompts_0shot_rule_PQ="[PQ]",
+    )
+    return folder
+
+
+def make_imgedit(folder: Path) -> Path:
+    """What `Benchmark.tar` of the hub holds."""
+    root = folder / "Benchmark" / "singleturn"
+    pairs = {}
+    for number, kind in enumerate(imgedit.TYPES):
+        picture(root / "animal" / f"{number}.jpg", number)
+        pairs[str(1000 + number)] = {
+            "id": f"animal/{number}.jpg",
+            "prompt": f"change {number}",
+            "edit_type": kind,
+        }
+    (root / "singleturn.json").write_text(json.dumps(pairs))
+    prompts = {kind: f"[{kind}] <edit_prompt>" for kind in imgedit.TYPES}
+    (root / "judge_prompt.json").write_text(json.dumps(prompts))
+    return folder
+
+
+def make_kris(folder: Path) -> Path:
+    """A folder for each category, and the authors' prompts."""
+    for number, category in enumerate(kris.CATEGORIES):
+        root = folder / "KRIS_Bench" / category
+        several = category in ("temporal_prediction", "multi-element_composition")
+        names = [f"1-{frame}.png" for frame in (1, 2, 4)] if several else ["1.png"]
+        for name in names:
+            picture(root / name, number)
+        picture(root / "gt.png", number + 1)
+        entry = {
+            "ori_img": names if several else names[0],
+            "gt_img": "gt.png" if category == "viewpoint_change" else "",
+            "ins_en": f"change {number}",
+            "explain_en": f"because {number}",
+        }
+        (root / "annotation.json").write_text(json.dumps({"1": entry}))
+    texts = {name: f"[{name}] {{instruct}}" for name in Kris.pins}
+    texts |= {
+        "prompt_dual_evaluation": "[prompt_dual_evaluation] {instruct} {explanation}",
+        "prompt_quality": "[prompt_quality] {{as it is}}",
+    }
+    _constants(folder / "utils" / "prompts.py", **texts)
+    return folder
+
+
+def make_risebench(folder: Path) -> Path:
+    """Two pairs of each category, among them each kind of reference, and the authors' prompts."""
+    rows = []
+    for category in ("temporal", "causal", "spatial", "logical"):
+        for number in (1, 2):
+            name = f"{category}_reasoning_{number}"
+            image = f"{category}_reasoning_images/{number}.png"
+            picture(folder / "data" / image, number)
+            row = {
+                "index": name,
+                "category": f"{category}_reasoning",
+                "instruction": f"change {name}",
+                "image": image,
+                "reference": f"right {name}",
+                "subtask": f"{category} task {number}",
+            }
+            rows.append(row)
+    rows[1]["consistency_free"] = True
+    rows[2]["reasoning_img"] = True
+    for row, key in ((rows[5], "reference_img"), (rows[6], "reference_img")):
+        row[key] = row["image"]
+    rows[7]["reference_txt"] = "the answer"
+    (folder / "data" / "datav2_total_w_subtask.json").write_text(json.dumps(rows))
+    plain = ("prompt_generation", "prompt_spatial_qual", "prompt_logical_img_wo_q")
+    texts = {name: f"[{name}] {{instruct}}" for name in RiseBench.pins}
+    _constants(folder / "utils.py", **texts | {name: f"[{name}] {{as it is}}" for name in plain})
+    return folder
+
+
+MAKE = {
+    "gedit": make_gedit,
+    "imgedit": make_imgedit,
+    "kris": make_kris,
+    "risebench": make_risebench,
+}
+
+
+class Judge:
+    """Replies in the form that the prompt of a miniature asks for: with `grade`, but with the text
+    `odd` to what holds `at`.
+    """
+
+    batch_size = 4
+
+    def __init__(self, *, device: str, grade: int = 4, odd: str = "", at: str = "") -> None:
+        self.grade, self.odd, self.at = grade, odd, at
+
+    def answer(self, questions):
+        return [Answer(self.reply(question)) for question in questions]
+
+    def reply(self, question) -> str:
+        text = " ".join(text for kind, text in question.parts if kind == "text")
+        if self.at and self.at in text:
+            return self.odd
+        mark = text.partition("]")[0].rpartition("[")[2]
+        if mark in ("SC", "PQ"):
+            return f'{{"score": [{self.grade}, {self.grade + 1}], "reasoning": "x"}}'
+        if mark in LABELS:
+            return "\n".join(f"{label}: {self.grade}" for label in LABELS[mark])
+        if "dual" in mark:
+            return f'{{"instruction_score": {self.grade}, "knowledge_score": {self.grade - 1}}}'
+        for name in ("consist", "instruction", "quality"):
+            if mark.startswith("prompt_") and name in mark and "logical" not in mark:
+                long = {"consist": "consistency"}.get(name, name)
+                rise = f"\nFinal Score: {self.grade}"
+                return f'{{"{long}_score": {self.grade}}}{rise}'
+        return f"**Final Score**: **{1 if 'logical' in mark else self.grade}**"
+
+
+LABELS = {
+    "add": ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Coherence"),
+    "adjust": ("Prompt Compliance", "Visual Seamlessness", "Physical & Detail Fidelity"),
+    "extract": ("Object Identity", "Mask Precision", "Visual Quality"),
+    "replace": ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Integrity"),
+    "remove": ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Integrity"),
+    "background": ("Instruction Compliance", "Visual Seamlessness", "Physical Consistency"),
+    "style": ("Style Fidelity", "Content Preservation", "Rendering Quality"),
+    "compose": (
+        "Instruction Compliance",
+        "Visual Naturalness",
+        "Physical Consistency & Fine Detail",
+    ),
+    "action": ("Action Fidelity", "Identity Preservation", "Visual & Anatomical Coherence"),
+}
