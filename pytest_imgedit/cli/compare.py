@@ -36,6 +36,7 @@ from pytest_imgedit.store.baselines import (
     unlike_items,
     unlike_judges,
     unlike_losses,
+    unlike_rewrites,
 )
 from pytest_imgedit.store.store import finished_runs
 
@@ -108,7 +109,9 @@ def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False)
     """
     items = [(item.id, item.sha256, [seed.seed for seed in item.seeds]) for item in b.items]
     losses = unlike_losses(a, b.editor.lossy) if gated else None
-    reason = unlike_judges(a, dict(b.judge), b.seeds) or unlike_items(a, items) or losses
+    rewrites = unlike_rewrites(a, b.editor.rewrites is not None)
+    reason = unlike_judges(a, dict(b.judge), b.seeds) or rewrites or unlike_items(a, items)
+    reason = reason or losses
     if reason:
         raise errors.UsageError(f"{names} cannot be compared, {reason}")
 

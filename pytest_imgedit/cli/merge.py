@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any
 
 from pytest_imgedit.cli.compare import baselines_folder, refuse_to_compare
 from pytest_imgedit.cli.runs import find_run
-from pytest_imgedit.config.settings import RunSettings
+from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.results import (
     ComputedIn,
@@ -20,6 +21,7 @@ from pytest_imgedit.core.results import (
     HostOrigin,
     Item,
     JudgeInfo,
+    ProtocolTable,
     Results,
     ReuseInfo,
     RunInfo,
@@ -27,7 +29,9 @@ from pytest_imgedit.core.results import (
     Timing,
     Usage,
 )
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import terminal, write
+from pytest_imgedit.run.finish import protocol_table
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
@@ -109,7 +113,7 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
         "selection": lambda shard: (shard.info.ids, shard.results.selection.whole),
         "stage": lambda shard: shard.results.run.options.run.stage,
         "editor": lambda shard: _identified(shard.results.editor, compiled=None, batch_sizes=()),
-        "judge": lambda shard: _identified(shard.results.judge, usage=None),
+        "judge": lambda shard: _identified(shard.results.judge, usage=None, returned={}),
         "seeds or batch size of the editor": lambda shard: shard.results.run.options.editor,
         "options of the judge": lambda shard: shard.results.run.options.judge,
         "gates": lambda shard: shard.results.run.options.gates,
@@ -193,10 +197,26 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
             ),
             "comparison": comparison,
             "controls": evidence.controls,
+            "protocol": _protocol(first, items),
             "items": tuple(items),
             "sections": tuple(section for shard in shards for section in shard.results.sections),
         }
     )
+
+
+def _protocol(first: Results, items: Sequence[Item]) -> ProtocolTable | None:
+    """Make the protocol's tables of the whole run; `None` for a protocol that is not known here."""
+    judge = first.judge
+    if first.protocol is None or judge.protocol is None:
+        return None
+    settings = Settings.model_validate(
+        {"judge": {"protocol": judge.protocol, "variant": judge.variant}}
+    )
+    try:
+        protocol = load_protocol(settings)
+    except errors.UsageError:
+        return None
+    return protocol_table(protocol, items, first.protocol.calls, first.protocol.sees_change)
 
 
 def _computed(shards: Sequence[ShardRun]) -> Computed:
@@ -218,7 +238,12 @@ def _computed(shards: Sequence[ShardRun]) -> Computed:
                 "batch_sizes": tuple(sorted(set(sizes))),
             }
         ),
-        judge.model_copy(update={"usage": _usage([part.judge for part in parts])}),
+        judge.model_copy(
+            update={
+                "usage": _usage([part.judge for part in parts]),
+                "returned": dict(sum((Counter(part.judge.returned) for part in parts), Counter())),
+            }
+        ),
         environments,
     )
 

@@ -70,6 +70,9 @@ class SuiteSettings(_Section):
 class EditorSettings(_OpenSection):
     """`[editor]`: the spec, edits a pair, edits a call of the editor, and arguments for the editor.
 
+    `rewrites` is a JSON file with an instruction for the editor by the id of each pair; the judge
+    is asked about the pair's own.
+
     The base seed `seed` is mixed into the seed of every pair: runs with two base seeds are
     independent.
     """
@@ -78,6 +81,7 @@ class EditorSettings(_OpenSection):
     seeds: Count = 1
     seed: Annotated[int, BeforeValidator(_plain_digits), Field(ge=0, lt=2**63)] = 0
     batch_size: AutoOrCount = "auto"
+    rewrites: Path | None = None
 
 
 class JudgeSettings(_OpenSection):

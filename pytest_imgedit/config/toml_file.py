@@ -141,6 +141,7 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     for section, key, pattern in (
         ("suite", "root", ""),
         ("judge", "prompts", ""),
+        ("editor", "rewrites", ""),
         ("gates", "baselines", ""),
         ("gates", "compare", r"/|\.json$"),
         ("workers", "editor_python", "/"),

@@ -79,6 +79,8 @@ class ImageSource(Protocol):
 class EditPair:
     """One (source image, edit instruction) of a suite; `further` are source images after the first.
 
+    `rewritten` is the instruction for the editor, where it is not the pair's own.
+
     `id` is unique in its suite and matches `[A-Za-z0-9._-]{1,128}`. `category` is a slug. `seed` is
     the base seed, to which the number of the repetition is added. `own_id` and `own_category` are
     the suite's names, in any script. `fields` holds further fields of the pair as text. `row` is
@@ -99,6 +101,7 @@ class EditPair:
     own_category: str = ""
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
     further: tuple[ImageSource, ...] = ()
+    rewritten: str = ""
     row: str = field(default="", compare=False)
 
     def __repr__(self) -> str:

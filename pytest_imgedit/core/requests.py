@@ -22,6 +22,8 @@ class EditRequest(Generic[ImageT]):
     """A request to an editor: an RGB source of shape (H, W, 3), an instruction, and a seed in [0,
     2**63).
 
+    `further` are source images after the first; only editors that take several get any.
+
     Only the controls `oracle`, `blend`, `damaged` and `shuffled` get a `reference`, and the editor
     `folder`, whose finished image it is.
     """
@@ -32,6 +34,7 @@ class EditRequest(Generic[ImageT]):
     source: ImageT
     seed: int
     reference: ImageT | None = None
+    further: tuple[ImageT, ...] = ()
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> EditRequest:
@@ -39,7 +42,9 @@ class EditRequest(Generic[ImageT]):
         not decode.
         """
         names = [name for name in ("source", "reference") if fields[name] is not None]
-        return EditRequest(**{**fields, **{name: decode(fields[name]) for name in names}})
+        images = {name: decode(fields[name]) for name in names}
+        further = tuple(map(decode, fields["further"]))
+        return EditRequest(**{**fields, **images, "further": further})
 
 
 class Editor(Protocol):

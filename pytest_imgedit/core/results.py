@@ -154,12 +154,14 @@ class Item(Part):
     `score` and `aspects` are means over the seeds; they are `None` and empty unless all seeds have
     a verdict. In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they
     were done; pairs `not_needed` were left out since every gate was decided. `source` and
-    `reference` name blobs.
+    `reference` name blobs. `rewritten` is the instruction that the editor was given in place of the
+    pair's own.
     """
 
     id: PairId
     category: Category
     instruction: str
+    rewritten: str = ""
     description: str = ""
     reference_text: str = ""
     source: BlobPath | None
@@ -568,12 +570,14 @@ class ModelInfo(Part):
 class EditorInfo(ModelInfo):
     """The editor. `lossy` are the parameters that trade quality for speed. `compiled` is `None` if
     only some edits come from a compiled network. `batch_sizes` are the numbers of edits of its
-    calls, if they influence rounding.
+    calls, if they influence rounding. `rewrites` is the SHA-256 of the instructions that it was
+    given in place of the suite's.
     """
 
     compiled: bool | None = None
     lossy: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()
+    rewrites: Sha256 | None = None
 
 
 class PublishedRow(Part):
@@ -605,6 +609,20 @@ class ProtocolRow(Part):
     decimals: int
 
 
+class ProtocolCall(Part):
+    """A call as the first pair has it: the order of texts (`text`) and images (by name), and how
+    images are sent. An empty `codec` leaves that to the judge.
+    """
+
+    name: str
+    order: tuple[str, ...]
+    codec: str
+    quality: int | None
+    max_side: int | None
+    at_source_size: bool
+    detail: str
+
+
 class ProtocolTable(Part):
     """The protocol's own tables, and published rows that stand beside them.
 
@@ -614,6 +632,7 @@ class ProtocolTable(Part):
     """
 
     name: str
+    calls: tuple[ProtocolCall, ...]
     rows: tuple[ProtocolRow, ...]
     published: tuple[PublishedRow, ...]
     touched: int = 0

@@ -316,6 +316,8 @@ class Model:
     #: Of editors: the reference image that it is shown, the pair's own or that of the next pair of
     #: its source, or else of its category.
     shown_reference: ClassVar[Literal["own", "next"] | None] = None
+    #: Of editors: whether it takes pairs with several source images.
+    takes_further: ClassVar[bool] = False
     #: Of editors: whether an image of one colour is an edit.
     may_be_blank: ClassVar[bool] = False
     #: Of editors: whether a call for fewer edits than the batch size is padded, so that no edit

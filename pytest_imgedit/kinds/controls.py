@@ -97,6 +97,7 @@ class Control(Model):
 
     role = "editor"
     has_weights = False
+    takes_further = True
     Params = Parameters
 
 

@@ -40,6 +40,7 @@ class Folder(Model):
     takes = "DIR or folder:DIR?PATTERN"
     argument_is = "path"
     has_weights = False
+    takes_further = True
 
     def check(self, site: Site) -> None:
         folder, pattern = split_argument(self.argument or "")

@@ -369,7 +369,7 @@ class OpenAIImagesEditor:
         try:
             answer = self._client.images.edit(
                 model=self.server.model,
-                image=("source.png", images.encode_png(request.source), "image/png"),
+                image=_named(request),
                 prompt=request.instruction,
                 extra_body={**self.options.extra, **seed} or None,
                 **self.request,
@@ -389,6 +389,19 @@ class OpenAIImagesEditor:
             return images.decode(base64.b64decode(first.b64_json, validate=True))
         except (binascii.Error, errors.ImageError) as error:
             raise errors.OutputError(f"the server sent no image: {error}") from None
+
+
+def _named(request: requests.EditRequest) -> Any:
+    """Return the source images as files: one, or a list of several."""
+    files = [
+        (
+            f"source-{number}.png" if number > 1 else "source.png",
+            images.encode_png(image),
+            "image/png",
+        )
+        for number, image in enumerate((request.source, *request.further), 1)
+    ]
+    return files if request.further else files[0]
 
 
 class ServedModel(Model):
@@ -438,6 +451,7 @@ class OpenAIImages(ServedModel):
 
     role = "editor"
     name = "openai-images"
+    takes_further = True
     worker = OpenAIImagesEditor
     Params = OpenAIImagesParameters
 

@@ -152,6 +152,7 @@ class CustomEditor(CustomClass):
     """A class that edits."""
 
     role = "editor"
+    takes_further = True
 
 
 class CustomJudge(CustomClass):

@@ -134,7 +134,7 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
 
 #: Keys of a section that do not belong to the model which its spec names.
 _OWN_KEYS = {
-    "editor": ("seeds",),
+    "editor": ("seeds", "rewrites"),
     "judge": ("protocol", "variant", "prompts", "any_version", "reasks", "controls", "repeats"),
 }
 

@@ -53,6 +53,8 @@ def edit_result(
     )
     if result.status == "not_needed":
         pytest.skip(f"not needed: {result.error.message if result.error else ''}")
+    if result.status == "dropped":
+        pytest.skip(str(result.error))
     if (
         result.error is not None
         and result.status != "interrupted"

@@ -163,8 +163,7 @@ class Kris(Protocol):
             categories = tuple(category for kind in types for category in TYPES[kind])
             members = [item for item in items if item.category in categories]
             rows.append(_row(name, members, list(MEASURES.values())))
-        overall = _row("Overall", items, list(MEASURES.values()))
-        return [overall, *(row for row in rows if row.values)]
+        return [_row("Overall", items, list(MEASURES.values())), *rows]
 
 
 def _row(name: str, items: Sequence[results.Item], measures: Sequence[str]) -> Row:

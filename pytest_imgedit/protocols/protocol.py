@@ -131,7 +131,7 @@ class Protocol(ABC):
     @abstractmethod
     def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
         """Return the rows that the authors print, over the items that are scored, whose `aspects`
-        hold the values, or `dropped`, which have none.
+        hold the values, or `dropped`, which have none. Rows without a value are left out.
         """
 
     @property

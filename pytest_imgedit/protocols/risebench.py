@@ -136,10 +136,9 @@ class RiseBench(Protocol):
                 mean_row(f"{name} score %", members, ["score"], (0.0, 100.0), _percent),
                 _accuracy(f"{name} accuracy %", members),
             ]
-        rows += [
-            mean_row(measure.title(), items, [measure], SCALE, decimals=4) for measure in MEASURES
-        ]
-        return [row for row in rows if row.values]
+        for measure in MEASURES:
+            rows.append(mean_row(measure.title(), items, [measure], SCALE, decimals=4))
+        return rows
 
 
 #: Accuracy over all pairs, in percent, in the state of April 2026.

@@ -235,7 +235,7 @@ class TomlProtocol(Protocol):
                     group=_category if is_grouped else None,
                 )
             )
-        return [row for row in rows if row.values]
+        return rows
 
 
 def _category(item: results.Item) -> str:

@@ -94,7 +94,9 @@ def judge_name(results: Results) -> str:
     if judge.protocol is None:
         return judge.spec
     scoring = ", expected grades" if judge.params.get("scoring") == "expected" else ""
-    return f"{judge.spec}, protocol {judge.protocol}@{judge.variant}{scoring}"
+    answered = ", ".join(judge.returned)
+    by = f", answered by {answered}" if answered and not judge.spec.endswith(f"#{answered}") else ""
+    return f"{judge.spec}, protocol {judge.protocol}@{judge.variant}{scoring}{by}"
 
 
 def category_rows(results: Results) -> list[tuple[str, ...]]:

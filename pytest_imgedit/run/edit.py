@@ -85,8 +85,9 @@ def edit_request(work: Work) -> requests.EditRequest[bytes]:
     return requests.EditRequest(
         pair_id=work.pair.id,
         category=work.pair.category,
-        instruction=work.pair.instruction,
+        instruction=work.pair.rewritten or work.pair.instruction,
         source=work.source.read(),
+        further=tuple(image.read() for image in work.further),
         seed=work.generator_seed,
         reference=None if work.shown is None else work.shown.read(),
     )

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pytest_imgedit.core import provenance, redaction, results
+from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.protocols.protocol import Protocol, Row
+from pytest_imgedit.protocols.protocol import Call, Protocol, Row
 from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.work import make_items
@@ -118,18 +119,37 @@ def _protocol(plan: RunPlan, items: Sequence[results.Item]) -> results.ProtocolT
     if plan.scorer is None or plan.scorer.judge.model.measures:
         return None
     protocol = plan.scorer.protocol
-    return protocol_table(protocol, items, protocol.sees_change(plan.request.pairs))
+    pairs = plan.request.suite.pairs
+    calls = [_protocol_call(call) for call in protocol.calls(pairs[0])]
+    return protocol_table(protocol, items, calls, protocol.sees_change(pairs))
+
+
+def _protocol_call(call: Call) -> results.ProtocolCall:
+    preparation = call.preparation
+    return results.ProtocolCall(
+        name=call.name,
+        order=tuple(text if kind == "image" else "text" for kind, text in call.parts),
+        codec=preparation.codec,
+        quality=preparation.quality if preparation.codec == "jpeg" else None,
+        max_side=preparation.max_side,
+        at_source_size=preparation.at_source_size,
+        detail=preparation.detail,
+    )
 
 
 def protocol_table(
-    protocol: Protocol, items: Iterable[results.Item], sees_change: bool
+    protocol: Protocol,
+    items: Iterable[results.Item],
+    calls: Sequence[results.ProtocolCall],
+    sees_change: bool,
 ) -> results.ProtocolTable:
     """Make the protocol's own tables of a run."""
     counted = [item for item in items if item.status in ("scored", "dropped")]
     touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
     return results.ProtocolTable(
         name=protocol.label,
-        rows=tuple(map(_protocol_row, protocol.tables(counted))),
+        calls=tuple(calls),
+        rows=tuple(_protocol_row(row) for row in protocol.tables(counted) if row.values),
         published=protocol.published,
         touched=touched + sum(item.status == "dropped" for item in counted),
         sees_change=sees_change,
@@ -174,11 +194,13 @@ def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo
 def _editor(plan: RunPlan) -> results.EditorInfo:
     edits = [work.edit for work in plan.works if work.edit is not None]
     compiled = {edit.compiled for edit in edits}
+    rewrites = plan.settings.editor.rewrites
     return results.EditorInfo(
         spec=redaction.mask_shapes(plan.settings.editor.spec),
         **plan.editor.told,
         compiled=compiled == {True} if len(compiled) < 2 else None,
         lossy=plan.editor.lossy,
+        rewrites=None if rewrites is None else digest(rewrites),
         batch_sizes=tuple(
             sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})
         ),

@@ -25,6 +25,7 @@ from pytest_imgedit.store.baselines import (
     read_baseline,
     refuse,
     unlike_judges,
+    unlike_rewrites,
     write_baseline,
 )
 from pytest_imgedit.suites.base import Suite
@@ -231,7 +232,8 @@ def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None
         "variant": None if model.measures else protocol.variant,
         "protocol_sha256": None if model.measures else protocol.sha256,
     }
-    refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds))
+    rewrites = unlike_rewrites(baseline, settings.editor.rewrites is not None)
+    refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds) or rewrites)
 
 
 def check_copies(copies: Sequence[Path], store: Path) -> None:

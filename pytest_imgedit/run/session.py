@@ -25,7 +25,7 @@ from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.stats.outcome import Outcome, outcome
 from pytest_imgedit.store import baselines, store
-from pytest_imgedit.suites.base import Suite, load_suite
+from pytest_imgedit.suites.base import Suite, load_suite, with_rewrites
 from pytest_imgedit.workers.hardware import Hardware
 
 #: Characters of a section that users add to the report.
@@ -75,7 +75,9 @@ class Evaluation:
     def suite(self) -> Suite:
         """The suite, read once; images stay unread."""
         try:
-            return self._load(self.settings.suite)
+            suite = self._load(self.settings.suite)
+            rewrites = self.settings.editor.rewrites
+            return suite if rewrites is None else with_rewrites(suite, rewrites)
         except errors.UsageError as error:
             text = str(error)
             if text.startswith(("unknown suite", "suite ")) or "no such file" in text:

@@ -147,6 +147,12 @@ def make_works(
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
             kept = [_keep(image, store) for image in pair.further]
             further = tuple(image for image in kept if image is not None)
+            if further and not editor.model.takes_further:
+                kind = "several_sources"
+                problem = (
+                    f"the pair has {1 + len(further)} source images, editor {editor.model.spec} "
+                    "takes one"
+                )
             if shown_reference == "own":
                 shown = reference
             elif pair.id in followers:
@@ -178,6 +184,8 @@ def make_works(
                 work.recipe = edit_recipe(
                     editor, pair, work.generator_seed, _sha256(source), _sha256(shown), image
                 )
+                if further and image is None:
+                    work.recipe["further"] = [image.sha256 for image in further]
                 work.content = environments.key(work.recipe)
             works.append(work)
     return works
@@ -200,7 +208,7 @@ def edit_recipe(
     if image is not None:
         return {**recipe, "image": image}
     recipe |= {
-        "instruction": pair.instruction,
+        "instruction": pair.rewritten or pair.instruction,
         "seed": seed,
         "shown": shown,
         "batch_size": editor.model.batch_size,
@@ -337,6 +345,7 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> results.Item:
         id=pair.id,
         category=pair.category,
         instruction=pair.instruction,
+        rewritten=pair.rewritten,
         description=pair.description,
         reference_text=pair.reference_text,
         source=inputs[-2],

@@ -319,6 +319,15 @@ def unlike_losses(baseline: Baseline, lossy: Sequence[str]) -> str | None:
     )
 
 
+def unlike_rewrites(baseline: Baseline, is_rewritten: bool) -> str | None:
+    """Say why edits cannot be compared: instructions were rewritten for one of them alone."""
+    there = baseline.editor.rewrites is not None
+    if there == is_rewritten:
+        return None
+    names = {True: "rewritten instructions", False: "the suite's instructions"}
+    return f"edits by {names[there]} there, by {names[is_rewritten]} here (editor.rewrites)"
+
+
 def unlike_items(baseline: Baseline, items: Iterable[tuple[str, str, Sequence[int]]]) -> str | None:
     """Say why pairs cannot be compared; `items` are (id, `content_sha256`, seeds) of this run's
     pairs.

@@ -171,6 +171,24 @@ def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
         seen.add(pair.id)
 
 
+def with_rewrites(suite: Suite, path: Path) -> Suite:
+    """Give pairs the instructions for the editor that a JSON object has by their ids.
+
+    Raises `UsageError` if a pair has none.
+    """
+    texts = files.read_object(path, "instructions by the ids of pairs")
+    rewritten = []
+    for pair in suite.pairs:
+        text = texts.get(pair.id, texts.get(pair.own_id))
+        if not isinstance(text, str) or not text.strip():
+            raise errors.UsageError(
+                f"editor.rewrites: {path}: {pair.id!r} is {text!r:.40}, expected the instruction "
+                "for the editor"
+            )
+        rewritten.append(replace(pair, rewritten=text.strip()))
+    return replace(suite, pairs=tuple(rewritten))
+
+
 def _guess(spec: str) -> str:
     if files.is_folder(Path(spec)):
         return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"

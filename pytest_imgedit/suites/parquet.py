@@ -23,7 +23,9 @@ class ParquetImage:
     def read(self) -> bytes:
         """Return the encoded image; raise `ImageError` if it cannot be read."""
         try:
-            value = _column(self.path, self.group, self.column)[self.position].as_py()
+            path = self.path.absolute()
+            changed = path.stat().st_mtime_ns
+            value = _column(path, changed, self.group, self.column)[self.position].as_py()
         except Exception as error:  # pyarrow can raise anything for a damaged file
             raise ImageError(f"{self.path}: column {self.column!r}: {one_line(error)}") from None
         data = value.get("bytes") if isinstance(value, dict) else value
@@ -33,7 +35,7 @@ class ParquetImage:
 
 
 @lru_cache(maxsize=2)  # pairs are read in the order of the file
-def _column(path: Path, group: int, column: str) -> Any:
+def _column(path: Path, changed: int, group: int, column: str) -> Any:
     from pyarrow import parquet
 
     return parquet.ParquetFile(path).read_row_group(group, columns=[column]).column(0)

@@ -4,6 +4,8 @@ print.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from miniatures import ANY_VERSION, MAKE
 
@@ -59,3 +61,206 @@ def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, exp
         key: pytest.approx(value) for key, value in expected.items()
     }
     result.stdout.fnmatch_lines([f"protocol {name}@{variant}"])
+
+
+def test_miniatures_run_with_the_embedded_editor(bench, made):
+    """Costly: the embedded editor loads and edits once for each benchmark."""
+    for name in MAKE:
+        steps = "--imgedit-set=editor.num_inference_steps=1"
+        bench.run(made(name), "--imgedit-editor=scenes", steps, JUDGE, ANY_VERSION)
+        several = sum(kind == "several_sources" for kind in bench.error_kinds.values())
+        assert several == (2 if name == "kris" else 0)
+        assert bench.timing["edits"] + several == len(bench.items)
+        assert bench.timing["verdicts"] == bench.timing["edits"]
+
+
+ODD = "I cannot judge the 2 images."
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "dropped", "row", "value"),
+    [
+        ("gedit", "change 6", 1, "score", 4.0),
+        ("imgedit", "change 3", 1, "score, over items", 4.0),
+        ("kris", "prompt_quality", 0, "Natural Science", 100 * (6 * 2 * 3 + 6 * 2) / 18 / 4),
+        ("risebench", "[prompt_logical_img_wo_q]", 0, "Logical accuracy %", 100.0),
+        ("risebench", "change temporal_reasoning_1", 1, "Temporal accuracy %", 0.0),
+    ],
+)
+def test_unreadable_reply_is_an_error_under_strict_and_the_authors_rule_under_compat(
+    bench, made, name, at, dropped, row, value
+):
+    options = (
+        made(name),
+        "--imgedit-editor=identity",
+        JUDGE,
+        ANY_VERSION,
+        f"--imgedit-set=judge.odd={ODD}",
+        f"--imgedit-set=judge.at={at}",
+    )
+    assert bench.run(*options, "--imgedit-variant=compat").ret == 0
+    statuses = [item["status"] for item in bench.items.values()]
+    assert statuses.count("dropped") == dropped
+    assert "judge_error" not in statuses
+    assert rows(bench)[row] == pytest.approx(value)
+    touched = bench.results["protocol"]["touched"]
+    bench.run(*options)
+    errors = [item["error"] for item in bench.items.values() if item["error"]]
+    assert {error["kind"] for error in errors} <= {"unreadable_reply"}
+    assert all(error["reply"] == ODD for error in errors)
+    assert bool(touched) == bool(errors)
+
+
+def test_compat_takes_its_unreadable_replies_from_the_store(bench, made):
+    options = (
+        *(made("kris"), "--imgedit-editor=identity", JUDGE, ANY_VERSION),
+        *(f"--imgedit-set=judge.odd={ODD}", "--imgedit-set=judge.at=prompt_quality"),
+        "--imgedit-variant=compat",
+    )
+    bench.run(*options)
+    first = bench.results["protocol"]
+    bench.run(*options)
+    assert (bench.timing["verdicts"], bench.timing["verdicts_cached"]) == (0, 20)
+    assert bench.results["protocol"] == first
+
+
+def spoil_gedit_group(folder):
+    import pyarrow.parquet as pq
+
+    path = folder / "data" / "train-0.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(2), path)
+
+
+def spoil_kris_image(folder):
+    (folder / "KRIS_Bench" / "physics" / "1.png").unlink()
+
+
+def spoil_kris_category(folder):
+    (folder / "KRIS_Bench" / "medicine" / "annotation.json").unlink()
+
+
+def spoil_kris_truth(folder):
+    path = folder / "KRIS_Bench" / "viewpoint_change" / "annotation.json"
+    document = json.loads(path.read_text())
+    document["1"]["gt_img"] = ""
+    path.write_text(json.dumps(document))
+
+
+def spoil_imgedit_prompt(folder):
+    path = folder / "Benchmark" / "singleturn" / "judge_prompt.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "add": "another"}))
+
+
+def spoil_rise_prompts(folder):
+    (folder / "utils.py").unlink()
+
+
+def spoil_imgedit_type(folder):
+    path = folder / "Benchmark" / "singleturn" / "singleturn.json"
+    pairs = json.loads(path.read_text())
+    pairs["1000"]["edit_type"] = "adjust"
+    path.write_text(json.dumps(pairs))
+
+
+def spoil_nothing(folder):
+    pass
+
+
+BAD = [
+    ("gedit", spoil_gedit_group, "", "suite gedit:gedit: no pairs of background_change, *"),
+    ("gedit", spoil_nothing, "?language=zh", "*language=zh, expected one of en, cn*"),
+    ("gedit", spoil_nothing, "?languge=cn", "*unknown key 'languge', *did you mean 'language'*"),
+    ("gedit", spoil_nothing, "?per_category=x", "*per_category=x, expected a whole number"),
+    ("kris", spoil_kris_image, "", "*no image kris/KRIS_Bench/physics/1.png, expected it"),
+    ("kris", spoil_kris_category, "", "*no pairs of medicine, expected every category*"),
+    ("kris", spoil_kris_truth, "", "*viewpoint_change*no image 'reference', which its call *"),
+    ("imgedit", spoil_imgedit_type, "", "*no pairs of add, expected every category*"),
+    ("risebench", spoil_rise_prompts, "", "*no utils.py in it, expected *(judge.prompts=FOLDER)"),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil", "query", "line"), BAD)
+def test_a_folder_that_is_not_whole_is_refused_before_anything_starts(
+    bench, made, name, spoil, query, line
+):
+    suite = made(name)
+    spoil(bench.path / name)
+    bench.refuses(line, f"{suite}{query}", JUDGE, ANY_VERSION)
+
+
+def test_prompts_of_another_version_are_refused_by_their_sha256(bench, made):
+    bench.refuses("*has the SHA-256 *, expected *another version*", made("imgedit"), JUDGE)
+
+
+def test_a_subset_is_stratified_seeded_and_keeps_the_order(bench, made):
+    suite = made("gedit", a_group=6)
+    options = ("--imgedit-editor=identity", JUDGE, ANY_VERSION)
+    bench.run(f"{suite}?per_category=2&seed=1", *options)
+    first = list(bench.items)
+    assert len(first) == 22
+    assert first == sorted(first)
+    bench.run(f"{suite}?per_category=2&seed=1", *options)
+    assert list(bench.items) == first
+    bench.run(f"{suite}?per_category=2&seed=2", *options)
+    assert list(bench.items) != first
+
+
+def test_chinese_and_the_intersection_are_other_pairs(bench, made):
+    suite = made("gedit", a_group=4)
+    options = ("--imgedit-editor=identity", JUDGE, ANY_VERSION)
+    counts = {}
+    for query in ("", "?language=cn", "?subset=intersection"):
+        bench.run(f"{suite}{query}", *options)
+        counts[query] = len(bench.items)
+    assert counts == {"": 44, "?language=cn": 44, "?subset=intersection": 22}
+
+
+def test_the_judge_is_shown_the_edit_in_the_size_of_the_source(bench, made):
+    bench.run(
+        made("gedit"),
+        "--imgedit-editor=miniatures:Enlarge",
+        "--imgedit-judge=miniatures:Sizes",
+        ANY_VERSION,
+    )
+    assert bench.results["overall"]["macro"]["mean"] == 10.0
+
+
+def test_rewritten_instructions_go_to_the_editor_alone(bench, made):
+    suite = made("imgedit")
+    texts = {str(1000 + number): f"please {number}" for number in range(9)}
+    (bench.path / "rewrites.json").write_text(json.dumps(texts))
+    options = (suite, "--imgedit-editor=miniatures:Words", JUDGE, ANY_VERSION)
+    assert bench.run(*options, "--imgedit-save=main").ret == 0
+    plain = {name: item["seeds"][0]["edit"]["blob"] for name, item in bench.items.items()}
+    rewritten = "--imgedit-set=editor.rewrites=rewrites.json"
+    assert bench.run(*options, rewritten).ret == 0
+    item = bench.items["1000"]
+    assert (item["instruction"], item["rewritten"]) == ("change 0", "please 0")
+    assert item["seeds"][0]["edit"]["blob"] != plain["1000"]
+    assert len(bench.results["editor"]["rewrites"]) == 64
+    assert bench.timing["edits"] == 9
+    refused = bench.run(*options, rewritten, "--imgedit-compare=main")
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines(["*edits by the suite's instructions there, by rewritten *"])
+    (bench.path / "rewrites.json").write_text(json.dumps({"1000": "one"}))
+    missing = bench.run(*options, rewritten)
+    assert missing.ret == 4
+    missing.stderr.fnmatch_lines(["*editor.rewrites: rewrites.json: '1001' is None, expected *"])
+
+
+def test_refusals_are_a_status_of_their_own_in_every_table(bench, made):
+    result = bench.run(
+        made("imgedit"),
+        "--imgedit-editor=identity",
+        "--imgedit-judge=miniatures:Refuses",
+        ANY_VERSION,
+        "--imgedit-max-errors=0",
+    )
+    assert result.ret == 1
+    assert bench.results["categories"]["add"]["refused"] == 1
+    assert bench.results["overall"]["micro"]["refused"] == 1
+    assert bench.results["overall"]["micro"]["errors"] == 0
+    assert bench.items["1000"]["status"] == "refused"
+    result.stdout.fnmatch_lines(["category * refused *"])
+    result.stdout.fnmatch_lines(["*1 of 9 pairs without a score, 0 allowed*"])

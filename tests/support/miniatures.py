@@ -4,6 +4,7 @@ and a judge that replies from a script.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -180,6 +181,54 @@ class Judge:
                 rise = f"\nFinal Score: {self.grade}"
                 return f'{{"{long}_score": {self.grade}}}{rise}'
         return f"**Final Score**: **{1 if 'logical' in mark else self.grade}**"
+
+
+class Refuses(Judge):
+    """Refuses to judge the first pair."""
+
+    def answer(self, questions):
+        return [
+            Answer(error="the model refuses to answer: content filter", refused=True)
+            if question.pair_id == "1000"
+            else Answer(self.reply(question))
+            for question in questions
+        ]
+
+
+class Sizes(Judge):
+    """Gives full marks to edits of the size of the source, in every call."""
+
+    def answer(self, questions):
+        return [
+            Answer(
+                json.dumps(
+                    {"score": [10, 10] if question.images["edited"].size == (64, 48) else [0, 0]}
+                )
+            )
+            for question in questions
+        ]
+
+
+class Enlarge:
+    """Doubles the size of the source."""
+
+    def __init__(self, *, device: str) -> None: ...
+
+    def edit(self, request):
+        width, height = request.source.size
+        return request.source.resize((2 * width, 2 * height))
+
+
+class Words:
+    """Makes another picture of each instruction."""
+
+    def __init__(self, *, device: str) -> None: ...
+
+    def edit(self, request):
+        image = request.source.copy()
+        image.putpixel((0, 0), tuple(hashlib.sha256(request.instruction.encode()).digest()[:3]))
+        image.paste((0, 0, 0), (30, 20, 50, 40))
+        return image
 
 
 LABELS = {

@@ -19,7 +19,7 @@ def protocol(name, variant="compat"):
 
 
 def rows(name, items, variant="compat"):
-    table = protocol_table(protocol(name, variant), items, sees_change=True)
+    table = protocol_table(protocol(name, variant), items, (), sees_change=True)
     return {row.name: row.value for row in table.rows}
 
 
