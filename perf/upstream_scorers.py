@@ -28,9 +28,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from pytest_imgedit.core.errors import ReplyError
+from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import Grammar
+from pytest_imgedit.core.results import Variant
+from pytest_imgedit.protocols.prompts import Prompts
+from pytest_imgedit.protocols.risebench import RiseBench
 
 COUNT = 1000
+VARIANTS: tuple[Variant, ...] = ("strict", "compat")
 #: Of a reply: a number for each call's names, or `None` where it cannot be read.
 Read = tuple[float, ...] | None
 #: The defects of each clone: the place, a call that shows it, and what comes of it.
@@ -407,6 +413,49 @@ def compare(benchmark: Any, show: Callable[[str], None]) -> int:
     return len(left)
 
 
+def rise_scores(clone: Path, show: Callable[[str], None]) -> int:
+    """Compare score and accuracy of random grades; return how many differ under `compat`."""
+    code = functions_of(
+        next(clone.rglob("gpt_eval.py")),
+        *("calculate_score", "calculate_completion"),
+        pd=SimpleNamespace(isna=lambda value: value != value),
+    )
+    protocols = {variant: RiseBench(variant, Prompts(None)) for variant in VARIANTS}
+    chance = random.Random(0)
+    unlike: Counter[str] = Counter()
+    for _ in range(COUNT):
+        category = chance.choice(("temporal", "causal", "spatial", "logical"))
+        is_free = category != "logical" and chance.random() < 0.2
+        fields = {"has_consistency_free": "yes"} | ({"consistency_free": "True"} if is_free else {})
+        pair = EditPair("a", category, "x", Base64Image(""), fields=fields)
+        top = 1 if category == "logical" else 5
+        names = ["reasoning"] + ["consistency"] * (not is_free)
+        names += ["plausibility"] * (category != "logical")
+        grades = {name: float(chance.randint(1 if top == 5 else 0, top)) for name in names}
+        scaled = {name: 4 * grade + 1 if top == 1 else grade for name, grade in grades.items()}
+        row = {
+            "category": f"{category}_reasoning",
+            "consistency_free": True if is_free else math.nan,
+            "Reasoning": scaled["reasoning"],
+            "ApprConsistency": scaled.get("consistency", math.nan),
+            "VisualPlausibility": scaled.get("plausibility", math.nan),
+        }
+        theirs = (code.calculate_score(row), float(code.calculate_completion(row)))
+        for variant, protocol in protocols.items():
+            ours = protocol.item(pair, {name: {name: grade} for name, grade in grades.items()})
+            same = math.isclose(ours["score"], theirs[0]) and ours["accuracy"] == theirs[1]
+            unlike[variant] += not same
+    show(
+        f"RISEBench: score and accuracy of {COUNT} items: {unlike['compat']} differ under compat, "
+        f"{unlike['strict']} under strict"
+    )
+    show(
+        "        gpt_eval.py:289: row['consistency_free'] is NaN for other items\n"
+        "        and counts as true, so that their score leaves consistency out"
+    )
+    return unlike["compat"]
+
+
 BENCHMARKS = {
     "gedit": (Gedit,),
     "imgedit": (ImgEdit,),
@@ -420,7 +469,8 @@ def main() -> int:
     parser.add_argument("benchmark", choices=[*BENCHMARKS])
     parser.add_argument("clone", type=Path)
     args = parser.parse_args()
-    return sum(compare(kind(args.clone), print) for kind in BENCHMARKS[args.benchmark])
+    left = sum(compare(kind(args.clone), print) for kind in BENCHMARKS[args.benchmark])
+    return left + (rise_scores(args.clone, print) if args.benchmark == "risebench" else 0)
 
 
 if __name__ == "__main__":

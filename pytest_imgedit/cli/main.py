@@ -289,6 +289,23 @@ _COMMANDS = (
         "the judge failed",
     ),
     _Command(
+        "suites",
+        "suites:list_suites",
+        "list the public benchmarks that can be run by their own protocol",
+        {
+            "--price-in": {
+                "type": float,
+                "metavar": "PRICE",
+                "help": "price of a million tokens of questions, for the cost of a model",
+            },
+            "--price-out": {
+                "type": float,
+                "metavar": "PRICE",
+                "help": "price of a million tokens of replies",
+            },
+        },
+    ),
+    _Command(
         "schema",
         "runs:schema",
         "print the JSON schema of results.json",

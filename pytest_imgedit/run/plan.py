@@ -3,7 +3,7 @@ stored, at once or in blocks; and what earlier runs of the store let expect.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -54,6 +54,10 @@ from pytest_imgedit.workers.hardware import Hardware
 
 #: How many earlier runs are read, the newest first.
 RUNS = 10
+#: A standard deviation of a pair's score in points, before a first run tells it.
+ASSUMED_SPREAD = 2.5
+#: For a rough cost of questions: of English text, of an image of about a megapixel, and of a reply.
+LETTERS_A_TOKEN, TOKENS_AN_IMAGE, TOKENS_A_REPLY = 4, 765, 150
 #: Share of the pairs in the first block if models swap, as the cost of a swap is not known yet.
 FIRST_SHARE = 0.2
 #: Share of the time of editing that all swaps together may take.
@@ -249,6 +253,8 @@ def make_plan(
                 f"warning: judge {judge.model.spec} is not tried with other instructions: "
                 f"{judge.model.blind_to_words}"
             )
+        for line in _question_lines(scorer, works):
+            note(line)
         if request.baseline is not None:
             _refuse_baseline(request.baseline, settings, editor, judge, works)
     hardware = launcher.hardware
@@ -262,6 +268,45 @@ def make_plan(
     return replace(plan, peaks=known_peaks(settings, plan.identities, request.suite, store))
 
 
+def _question_lines(scorer: score.Scorer, works: Sequence[Work]) -> Iterator[str]:
+    """Say how many questions a paid judge may be asked, with a rough cost where prices are set."""
+    prices = scorer.judge.model.requirements.prices
+    if prices is None:
+        return
+    asks = [ask for work in works if work.error is None for ask in scorer.asks(work)]
+    texts = sum(len(text) for ask in asks for kind, text in ask.parts if kind == "text")
+    images = sum(kind == "image" for ask in asks for kind, _ in ask.parts)
+    tokens = texts / LETTERS_A_TOKEN + images * TOKENS_AN_IMAGE, len(asks) * TOKENS_A_REPLY
+    cost = ""
+    if any(prices):
+        total = sum(price * number for price, number in zip(prices, tokens, strict=True)) / 1e6
+        cost = f", about {total:.3g} by judge.price_in and judge.price_out"
+    yield (
+        f"plan: at most {len(asks):,} questions to the judge, about {tokens[0] / 1e6:.2g} million "
+        f"tokens in and {tokens[1] / 1e6:.2g} million out{cost}"
+    )
+
+
+def _sample_line(request: Request, store: Store) -> str:
+    """Say what a sample of a benchmark can detect, by the newest run of the same benchmark and
+    judge, or else by a standard deviation that is assumed.
+    """
+    clusters = len({pair.source for pair in request.pairs if isinstance(pair.source, Hashable)})
+    clusters = clusters or len(request.pairs)
+    spread, origin = ASSUMED_SPREAD, "which is assumed"
+    for run in _newest_runs(request.suite, store):
+        if run.judge.spec == request.settings.judge.spec and run.overall.micro.std:
+            spread, origin = run.overall.micro.std, f"as in run {run.run.id}"
+            break
+    if clusters < 2:
+        return f"plan: a sample of {counted(len(request.pairs), 'pair')}"
+    effect = planning.mde(spread / math.sqrt(clusters), clusters - 1, 0.05)
+    return (
+        f"plan: a sample of {counted(len(request.pairs), 'pair')}; with a standard deviation of "
+        f"{spread:.1f} points, {origin}, a mean that is {effect:.2f} off is detected in 80% of runs"
+    )
+
+
 def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> None:
     """Note how much there is to do, what the gates can show, and what is wrong with the store."""
     if request.shard is not None:
@@ -270,7 +315,12 @@ def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> N
             f"{request.shard.shard}; imgedit merge decides the gates"
         )
     else:
-        note(f"plan: {counted(len(request.pairs), 'pair')}")
+        is_sample = "per_category=" in request.suite.name
+        note(
+            _sample_line(request, store)
+            if is_sample
+            else f"plan: {counted(len(request.pairs), 'pair')}"
+        )
         for line in _expected_lines(request, store):
             note(line)
     for journal in (store.edits, store.verdicts):
@@ -485,8 +535,13 @@ def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
     for path in finished_runs(store.folder)[: -RUNS - 1 : -1]:
         with suppress(errors.UsageError, OSError):
             results = read_results(path)
-            if results.suite.name == suite.name:
+            if _benchmark(results.suite.name) == _benchmark(suite.name):
                 yield results
+
+
+def _benchmark(suite: str) -> str:
+    """Return the name of a suite without its query, which draws a sample of it."""
+    return suite.partition("?")[0]
 
 
 def _identify_judge(

@@ -31,6 +31,11 @@ class Benchmark:
     judge: str
     remark: str = ""
 
+    def cost(self, prices: tuple[float, float]) -> float:
+        """Return a rough cost of judging one model, by prices of a million tokens in and out."""
+        pairs = zip(self.tokens, prices, strict=True)
+        return self.calls * sum(tokens * price for tokens, price in pairs) / 1e6
+
 
 BENCHMARKS = (
     Benchmark(
@@ -63,7 +68,7 @@ BENCHMARKS = (
     Benchmark(
         "risebench",
         360,
-        950,
+        992,
         (1800, 350),
         "none stated",
         "hub data set PhoenixZ/RISEBench; prompts in GitHub PhoenixZ810/RISEBench",

@@ -133,8 +133,9 @@ def make_risebench(folder: Path) -> Path:
             rows.append(row)
     rows[1]["consistency_free"] = True
     rows[2]["reasoning_img"] = True
-    for row, key in ((rows[5], "reference_img"), (rows[6], "reference_img")):
-        row[key] = row["image"]
+    for row in (rows[5], rows[6]):
+        row["reference_img"] = row["image"].replace(".png", "_ref.png")
+        picture(folder / "data" / row["reference_img"], 9)
     rows[7]["reference_txt"] = "the answer"
     (folder / "data" / "datav2_total_w_subtask.json").write_text(json.dumps(rows))
     plain = ("prompt_generation", "prompt_spatial_qual", "prompt_logical_img_wo_q")
