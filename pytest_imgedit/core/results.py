@@ -598,7 +598,7 @@ class PublishedRow(Part):
 
 class ProtocolRow(Part):
     """A row of the protocol's own tables, on its own scale: a mean of `n` values with its 95%
-    interval.
+    interval. A row that `is_detail` is shown by `-v` and reports alone.
     """
 
     name: str
@@ -607,6 +607,7 @@ class ProtocolRow(Part):
     ci95: tuple[float, float] | None
     scale: tuple[float, float]
     decimals: int
+    is_detail: bool = False
 
 
 class ProtocolCall(Part):

@@ -1,6 +1,7 @@
 """KRIS-Bench (arXiv 2505.16707): two or three calls by category, and a tree of flat means."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from pytest_imgedit.core import results
@@ -157,7 +158,9 @@ class Kris(Protocol):
         rows = []
         for name, categories in TYPES.items():
             members = [item for item in items if item.category in categories]
-            rows += [_row(f"{name} {short}", members, [long]) for short, long in MEASURES.items()]
+            for short, measure in MEASURES.items():
+                row = _row(f"{name} {short}", members, [measure])
+                rows.append(replace(row, is_detail=True))
             rows.append(_row(name, members, list(MEASURES.values())))
         for name, types in LEVELS.items():
             categories = tuple(category for kind in types for category in TYPES[kind])
@@ -167,7 +170,11 @@ class Kris(Protocol):
 
 
 def _row(name: str, items: Sequence[results.Item], measures: Sequence[str]) -> Row:
-    return mean_row(name, items, measures, (0.0, 100.0), change=lambda grade: 25 * (grade - 1))
+    return mean_row(name, items, measures, (0.0, 100.0), _percent)
+
+
+def _percent(grade: float) -> float:
+    return 25 * (grade - 1)
 
 
 def _frames(pair: EditPair) -> tuple[Parts, str]:

@@ -61,7 +61,8 @@ class Row:
     """One row of a protocol's tables: the mean over the groups of the means of their values.
 
     `values` are numbers of `scale`, `sources` names the source image behind each, and `groups` the
-    group of each; without groups it is the mean of all values.
+    group of each; without groups it is the mean of all values. A row that `is_detail` is left to
+    the reports and `-v`.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Row:
     groups: Sequence[str] = ()
     scale: tuple[float, float] = SCALE
     decimals: int = 2
+    is_detail: bool = False
 
 
 def mean_row(
@@ -182,11 +184,18 @@ class Protocol(ABC):
             ) from None
 
     def sees_change(self, pairs: Iterable[EditPair]) -> bool:
-        """Tell whether a call shows the edit beside the source or the reference, for the first pair
-        of every category.
+        """Tell whether some call about a pair of every category can tell the edit from the source:
+        it shows the edit, and beside it the source, the reference, or what the edit is to be.
         """
         first = {pair.category: pair for pair in pairs}
         return all(
-            any({"source", "reference"} & {*call.images} for call in self.calls(pair))
-            for pair in first.values()
+            any(_sees_change(call, pair) for call in self.calls(pair)) for pair in first.values()
         )
+
+
+def _sees_change(call: Call, pair: EditPair) -> bool:
+    words = " ".join(text for kind, text in call.parts if kind == "text")
+    asked = filter(None, (pair.instruction, pair.reference_text))
+    return "edited" in call.images and (
+        bool({"source", "reference"} & {*call.images}) or any(text in words for text in asked)
+    )

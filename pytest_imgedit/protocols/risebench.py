@@ -1,6 +1,7 @@
 """RISEBench (arXiv 2504.02826): up to three calls by category and fields, score and accuracy."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from pytest_imgedit.core import results
@@ -10,6 +11,7 @@ from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols.protocol import Call, Protocol, Replies, Row, mean_row
 
 SCALE = (1.0, 5.0)
+PERCENT = (0.0, 100.0)
 CATEGORIES = ("temporal", "causal", "spatial", "logical")
 MEASURES = ("reasoning", "consistency", "plausibility")
 _SENT = Preparation(codec="jpeg", max_side=768, detail="high")
@@ -124,20 +126,14 @@ class RiseBench(Protocol):
 
         An item whose replies could not be read has no score, and counts as wrong.
         """
-        groups = {"Overall": items}
+        rows = _rows("Overall", items)
         for category in CATEGORIES:
-            groups[category.title()] = [item for item in items if item.category == category]
-        for subtask in dict.fromkeys(tag for item in items for tag in item.tags):
-            groups[subtask] = [item for item in items if subtask in item.tags]
-        rows = []
-        for name, members in groups.items():
-            rows += [
-                mean_row(f"{name} score", members, ["score"], SCALE, decimals=4),
-                mean_row(f"{name} score %", members, ["score"], (0.0, 100.0), _percent),
-                _accuracy(f"{name} accuracy %", members),
-            ]
+            rows += _rows(category.title(), [item for item in items if item.category == category])
         for measure in MEASURES:
             rows.append(mean_row(measure.title(), items, [measure], SCALE, decimals=4))
+        for subtask in dict.fromkeys(tag for item in items for tag in item.tags):
+            members = [item for item in items if subtask in item.tags]
+            rows += [replace(row, is_detail=True) for row in _rows(subtask, members)]
         return rows
 
 
@@ -203,10 +199,14 @@ def _prompts_of(pair: EditPair) -> tuple[str, dict[str, str]]:
     return shown, prompts
 
 
+def _rows(name: str, items: Sequence[results.Item]) -> list[Row]:
+    right = [100 * item.aspects.get("accuracy", 0.0) for item in items]
+    return [
+        mean_row(f"{name} score", items, ["score"], SCALE, decimals=4),
+        mean_row(f"{name} score %", items, ["score"], PERCENT, _percent),
+        Row(f"{name} accuracy %", right, [item.cluster for item in items], scale=PERCENT),
+    ]
+
+
 def _percent(score: float) -> float:
     return 25 * (score - 1)
-
-
-def _accuracy(name: str, items: Sequence[results.Item]) -> Row:
-    values = [100 * item.aspects.get("accuracy", 0.0) for item in items]
-    return Row(name, values, [item.cluster for item in items], scale=(0.0, 100.0))

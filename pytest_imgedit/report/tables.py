@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.core.results import (
     Comparison,
     Controls,
@@ -52,6 +53,8 @@ WORKER_HEADER = (
     "GPU GiB",
     "host GiB",
 )
+#: Published rows that a brief table has.
+PUBLISHED_SHOWN = 5
 PUBLISHED_HEADER = (
     *("model", "row", "value", "of judge", "provider", "order", "sampling", "rewriting", "source"),
 )
@@ -286,12 +289,12 @@ class Table(NamedTuple):
     notes: list[str]
 
 
-def further_tables(results: Results) -> list[Table]:
-    """The tables that a run has beside its scores."""
+def further_tables(results: Results, brief: bool = False) -> list[Table]:
+    """The tables that a run has beside its scores; if `brief`, without the details of protocols."""
     comparison, pairs = results.comparison, len(results.items)
     tables = (
-        protocol_table(results),
-        published_table(results),
+        protocol_table(results, brief),
+        published_table(results, brief),
         comparison_table(comparison, pairs) if comparison else None,
         controls_table(results.controls) if results.controls else None,
         noise_table(results.noise) if results.noise else None,
@@ -299,7 +302,7 @@ def further_tables(results: Results) -> list[Table]:
     return [table for table in tables if table and table.rows]
 
 
-def protocol_table(results: Results) -> Table | None:
+def protocol_table(results: Results, brief: bool) -> Table | None:
     """The protocol's own rows; `None` if they say no more than the table of scores."""
     protocol, mean = results.protocol, results.overall.macro.mean
     if protocol is None or not protocol.rows:
@@ -319,12 +322,15 @@ def protocol_table(results: Results) -> Table | None:
                 f"{row.scale[0]:g} to {row.scale[1]:g}",
             )
             for row in protocol.rows
+            if not (brief and row.is_detail)
         ],
         list(_protocol_notes(protocol)),
     )
 
 
 def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
+    if any(row.scale != SCALE for row in protocol.rows):
+        yield "the table of categories and all gates are on a scale from 0 to 10"
     if not protocol.sees_change:
         yield (
             "no call of this protocol shows what was changed: its score cannot tell an untouched "
@@ -337,13 +343,15 @@ def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
         )
 
 
-def published_table(results: Results) -> Table | None:
+def published_table(results: Results, brief: bool) -> Table | None:
     """Numbers that others have published for the protocol, and what they say of how they were
     made; the highest first.
     """
     if results.protocol is None:
         return None
-    rows = sorted(results.protocol.published, key=attrgetter("value"), reverse=True)
+    everything = sorted(results.protocol.published, key=attrgetter("value"), reverse=True)
+    rows = everything[:PUBLISHED_SHOWN] if brief else everything
+    left = len(everything) - len(rows)
     return Table(
         f"published for {results.protocol.name.partition('@')[0]}, by the settings of each source",
         PUBLISHED_HEADER,
@@ -361,7 +369,7 @@ def published_table(results: Results) -> Table | None:
             )
             for row in rows
         ],
-        [],
+        [f"and {left} more (-v, and the reports)"] if left else [],
     )
 
 

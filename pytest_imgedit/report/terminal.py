@@ -20,8 +20,6 @@ DROPPED_FIRST = (
     *("rewriting", "sampling", "order", "provider", "of judge", "source"),
     *("errors", "refused", "scored", "finding", "MDE", "p of drop", "95% CI"),
 )
-#: Published rows that are shown without `-v`.
-PUBLISHED_SHOWN = 5
 #: Columns that only `-v` and the reports show.
 ONLY_VERBOSE = (
     *("scored", "std", "median", "AUC"),
@@ -51,7 +49,7 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
         _print_scores(console, results, verbose)
     for line in tables.remarks(results, verbose):
         console.print(Text(line))
-    _print_further(console, tables.further_tables(results), verbose)
+    _print_further(console, tables.further_tables(results, brief=not verbose), verbose)
     console.print(Text(tables.timing_line(results)))
     if verbose and results.workers:
         _print_table(console, tables.WORKER_HEADER, tables.worker_rows(results))
@@ -106,12 +104,7 @@ def render_table(header: Sequence[str], rows: Rows, width: int = 160) -> str:
 def _print_further(console: Console, further: Sequence[tables.Table], verbose: bool) -> None:
     for table in further:
         console.print(Text(f"\n{printable(table.title)}", style="bold"))
-        rows = table.rows
-        if not verbose and table.header == tables.PUBLISHED_HEADER:
-            rows = rows[:PUBLISHED_SHOWN]
-        _print_table(console, table.header, rows, brief=not verbose)
-        if len(rows) < len(table.rows):
-            console.print(Text(f"and {len(table.rows) - len(rows)} more (-v, and the reports)"))
+        _print_table(console, table.header, table.rows, brief=not verbose)
         for note in table.notes:
             if verbose or not note.startswith(tables.DETAILS):
                 console.print(Text(printable(note)))

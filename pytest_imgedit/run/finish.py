@@ -165,6 +165,7 @@ def _protocol_row(row: Row) -> results.ProtocolRow:
         ci95=estimate.bounded_interval(*row.scale),
         scale=row.scale,
         decimals=row.decimals,
+        is_detail=row.is_detail,
     )
 
 

@@ -4,10 +4,12 @@ print.
 
 from __future__ import annotations
 
+import base64
 import json
+import statistics
 
 import pytest
-from miniatures import ANY_VERSION, MAKE
+from miniatures import ANY_VERSION, MAKE, number_of, picture
 
 JUDGE = "--imgedit-judge=miniatures:Judge"
 
@@ -264,3 +266,72 @@ def test_refusals_are_a_status_of_their_own_in_every_table(bench, made):
     assert bench.items["1000"]["status"] == "refused"
     result.stdout.fnmatch_lines(["category * refused *"])
     result.stdout.fnmatch_lines(["*1 of 9 pairs without a score, 0 allowed*"])
+
+
+SEEDS = {"物理": 50, "环境": 50, "社会": 70, "因果": 50, "指代": 50}
+
+
+def test_seeds_statistics_are_those_of_a_plain_computation_over_270_replies(bench):
+    picture(bench.path / "a.png", 1)
+    image = base64.b64encode((bench.path / "a.png").read_bytes()).decode()
+    pairs = [
+        {"id": f"{slug}-{n}", "subset": name, "src_img_b64": image, "edit_instruction": f"改 {n}"}
+        for (name, count), slug in zip(SEEDS.items(), ENGLISH, strict=True)
+        for n in range(count)
+    ]
+    (bench.path / "seeds.json").write_text(json.dumps(pairs))
+    result = bench.run(
+        "--imgedit-suite=seeds:seeds.json",
+        "--imgedit-editor=identity",
+        "--imgedit-judge=miniatures:Numbers",
+        "--imgedit-variant=compat",
+        "--imgedit-set=suite.language=zh",
+        "-v",
+    )
+    assert bench.results["judge"]["protocol"] == "seeds"
+    replies = {pair["id"]: number_of(pair["id"]) for pair in pairs}
+    scores = {name: float(reply) if reply else 5.0 for name, reply in replies.items()}
+    for slug in ENGLISH:
+        plain = [score for name, score in scores.items() if name.startswith(slug)]
+        found = bench.results["categories"][slug]
+        for name, function in PLAIN.items():
+            assert found[name] == pytest.approx(function(plain)), (slug, name)
+    overall = bench.results["overall"]["micro"]
+    for name, function in PLAIN.items():
+        assert overall[name] == pytest.approx(function(scores.values()))
+    assert rows(bench)["score"] == pytest.approx(statistics.fmean(scores.values()))
+    unread = sum(not reply for reply in replies.values())
+    assert 10 < unread == bench.results["protocol"]["touched"]
+    means = {slug: bench.results["categories"][slug]["mean"] for slug in ENGLISH}
+    best, worst = max(means, key=means.get), min(means, key=means.get)
+    result.stdout.fnmatch_lines([f"best: {best} {means[best]:.2f} * worst: {worst} *"])
+    result.stdout.fnmatch_lines([f"compat: the authors' rule * {unread}"])
+
+
+ENGLISH = ("physics", "environment", "social", "causal", "referential")
+PLAIN = {
+    "mean": statistics.fmean,
+    "std": statistics.stdev,
+    "median": statistics.median,
+    "min": min,
+    "max": max,
+}
+
+
+def test_re_edit_reads_the_columns_of_the_seeds(bench):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    picture(bench.path / "a.png", 1)
+    image = {"bytes": (bench.path / "a.png").read_bytes(), "path": "a.png"}
+    made = [
+        {"id": name, "category": name, "instruction": "x", "image": image, "why": "w"}
+        for name in ("physical", "environmental", "cultural", "causal", "referential")
+    ]
+    (bench.path / "re").mkdir()
+    pq.write_table(pa.Table.from_pylist(made), bench.path / "re" / "test.parquet")
+    options = ("--imgedit-editor=identity", "--imgedit-judge=miniatures:Numbers")
+    result = bench.run("--imgedit-suite=re-edit:re", *options)
+    assert set(bench.results["categories"]) == set(ENGLISH)
+    assert bench.results["judge"]["protocol"] == "seeds"
+    result.stdout.fnmatch_lines(["*fields that nothing reads: why (5 rows)*"])

@@ -247,3 +247,16 @@ LABELS = {
     ),
     "action": ("Action Fidelity", "Identity Preservation", "Visual & Anatomical Coherence"),
 }
+
+
+class Numbers(Judge):
+    """Gives a number by the pair's id, as `number_of` does; every ninth reply holds none."""
+
+    def answer(self, questions):
+        return [Answer(number_of(question.pair_id) or "Hard to say.") for question in questions]
+
+
+def number_of(pair_id: str) -> str:
+    """The reply to a pair; empty for one that holds no number."""
+    value = int(hashlib.sha256(pair_id.encode()).hexdigest(), 16)
+    return f"{value % 101 / 10}" if value % 9 else ""
