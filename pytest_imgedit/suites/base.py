@@ -15,14 +15,15 @@ from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
-from pytest_imgedit.suites.public import Query
+from pytest_imgedit.suites.public import Query, remarks_on
 
 BUILTIN = {
     "native": "pytest_imgedit.suites.native:load",
     "scenes": "pytest_imgedit.suites.scenes:load",
     "seeds": "pytest_imgedit.suites.native:load",
 }
-#: Public benchmarks, whose spec may have a query: `name:DIR?key=value`.
+#: Public benchmarks, whose spec may have a query: `name:DIR?key=value`. Their loaders take the
+#: folder, the query and the settings.
 PUBLIC = {
     "gedit": "pytest_imgedit.suites.gedit:load",
     "imgedit": "pytest_imgedit.suites.imgedit:load",
@@ -101,6 +102,8 @@ def load_suite(settings: SuiteSettings) -> Suite:
     sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
     counts = Counter(pair.category for pair in pairs)
     remarks = _unread(settings.spec, pairs) if name in _MAPPED else ()
+    if name in PUBLIC:
+        remarks = (*remarks, *remarks_on(name, spec, len(pairs)))
     kept: Iterable[EditPair] = pairs
     if settings.limit is not None:
         kept = _first_of_each(pairs, settings.limit)

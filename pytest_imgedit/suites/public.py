@@ -2,13 +2,11 @@
 suites.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import did_you_mean, first_of
 from pytest_imgedit.suites.rows import Row
 
@@ -87,6 +85,17 @@ BENCHMARKS = (
 )
 
 
+def remarks_on(name: str, spec: str, pairs: int) -> Iterator[str]:
+    """Say what a reader of a run's number must know of its benchmark: that it is not whole, though
+    no sample was asked for, or unverified.
+    """
+    (benchmark,) = (each for each in BENCHMARKS if each.name == name)
+    if pairs != benchmark.pairs and "?" not in spec:
+        yield f"{spec}: {pairs} pairs, while the benchmark has {benchmark.pairs}"
+    if benchmark.remark:
+        yield f"{spec}: {benchmark.remark}"
+
+
 @dataclass
 class Query:
     """The keys of `name:DIR?key=value&key=value`; each is taken once."""
@@ -136,10 +145,6 @@ class Query:
                 f"suite {self.spec}: unknown key {key!r}, expected some of {', '.join(known)}"
                 f"{did_you_mean(key, known)}"
             )
-
-
-#: Loads a public benchmark: the folder, the query, the settings.
-Loader = Callable[[Path, Query, SuiteSettings], Iterable[EditPair]]
 
 
 def texts_of(row: Row, names: Iterable[str]) -> dict[str, str]:

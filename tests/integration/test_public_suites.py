@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import statistics
+from pathlib import Path
 
 import pytest
 from miniatures import ANY_VERSION, MAKE, number_of, picture
@@ -335,3 +337,44 @@ def test_re_edit_reads_the_columns_of_the_seeds(bench):
     assert set(bench.results["categories"]) == set(ENGLISH)
     assert bench.results["judge"]["protocol"] == "seeds"
     result.stdout.fnmatch_lines(["*fields that nothing reads: why (5 rows)*"])
+    result.stdout.fnmatch_lines(["*re-edit:re: unverified: *"])
+
+
+def test_answers_to_some_of_the_calls_are_kept_and_only_the_others_asked_again(bench, made):
+    options = (made("gedit"), "--imgedit-editor=identity", JUDGE, ANY_VERSION)
+    odd = (f"--imgedit-set=judge.odd={ODD}", "--imgedit-set=judge.at=[PQ]")
+    bench.run(*options, *odd)
+    assert set(bench.error_kinds.values()) == {"unreadable_reply"}
+    assert bench.records("verdicts") == 11
+    bench.run(*options, *odd, "--imgedit-set=judge.reasks=0")
+    assert bench.records("verdicts") == 11
+
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "protocols.md"
+
+
+def example(language, holding):
+    """The code block of the page on protocols that holds a text."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", EXAMPLES.read_text("utf-8"), re.DOTALL)
+    return next(block for block in blocks if holding in block)
+
+
+def test_the_page_s_protocol_in_toml_runs(bench):
+    (bench.path / "mine.toml").write_text(example("toml", "[[calls]]"))
+    (bench.path / "imgedit.toml").write_text(
+        example("toml", "[protocols.mine]").replace("[judge]", '[judge]\nspec = "miniatures:Page"')
+    )
+    bench.run("--imgedit-config=imgedit.toml", "--imgedit-limit=1")
+    assert bench.results["overall"]["macro"]["mean"] == 6.0
+    assert rows(bench) == {"score": 3.0}
+    assert bench.items["physics-0000"]["aspects"] == {"change": 4.0, "quality": 3.0, "score": 3.0}
+    assert [call["codec"] for call in bench.results["protocol"]["calls"]] == ["jpeg", "jpeg"]
+
+
+def test_the_page_s_protocol_in_python_runs(bench):
+    (bench.path / "my_module.py").write_text(example("python", "class YesNo"))
+    own = "--imgedit-set=judge.protocol=my_module:YesNo"
+    bench.run("--imgedit-judge=miniatures:Page", own, "--imgedit-limit=1")
+    assert bench.results["protocol"]["name"] == "yes-no@strict"
+    assert rows(bench) == {"done": 1.0}
+    assert bench.results["overall"]["macro"]["mean"] == 10.0

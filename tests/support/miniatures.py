@@ -260,3 +260,16 @@ def number_of(pair_id: str) -> str:
     """The reply to a pair; empty for one that holds no number."""
     value = int(hashlib.sha256(pair_id.encode()).hexdigest(), 16)
     return f"{value % 101 / 10}" if value % 9 else ""
+
+
+class Page(Judge):
+    """Replies to the protocols of the page on protocols."""
+
+    def answer(self, questions):
+        return [Answer(self.reply(question)) for question in questions]
+
+    def reply(self, question) -> str:
+        text = " ".join(text for kind, text in question.parts if kind == "text")
+        if "Reply as JSON" in text:
+            return '{"change": 4}'
+        return "3" if "good picture" in text else "1"
