@@ -93,12 +93,13 @@ class Preparation:
 
     def resized(self, images: Mapping[str, Image.Image]) -> dict[str, Image.Image]:
         """Return the images in the sizes in which a judge is shown them."""
-        resized = {name: image.copy() for name, image in images.items()}
+        resized = dict(images)
         if self.at_source_size and {"source", "edited"} <= resized.keys():
             resized["edited"] = resized["edited"].resize(resized["source"].size)
         if self.max_side is not None:
-            for image in resized.values():
-                image.thumbnail((self.max_side, self.max_side))
+            for name, image in resized.items():
+                resized[name] = image.copy()  # a thumbnail is made in place
+                resized[name].thumbnail((self.max_side, self.max_side))
         return resized
 
 

@@ -627,7 +627,8 @@ class ProtocolCall(Part):
 class ProtocolTable(Part):
     """The protocol's own tables, and published rows that stand beside them.
 
-    `touched` counts the replies on which `compat` applied the authors' rule. If `sees_change` is
+    `problem` says why there are no rows. `touched` counts the replies on which `compat` applied the
+    authors' rule. If `sees_change` is
     false, no call shows what was changed, so that the score cannot tell an untouched source from an
     edit.
     """
@@ -636,6 +637,7 @@ class ProtocolTable(Part):
     calls: tuple[ProtocolCall, ...]
     rows: tuple[ProtocolRow, ...]
     published: tuple[PublishedRow, ...]
+    problem: str = ""
     touched: int = 0
     sees_change: bool = True
 

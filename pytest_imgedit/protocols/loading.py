@@ -182,4 +182,4 @@ def _try_formulas(protocol: TomlProtocol, pair: EditPair) -> None:
         for name, (call, (low, high)) in names.items():
             share = share_of.get(name, 0.5)
             replies.setdefault(call, {})[name] = low + share * (high - low)
-        protocol.item(pair, replies)
+        protocol.checked_item(pair, replies)

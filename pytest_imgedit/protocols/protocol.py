@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -166,14 +167,34 @@ class Protocol(ABC):
         """Raise `UsageError` for the first pair that the calls cannot be made for."""
         for pair in pairs:
             there = {"source", "edited", *pair.images}
-            for call in self._calls_of(pair):
+            for call in self.checked_calls(pair):
                 if missing := [name for name in call.images if name not in there]:
                     raise errors.UsageError(
                         f"protocol {self.name}: {pair.row or pair.id}: no image {missing[0]!r}, "
                         f"which its call {call.name!r} shows"
                     )
 
-    def _calls_of(self, pair: EditPair) -> Sequence[Call]:
+    def checked_item(self, pair: EditPair, replies: Replies) -> dict[str, float]:
+        """Return what `item` does; raises `ReplyError` for anything that it raises, and for values
+        that are not finite, or a score beyond `scale`.
+        """
+        try:
+            values = {name: float(value) for name, value in self.item(pair, replies).items()}
+        except errors.ReplyError:
+            raise
+        except Exception as error:  # a class of a user can raise anything
+            reason = f"{type(error).__name__}: {sanitize.one_line(error)}"
+            raise errors.ReplyError(f"protocol {self.name}: no values: {reason}") from error
+        for name, value in values.items():
+            low, high = self.scale if name == "score" else (-math.inf, math.inf)
+            if not (math.isfinite(value) and low <= value <= high):
+                raise errors.ReplyError(
+                    f"protocol {self.name}: {name} is {value}, expected {low:g} to {high:g}"
+                )
+        return values
+
+    def checked_calls(self, pair: EditPair) -> Sequence[Call]:
+        """Return what `calls` does; raises `UsageError` for anything that it raises."""
         try:
             return self.calls(pair)
         except errors.UsageError:

@@ -206,12 +206,6 @@ class TomlProtocol(Protocol):
                 return {}
         formulas = {**self.definition.score.values, "score": self._score_formula}
         values = {name: _apply(formula, numbers) for name, formula in formulas.items()}
-        low, high = self.scale
-        if not low <= values["score"] <= high:
-            raise errors.ReplyError(
-                f"score formula {self._score_formula!r} gave {values['score']}, expected "
-                f"{low:g} to {high:g}"
-            )
         return {**numbers, **values}
 
     @property
@@ -243,11 +237,8 @@ def _category(item: results.Item) -> str:
 
 
 def _apply(formula: str, numbers: Mapping[str, float]) -> float:
-    """Apply a formula; raise `ReplyError` if the result is not a finite number."""
+    """Apply a formula; raise `ReplyError` if it fails."""
     try:
-        value = float(_formula(formula)(**numbers))
+        return float(_formula(formula)(**numbers))
     except Exception as error:  # a formula can raise anything
         raise errors.ReplyError(f"score formula {formula!r} failed: {error}") from error
-    if not math.isfinite(value):
-        raise errors.ReplyError(f"score formula {formula!r} gave {value}")
-    return value

@@ -299,16 +299,17 @@ def further_tables(results: Results, brief: bool = False) -> list[Table]:
         controls_table(results.controls) if results.controls else None,
         noise_table(results.noise) if results.noise else None,
     )
-    return [table for table in tables if table and table.rows]
+    return [table for table in tables if table and (table.rows or table.notes)]
 
 
 def protocol_table(results: Results, brief: bool) -> Table | None:
     """The protocol's own rows; `None` if they say no more than the table of scores."""
     protocol, mean = results.protocol, results.overall.macro.mean
-    if protocol is None or not protocol.rows:
+    if protocol is None:
         return None
     says_more = mean is None or [round(row.value, 9) for row in protocol.rows] != [round(mean, 9)]
-    if not (says_more or protocol.touched or not protocol.sees_change):
+    is_told = protocol.touched or protocol.problem or not protocol.sees_change
+    if not is_told and not (says_more and protocol.rows):
         return None
     return Table(
         f"protocol {protocol.name}",
@@ -329,6 +330,8 @@ def protocol_table(results: Results, brief: bool) -> Table | None:
 
 
 def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
+    if protocol.problem:
+        yield protocol.problem
     if any(row.scale != SCALE for row in protocol.rows):
         yield "the table of categories and all gates are on a scale from 0 to 10"
     if not protocol.sees_change:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pytest_imgedit.core import provenance, redaction, results
+from pytest_imgedit.core import provenance, redaction, results, sanitize
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.results import Results
@@ -146,10 +146,16 @@ def protocol_table(
     """Make the protocol's own tables of a run."""
     counted = [item for item in items if item.status in ("scored", "dropped")]
     touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
+    rows, problem = (), ""
+    try:
+        rows = tuple(_protocol_row(row) for row in protocol.tables(counted) if row.values)
+    except Exception as error:  # a class of a user can raise anything
+        problem = f"its tables failed: {type(error).__name__}: {sanitize.one_line(error)}"
     return results.ProtocolTable(
         name=protocol.label,
         calls=tuple(calls),
-        rows=tuple(_protocol_row(row) for row in protocol.tables(counted) if row.values),
+        rows=rows,
+        problem=problem,
         published=protocol.published,
         touched=touched + sum(item.status == "dropped" for item in counted),
         sees_change=sees_change,

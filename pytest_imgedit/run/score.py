@@ -64,7 +64,7 @@ class BadScore(errors.ReplyError):
     """A number of the judge's own that is no score; asking again would not help."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Ask:
     """One call about one edit, on its way through the stage; `call` is `None` for a judge that
     measures.
@@ -162,7 +162,7 @@ class Scorer:
         if self.judge.model.measures:
             calls: Sequence[Call | None] = [None]
         else:
-            calls = self.protocol.calls(work.pair)
+            calls = self.protocol.checked_calls(work.pair)
         asks = [Ask(work, call) for call in calls]
         return [ask for ask in asks if ask.name not in work.answers]
 
@@ -243,7 +243,7 @@ class Scorer:
             work.fail("score", kind, sanitize.shorten(self.redactor.text(answer.error)))
             return False
         try:
-            if answer.cut:  # in the middle of a number, or of a thought
+            if answer.cut and not self.is_compat:  # in the middle of a number, or of a thought
                 raise errors.ReplyError(
                     "the reply was cut short, expected a larger judge.max_new_tokens or shorter "
                     "replies"
@@ -336,14 +336,13 @@ class Scorer:
             score = measured[0].score
             assert score is not None, "only these were listed"
             return verdict(aspects=measured[0].aspects, score=score, measured=True)
-        calls = {call.name: call for call in self.protocol.calls(work.pair)}
         literal: dict[str, dict[str, float]] = {}
-        for name, record in records.items():
-            numbers = self._numbers(Ask(work, calls[name]), record)
+        for call in self.protocol.checked_calls(work.pair):
+            numbers = self._numbers(Ask(work, call), records[call.name])
             if numbers is not None:
-                literal[name] = numbers
+                literal[call.name] = numbers
         expected = {name: record.expected for name, record in records.items() if record.expected}
-        values = dict(self.protocol.item(work.pair, {**literal, **expected}))
+        values = self.protocol.checked_item(work.pair, {**literal, **expected})
         touched = tuple(name for name in records if name not in literal)
         if "score" not in values:
             replies = " | ".join(records[name].reply for name in touched)
@@ -352,7 +351,7 @@ class Scorer:
             return None
         greedy = None
         if expected:
-            greedy = self._on_scale(self.protocol.item(work.pair, literal)["score"])
+            greedy = self._on_scale(self.protocol.checked_item(work.pair, literal)["score"])
         score = values["score"]
         if self.protocol.scale == SCALE:
             del values["score"]

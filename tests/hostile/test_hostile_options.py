@@ -396,7 +396,7 @@ BAD_PROTOCOLS = [
         "*unsafe*",
         id="formula-subclasses",
     ),
-    pytest.param({"item": "like * 2"}, "*gave 20.0, expected 0 to 10*", id="formula-range"),
+    pytest.param({"item": "like * 2"}, "*score is 20.0, expected 0 to 10*", id="formula-range"),
     pytest.param({"reminder": "{{ problem.__init__ }}"}, "*unsafe*", id="reminder"),
 ]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from pytest_imgedit.core.requests import Question
+from pytest_imgedit.core.requests import Preparation, Question
 from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.kinds.reference import MAX_PSNR, ReferenceJudge, psnr, ssim
@@ -148,3 +150,30 @@ def test_control_tokens_in_a_text_stay_text(tiny):
     prompt = judge._prompt(question)
     assert prompt.count("<|im_end|>") == 2
     assert "<|image_pad|>" not in prompt
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for part in m.content %}"
+    "{{ part.text if part.type == 'text' else '<|vision_start|><|image_pad|><|vision_end|>' }}"
+    "{% endfor %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+)
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_a_call_without_a_system_prompt_has_no_system_turn_and_may_be_longer(tiny, template):
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", max_new_tokens=2)
+    judge.processor.tokenizer.chat_template = template
+    parts = (("text", "Grade:"), ("image", "source"), ("image", "edited"))
+    images = {"source": SOURCE, "edited": SOURCE}
+    jpeg = Preparation(codec="jpeg", quality=10)
+    question = Question("a", "physics", "x", images, "", parts, (), jpeg, 6)
+    assert "system" not in judge._prompt(question)
+    assert judge._prompt(replace(question, system="s")).startswith(
+        "<|im_start|>system\ns<|im_end|>"
+    )
+    plain = judge.preprocess(replace(question, preparation=Preparation()))
+    assert not judge.preprocess(question).pixels.equal(plain.pixels)
+    (answer,) = judge.answer([question])
+    (short,) = judge.answer([replace(question, max_new_tokens=0)])
+    assert len(judge.processor.tokenizer(answer.reply)["input_ids"]) > 2
+    assert len(answer.reply) > len(short.reply)

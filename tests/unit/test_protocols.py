@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import ReplyError, UsageError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import CATEGORIES, EditPair
 from pytest_imgedit.core.reply import Grammar
+from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.protocols.prompts import Prompts
+from pytest_imgedit.protocols.protocol import Protocol
+from pytest_imgedit.run.finish import protocol_table
 
 ASPECTS = ("instruction", "preservation", "realism")
 LINES = Grammar("lines", ASPECTS)
@@ -207,7 +213,7 @@ MISTAKES = [
         id="syntax",
     ),
     pytest.param({"item": "a + b"}, "'b' is undefined", id="formula"),
-    pytest.param({"item": "10 - a * 2"}, "gave -10.0, expected 0 to 10", id="range-at-ten"),
+    pytest.param({"item": "10 - a * 2"}, "score is -10.0, expected 0 to 10", id="range-at-ten"),
     pytest.param({"file": "x.toml"}, "'calls' beside 'file'", id="file-and-keys"),
     pytest.param(
         {
@@ -218,7 +224,7 @@ MISTAKES = [
         "given twice",
         id="category-twice",
     ),
-    pytest.param({"item": "a * 9"}, "gave [0-9.]+, expected 0 to 10", id="range"),
+    pytest.param({"item": "a * 9"}, "score is [0-9.]+, expected 0 to 10", id="range"),
     pytest.param({"item": "().__class__"}, r"\[protocols.mine\]", id="sandbox"),
     pytest.param({"scores": "a"}, "scores: Extra inputs are not permitted", id="key"),
     pytest.param({"names": []}, "names: ", id="empty"),
@@ -246,3 +252,64 @@ def test_category_may_be_named_by_an_alias():
     categories = {"default": criteria, "物理": {**criteria, "title": "falling"}}
     made = protocol("mine", mine=own(categories=categories))
     assert made.definition.categories["physics"].title == "falling"
+
+
+class Own(Protocol):
+    """A user's class, whose functions do as they are told."""
+
+    name = "own"
+    scale = (0.0, 1.0)
+
+    def __init__(self, values):
+        super().__init__("strict", Prompts(None))
+        self.values = values
+
+    def calls(self, pair):
+        return [] if self.values else 1 / 0
+
+    def item(self, pair, replies):
+        return self.values if isinstance(self.values, dict) else 1 / 0
+
+    def tables(self, items):
+        return 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"score": 1.5}, "score is 1.5, expected 0 to 1"),
+        ({"score": math.nan}, "score is nan"),
+        ({"score": 1, "other": math.inf}, "other is inf"),
+        ({"score": "high"}, "no values: ValueError: could not convert"),
+        (["score"], "no values: ZeroDivisionError"),
+    ],
+)
+def test_what_a_class_makes_of_replies_is_a_score_or_a_reason(values, message):
+    with pytest.raises(ReplyError, match=f"protocol own: {message}"):
+        Own(values).checked_item(pair(), {})
+
+
+def test_a_class_whose_functions_fail_ends_no_run():
+    with pytest.raises(UsageError, match="protocol own: it fails on pair 'a': division by zero"):
+        Own({}).check([pair()])
+    table = protocol_table(Own({}), [], (), sees_change=True)
+    assert table.problem == "its tables failed: ZeroDivisionError: division by zero"
+
+
+PREPARED = Preparation(codec="jpeg", quality=75, max_side=32, at_source_size=True)
+
+
+def test_images_are_sent_as_the_protocol_says():
+    noise = Image.effect_noise((96, 48), 60).convert("RGB")
+    images = {"source": noise, "edited": noise.resize((200, 300))}
+    resized = PREPARED.resized(images)
+    assert {name: image.size for name, image in resized.items()} == dict.fromkeys(images, (32, 16))
+    assert images["source"].size == (96, 48)
+    sent = PREPARED.sent(resized["source"])
+    assert sent.size == (32, 16)
+    assert sent.tobytes() != resized["source"].tobytes()
+    data = io.BytesIO()
+    resized["source"].save(data, "JPEG")
+    assert sent.tobytes() == Image.open(data).tobytes()
+    assert Preparation().resized(images) == images
+    assert Preparation().sent(noise) is noise
