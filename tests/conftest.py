@@ -100,6 +100,14 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pairs.json"
 
 
+@pytest.fixture(scope="session")
+def pytorch() -> None:
+    """Import PyTorch once: threads for workers cannot all import it at once, and a second import in
+    a process, after pytester has forgotten the first one, is a `SystemError`.
+    """
+    import torch._dynamo  # noqa: F401
+
+
 @pytest.fixture(scope="session", autouse=True)
 def scenes_drawn_once() -> Iterator[None]:
     """Draw each scene once a session: a second of a run over fifty pairs, and always the same

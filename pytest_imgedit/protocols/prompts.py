@@ -5,12 +5,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 from pytest_imgedit.core import errors
 
-#: How deep below a folder a file of a benchmark is looked for.
-_DEPTHS = ("", "*/", "*/*/", "*/*/*/")
+#: Folders in which a file of a benchmark is looked for, the nearest first.
+_NEAR = ("", "*/", "*/*/", "*/*/*/")
 
 
 def find(folder: Path, names: Sequence[str], what: str) -> Path:
@@ -18,10 +19,11 @@ def find(folder: Path, names: Sequence[str], what: str) -> Path:
 
     Raises `UsageError` if there is none.
     """
-    for depth in _DEPTHS:
-        for name in names:
-            for path in sorted(folder.glob(f"{depth}{name}")):
-                return path
+    for pattern in _NEAR:
+        near = sorted(folder.glob(pattern)) if pattern else [folder]
+        for name, place in product(names, near):
+            if (place / name).is_file():
+                return place / name
     raise errors.UsageError(f"{folder}: no {' or '.join(names)} in it, expected {what}")
 
 

@@ -22,10 +22,7 @@ def _scores(bench: Bench) -> dict[str, float]:
     return {name: item["score"] for name, item in bench.items.items()}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def pytorch() -> None:
-    """Import PyTorch: workers are threads of this process, which cannot all import it at once."""
-    import torch._dynamo  # noqa: F401
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 
 @pytest.fixture

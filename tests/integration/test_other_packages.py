@@ -23,6 +23,8 @@ from pytest_imgedit.run.placement import place, settle
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 
+pytestmark = pytest.mark.usefixtures("pytorch")
+
 SUPPORT = Path(__file__).parent.parent / "support" / "acme_models"
 
 

@@ -14,6 +14,7 @@ import pytest
 from miniatures import ANY_VERSION, MAKE, number_of, picture
 
 JUDGE = "--imgedit-judge=miniatures:Judge"
+pytestmark = pytest.mark.usefixtures("pytorch")  # of the embedded editor
 
 
 @pytest.fixture
@@ -362,7 +363,9 @@ def example(language, holding):
 def test_the_page_s_protocol_in_toml_runs(bench):
     (bench.path / "mine.toml").write_text(example("toml", "[[calls]]"))
     (bench.path / "imgedit.toml").write_text(
-        example("toml", "[protocols.mine]").replace("[judge]", '[judge]\nspec = "miniatures:Page"')
+        example("toml", "[protocols.mine]").replace(
+            "[judge]", '[editor]\nspec = "identity"\n[judge]\nspec = "miniatures:Page"'
+        )
     )
     bench.run("--imgedit-config=imgedit.toml", "--imgedit-limit=1")
     assert bench.results["overall"]["macro"]["mean"] == 6.0
