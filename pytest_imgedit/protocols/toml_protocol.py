@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
-from itertools import cycle, product
+from itertools import cycle
 from typing import Any, Literal
 
 import jinja2
@@ -93,14 +93,39 @@ class ScoreTable(_Table):
     values: dict[str, str] = Field(default_factory=dict)
 
 
-class TablesTable(_Table):
-    """`[tables]`: whether overall rows weigh groups (categories) or items alike, or both; which
-    values have rows; and the tags that have rows of their own.
+class RowTable(_Table):
+    """`[[rows]]`: a row of the tables, and one for each tag in `by`.
+
+    It is the mean over all `values` (names of an item's values) at once, of `items` alike or of
+    `groups` (categories) alike. `scale` is theirs, by default that of the score; with `percent` the
+    row is in percent of it.
     """
 
-    mean: tuple[Literal["groups", "items"], ...] = ("groups",)
+    name: str = "score"
     values: tuple[str, ...] = ("score",)
+    mean: Literal["groups", "items"] = "groups"
     by: tuple[str, ...] = ()
+    scale: tuple[float, float] | None = None
+    percent: bool = False
+
+    def rows(self, items: Sequence[results.Item], scale: tuple[float, float]) -> list[Row]:
+        low, high = self.scale or scale
+
+        def in_percent(value: float) -> float:
+            return 100 * (value - low) / (high - low)
+
+        rows = []
+        for tag in ("", *self.by):
+            row = mean_row(
+                ", ".join(filter(None, (self.name, tag))),
+                [item for item in items if not tag or tag in item.tags],
+                self.values,
+                (0.0, 100.0) if self.percent else (low, high),
+                in_percent if self.percent else float,
+                _category if self.mean == "groups" else None,
+            )
+            rows.append(row)
+        return rows
 
 
 class PromptsTable(_Table):
@@ -117,7 +142,7 @@ class Definition(_Table):
     images: ImagesTable = ImagesTable()
     calls: tuple[CallTable, ...] = Field(min_length=1)
     score: ScoreTable
-    tables: TablesTable = TablesTable()
+    rows: tuple[RowTable, ...] = (RowTable(),)
     unreadable: Literal["drop"] | float = "drop"
     categories: dict[str, Criteria] = Field(default_factory=dict)
     published: tuple[results.PublishedRow, ...] = ()
@@ -214,22 +239,7 @@ class TomlProtocol(Protocol):
         return score.compat if score.compat and self.variant == "compat" else score.item
 
     def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
-        rows = []
-        tables = self.definition.tables
-        for tag, value, mean in product(("", *tables.by), tables.values, tables.mean):
-            members = [item for item in items if not tag or tag in item.tags]
-            over = f"over {mean}" if len(tables.mean) > 1 else ""
-            is_grouped = mean == "groups"
-            rows.append(
-                mean_row(
-                    ", ".join(filter(None, (value, over, tag))),
-                    members,
-                    [value],
-                    self.scale,
-                    group=_category if is_grouped else None,
-                )
-            )
-        return rows
+        return [row for table in self.definition.rows for row in table.rows(items, self.scale)]
 
 
 def _category(item: results.Item) -> str:

@@ -146,7 +146,8 @@ def protocol_table(
     """Make the protocol's own tables of a run."""
     counted = [item for item in items if item.status in ("scored", "dropped")]
     touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
-    rows, problem = (), ""
+    rows: tuple[results.ProtocolRow, ...] = ()
+    problem = ""
     try:
         rows = tuple(_protocol_row(row) for row in protocol.tables(counted) if row.values)
     except Exception as error:  # a class of a user can raise anything

@@ -6,6 +6,7 @@ import io
 import math
 
 import pytest
+from documents import an_item
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -313,3 +314,29 @@ def test_images_are_sent_as_the_protocol_says():
     assert sent.tobytes() == Image.open(data).tobytes()
     assert Preparation().resized(images) == images
     assert Preparation().sent(noise) is noise
+
+
+def test_rows_are_means_of_items_of_groups_of_all_values_in_percent_and_by_tag():
+    rows = [
+        {"name": "by item", "mean": "items"},
+        {"name": "by group", "by": ["night"]},
+        {"name": "flat", "values": ["a", "right"], "mean": "items", "scale": [0, 10]},
+        {"name": "right", "values": ["right"], "mean": "items", "scale": [0, 1], "percent": True},
+    ]
+    made = protocol("mine", mine=own(rows=rows))
+    items = [
+        an_item("1", "x", 2.0, aspects={"a": 2.0, "right": 1.0}, tags=("night",)),
+        an_item("2", "x", 4.0, aspects={"a": 4.0, "right": 1.0}),
+        an_item("3", "y", 9.0, aspects={"a": 9.0, "right": 0.0}),
+    ]
+    table = protocol_table(made, items, (), sees_change=True)
+    assert {row.name: row.value for row in table.rows} == pytest.approx(
+        {
+            "by item": 5.0,
+            "by group": 6.0,
+            "by group, night": 2.0,
+            "flat": 17 / 6,
+            "right": 200 / 3,
+        }
+    )
+    assert [row.scale for row in table.rows] == [(0, 10)] * 4 + [(0, 100)]
