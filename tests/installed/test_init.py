@@ -191,15 +191,15 @@ def test_ready_configs_take_the_users_suite(empty, name):
         (
             ("nowhere",),
             "imgedit: nowhere: no such file or folder, expected a CSV, a JSON or a folder of "
-            "images",
+            "folder of images",
         ),
         (("--config=qwen-image-edt",), "did you mean 'qwen-image-edit'?"),
         (("nothing",), "imgedit: nothing: holds no table of prompts and no image"),
         (("bad.csv",), "imgedit: bad.csv: no column names images below "),
         (
             ("notes.txt",),
-            "imgedit: notes.txt: expected a file of .json, .jsonl, .csv, .toml, or a folder of "
-            "images",
+            "imgedit: notes.txt: expected a file of .json, .jsonl, .csv, .toml, .parquet, or a "
+            "folder of images",
         ),
         (("twice.csv",), "imgedit: twice.csv: id '3' occurs 2 times, expected unique ids"),
         (("gap.csv",), "imgedit: gap.csv:7: 'file' is 'img_009.jpg', expected an image below "),

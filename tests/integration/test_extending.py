@@ -91,9 +91,7 @@ def test_suite_of_another_package_is_found_by_its_entry_point(bench):
 
 
 def test_seed_format_with_base64_images_runs(bench, photographs):
-    photo = base64.b64encode(
-        (photographs / "logical_reasoning_images" / "0003.jpg").read_bytes()
-    ).decode()
+    photo = base64.b64encode((photographs.parent / "0003.jpg").read_bytes()).decode()
     rows = [
         {
             "subset": category,

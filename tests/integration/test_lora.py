@@ -101,7 +101,14 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
         }
         worker.prepare({"target": named, "params": params, **told})
         worker.load()
-        asked = {"pair_id": "a", "category": "c", "instruction": "x", "reference": None, "seed": 3}
+        asked = {
+            "pair_id": "a",
+            "category": "c",
+            "instruction": "x",
+            "reference": None,
+            "seed": 3,
+            "further": (),
+        }
         request = worker.read_ahead(
             {"op": "edit", "edits": [{**asked, "source": encode_png(PHOTO)}]}
         )

@@ -238,6 +238,7 @@ def test_secrets_of_the_parameters_leave_no_worker():
         "source": source,
         "seed": 1,
         "reference": None,
+        "further": (),
     }
     job = {"op": "edit", "edits": [asked]}
     worker.handle(job, worker.read_ahead(job))
@@ -272,6 +273,7 @@ def test_an_edit_that_takes_too_long_after_a_stop_is_dropped_at_its_next_step(
         "source": source,
         "seed": 1,
         "reference": None,
+        "further": (),
     }
     for count in (1, 2):
         worker.edits, worker.dropping_since = EditCalls(Model(), 2), None
