@@ -191,7 +191,7 @@ def test_ready_configs_take_the_users_suite(empty, name):
         (
             ("nowhere",),
             "imgedit: nowhere: no such file or folder, expected a CSV, a JSON or a folder of "
-            "folder of images",
+            "images",
         ),
         (("--config=qwen-image-edt",), "did you mean 'qwen-image-edit'?"),
         (("nothing",), "imgedit: nothing: holds no table of prompts and no image"),
