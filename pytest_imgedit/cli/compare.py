@@ -109,9 +109,12 @@ def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False)
     """
     items = [(item.id, item.sha256, [seed.seed for seed in item.seeds]) for item in b.items]
     losses = unlike_losses(a, b.editor.lossy) if gated else None
-    rewrites = unlike_rewrites(a, b.editor.rewrites is not None)
-    reason = unlike_judges(a, dict(b.judge), b.seeds) or rewrites or unlike_items(a, items)
-    reason = reason or losses
+    reason = (
+        unlike_judges(a, dict(b.judge), b.seeds)
+        or unlike_rewrites(a, b.editor.rewrites is not None)
+        or unlike_items(a, items)
+        or losses
+    )
     if reason:
         raise errors.UsageError(f"{names} cannot be compared, {reason}")
 

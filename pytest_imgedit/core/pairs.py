@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 #: English slug of each known category -> its other names, as used in data files, `-k` and gates.
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
@@ -75,6 +75,21 @@ class ImageSource(Protocol):
         """
 
 
+ImageT = TypeVar("ImageT")
+
+
+def named_images(
+    source: ImageT | None, further: Sequence[ImageT], reference: ImageT | None
+) -> dict[str, ImageT]:
+    """Return the images of a pair by the names that calls of a protocol use."""
+    images = {
+        "source": source,
+        **{f"source-{number}": image for number, image in enumerate(further, 2)},
+        "reference": reference,
+    }
+    return {name: image for name, image in images.items() if image is not None}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class EditPair:
     """One (source image, edit instruction) of a suite; `further` are source images after the first.
@@ -111,11 +126,12 @@ class EditPair:
     @property
     def images(self) -> dict[str, ImageSource]:
         """Its images by the names that calls of a protocol use."""
-        images = {"source": self.source}
-        images |= {f"source-{number}": image for number, image in enumerate(self.further, 2)}
-        if self.reference is not None:
-            images["reference"] = self.reference
-        return images
+        return named_images(self.source, self.further, self.reference)
+
+    @property
+    def editor_instruction(self) -> str:
+        """The instruction that the editor gets."""
+        return self.rewritten or self.instruction
 
     @property
     def category_names(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol
 
@@ -15,6 +15,11 @@ from pytest_imgedit.core.strict_json import JsonObject
 
 #: Images are encoded (`bytes`) in the controller and on the wire, and decoded in workers.
 ImageT = TypeVar("ImageT", default=Image.Image)
+
+
+def token_cost(tokens: Iterable[float], prices: Iterable[float]) -> float:
+    """Return the cost of tokens in and out, by the prices of a million of each."""
+    return sum(count * price for count, price in zip(tokens, prices, strict=True)) / 1e6
 
 
 @dataclass(frozen=True)

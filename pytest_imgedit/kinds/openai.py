@@ -335,10 +335,10 @@ def fit(image: Image.Image, max_pixels: int) -> Image.Image:
 
 def data_url(image: Image.Image, preparation: requests.Preparation) -> str:
     """Return an image as a `data:` URL of its PNG or JPEG."""
-    codec, data = "png", b""
     if preparation.codec == "jpeg":
         codec, data = "jpeg", images.encode_jpeg(image, preparation.quality)
-    data = data or images.encode_png(image)
+    else:
+        codec, data = "png", images.encode_png(image)
     return f"data:image/{codec};base64,{base64.b64encode(data).decode('ascii')}"
 
 

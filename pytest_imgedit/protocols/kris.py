@@ -8,7 +8,17 @@ from pytest_imgedit.core import results
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import Grammar
 from pytest_imgedit.core.requests import Preparation
-from pytest_imgedit.protocols.protocol import Call, Parts, Protocol, Replies, Row, mean_row
+from pytest_imgedit.protocols.protocol import (
+    PERCENT,
+    Call,
+    Parts,
+    Protocol,
+    Replies,
+    Row,
+    grades_of,
+    mean_row,
+    percent_of,
+)
 
 SCALE = (1.0, 5.0)
 #: The categories of each type of knowledge, and the types of each level.
@@ -46,6 +56,8 @@ KNOWLEDGE = {
     for category in TYPES[name]
 }
 MEASURES = {"VC": "consistency", "VQ": "quality", "IF": "instruction", "KP": "knowledge"}
+#: Prompts that the authors do not format.
+_UNFORMATTED = ("prompt_quality",)
 _EDITED: Parts = (("text", "This is the edited image:"), ("image", "edited"))
 _BOTH: Parts = (("text", "This is the original image:"), ("image", "source"), *_EDITED)
 
@@ -133,7 +145,7 @@ class Kris(Protocol):
         return [
             Call(
                 names[0],
-                (("text", self._text(prompt, values)), *parts),
+                (("text", self.prompts.filled(prompt, values, _UNFORMATTED)), *parts),
                 Grammar("json", names, SCALE, True, tuple(f"{name}_score" for name in names)),
                 preparation=preparation,
                 max_new_tokens=1000,
@@ -141,14 +153,9 @@ class Kris(Protocol):
             for prompt, names, parts in asked
         ]
 
-    def _text(self, prompt: str, values: Mapping[str, str]) -> str:
-        text = self.prompts[prompt]
-        # the authors do not format this one, so that its braces stay double
-        return text if prompt == "prompt_quality" else text.format(**values)
-
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
         """Return the grades that were read, and their mean; compat leaves out single grades."""
-        grades = {name: grade for reply in replies.values() for name, grade in reply.items()}
+        grades = grades_of(replies)
         if not grades:
             return {}
         return {**grades, "score": sum(grades.values()) / len(grades)}
@@ -170,11 +177,7 @@ class Kris(Protocol):
 
 
 def _row(name: str, items: Sequence[results.Item], measures: Sequence[str]) -> Row:
-    return mean_row(name, items, measures, (0.0, 100.0), _percent)
-
-
-def _percent(grade: float) -> float:
-    return 25 * (grade - 1)
+    return mean_row(name, items, measures, PERCENT, percent_of(SCALE))
 
 
 def _frames(pair: EditPair) -> tuple[Parts, str]:

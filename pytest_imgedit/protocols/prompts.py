@@ -84,6 +84,12 @@ class Prompts:
             raise errors.UsageError(f"no prompt {name!r}, expected one of {', '.join(self.pins)}")
         return self._texts[name]
 
+    def filled(self, name: str, values: Mapping[str, str], raw: Sequence[str] = ()) -> str:
+        """Return a prompt with values in place of its `{name}`; one of `raw` stays as it is, double
+        braces too, since its authors do not format it.
+        """
+        return self[name] if name in raw else self[name].format(**values)
+
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

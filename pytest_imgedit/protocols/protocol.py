@@ -20,6 +20,7 @@ from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.protocols.prompts import Prompts
 
+PERCENT = (0.0, 100.0)
 #: A user's turn in order: texts as `("text", words)`, images as `("image", name)`.
 Parts = tuple[tuple[str, str], ...]
 #: Replies of an item by the names of their calls: the numbers that were read, by name.
@@ -98,6 +99,17 @@ def mean_row(
         scale,
         decimals,
     )
+
+
+def percent_of(scale: tuple[float, float]) -> Callable[[float], float]:
+    """Return the function that maps a number of a scale to percent of it."""
+    low, high = scale
+    return lambda value: 100 * (value - low) / (high - low)
+
+
+def grades_of(replies: Replies) -> dict[str, float]:
+    """Return the numbers of all replies by name."""
+    return {name: grade for reply in replies.values() for name, grade in reply.items()}
 
 
 class Protocol(ABC):

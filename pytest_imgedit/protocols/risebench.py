@@ -8,10 +8,18 @@ from pytest_imgedit.core import results
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import Grammar
 from pytest_imgedit.core.requests import Preparation
-from pytest_imgedit.protocols.protocol import Call, Protocol, Replies, Row, mean_row
+from pytest_imgedit.protocols.protocol import (
+    PERCENT,
+    Call,
+    Protocol,
+    Replies,
+    Row,
+    grades_of,
+    mean_row,
+    percent_of,
+)
 
 SCALE = (1.0, 5.0)
-PERCENT = (0.0, 100.0)
 CATEGORIES = ("temporal", "causal", "spatial", "logical")
 MEASURES = ("reasoning", "consistency", "plausibility")
 _SENT = Preparation(codec="jpeg", max_side=768, detail="high")
@@ -85,7 +93,7 @@ class RiseBench(Protocol):
             Call(
                 name,
                 (
-                    ("text", self._text(prompt, values)),
+                    ("text", self.prompts.filled(prompt, values, _UNFORMATTED)),
                     *(("image", image) for image in images[name]),
                 ),
                 Grammar("final", (name,), scale, whole=True),
@@ -95,12 +103,8 @@ class RiseBench(Protocol):
             for name, prompt in prompts.items()
         ]
 
-    def _text(self, prompt: str, values: Mapping[str, str]) -> str:
-        text = self.prompts[prompt]
-        return text if prompt in _UNFORMATTED else text.format(**values)
-
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
-        grades = {name: grade for reply in replies.values() for name, grade in reply.items()}
+        grades = grades_of(replies)
         if len(replies) < len(_prompts_of(pair)[1]):
             return {}
         if pair.category == "logical":
@@ -203,10 +207,6 @@ def _rows(name: str, items: Sequence[results.Item]) -> list[Row]:
     right = [100 * item.aspects.get("accuracy", 0.0) for item in items]
     return [
         mean_row(f"{name} score", items, ["score"], SCALE, decimals=4),
-        mean_row(f"{name} score %", items, ["score"], PERCENT, _percent),
+        mean_row(f"{name} score %", items, ["score"], PERCENT, percent_of(SCALE)),
         Row(f"{name} accuracy %", right, [item.cluster for item in items], scale=PERCENT),
     ]
-
-
-def _percent(score: float) -> float:
-    return 25 * (score - 1)

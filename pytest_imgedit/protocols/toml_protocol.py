@@ -16,7 +16,15 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import SCALE, Grammar
 from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols.prompts import Prompts
-from pytest_imgedit.protocols.protocol import Call, Protocol, Replies, Row, mean_row
+from pytest_imgedit.protocols.protocol import (
+    PERCENT,
+    Call,
+    Protocol,
+    Replies,
+    Row,
+    mean_row,
+    percent_of,
+)
 
 _ENVIRONMENT = ImmutableSandboxedEnvironment(
     undefined=jinja2.StrictUndefined, keep_trailing_newline=False
@@ -109,19 +117,18 @@ class RowTable(_Table):
     percent: bool = False
 
     def rows(self, items: Sequence[results.Item], scale: tuple[float, float]) -> list[Row]:
-        low, high = self.scale or scale
-
-        def in_percent(value: float) -> float:
-            return 100 * (value - low) / (high - low)
-
+        scale = self.scale or scale
+        change: Callable[[float], float] = float
+        if self.percent:
+            scale, change = PERCENT, percent_of(scale)
         rows = []
         for tag in ("", *self.by):
             row = mean_row(
                 ", ".join(filter(None, (self.name, tag))),
                 [item for item in items if not tag or tag in item.tags],
                 self.values,
-                (0.0, 100.0) if self.percent else (low, high),
-                in_percent if self.percent else float,
+                scale,
+                change,
                 _category if self.mean == "groups" else None,
             )
             rows.append(row)

@@ -85,7 +85,7 @@ def edit_request(work: Work) -> requests.EditRequest[bytes]:
     return requests.EditRequest(
         pair_id=work.pair.id,
         category=work.pair.category,
-        instruction=work.pair.rewritten or work.pair.instruction,
+        instruction=work.pair.editor_instruction,
         source=work.source.read(),
         further=tuple(image.read() for image in work.further),
         seed=work.generator_seed,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pytest_imgedit.config.settings import GatesSettings, Settings
 from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.requests import token_cost
 from pytest_imgedit.core.results import (
     ComputedIn,
     EditorInfo,
@@ -279,7 +280,7 @@ def _question_lines(scorer: score.Scorer, works: Sequence[Work]) -> Iterator[str
     tokens = texts / LETTERS_A_TOKEN + images * TOKENS_AN_IMAGE, len(asks) * TOKENS_A_REPLY
     cost = ""
     if any(prices):
-        total = sum(price * number for price, number in zip(prices, tokens, strict=True)) / 1e6
+        total = token_cost(tokens, prices)
         cost = f", about {total:.3g} by judge.price_in and judge.price_out"
     yield (
         f"plan: at most {len(asks):,} questions to the judge, about {tokens[0] / 1e6:.2g} million "

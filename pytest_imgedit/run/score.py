@@ -143,7 +143,7 @@ class Scorer:
         prices = self.judge.model.requirements.prices
         if prices is None:
             return None
-        cost = (self.tokens["tokens_in"] * prices[0] + self.tokens["tokens_out"] * prices[1]) / 1e6
+        cost = requests.token_cost(self.tokens.values(), prices)
         return results.Usage(**self.tokens, cost=round(cost, 6) if any(prices) else None)
 
     @property
@@ -214,14 +214,16 @@ class Scorer:
         if edited is None:
             raise errors.ImageError("the edited image is not in the store any more, or was damaged")
         shown = {name: image.read() for name, image in _shown(self.judge, ask).items()}
-        if missing := {*(call.images if call else ("source",)), "edited"} - {*shown, "edited"}:
-            raise errors.ImageError(f"no image {missing.pop()!r}")
+        shown["edited"] = edited
+        needed = call.images if call else ("source",)
+        if missing := [name for name in needed if name not in shown]:
+            raise errors.ImageError(f"no image {missing[0]!r}")
         change = _IMAGE.get(work.perturbation, bytes)
         return requests.Question(
             pair_id=work.pair.id,
             category=work.pair.category,
             instruction=work.pair.instruction,
-            images={name: change(data) for name, data in {**shown, "edited": edited}.items()},
+            images={name: change(data) for name, data in shown.items()},
             system=call.system if call else "",
             parts=(*ask.parts, *(("text", f"\n{text}") for text in ask.reminders[-1:])),
             aspects=call.grammar.graded if call else (),

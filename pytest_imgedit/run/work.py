@@ -15,7 +15,14 @@ from pytest_imgedit.core import (
     sanitize,
     strict_json,
 )
-from pytest_imgedit.core.pairs import EditPair, ImageSource, Shard, number_of, shards_of
+from pytest_imgedit.core.pairs import (
+    EditPair,
+    ImageSource,
+    Shard,
+    named_images,
+    number_of,
+    shards_of,
+)
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.source import is_unchanged
 from pytest_imgedit.store.journal import EditRecord, VerdictRecord
@@ -89,12 +96,7 @@ class Work:
     @property
     def images(self) -> dict[str, StoredImage]:
         """The images of the pair by the names that calls use."""
-        images = {
-            "source": self.source,
-            **{f"source-{number}": image for number, image in enumerate(self.further, 2)},
-            "reference": self.reference,
-        }
-        return {name: image for name, image in images.items() if image is not None}
+        return named_images(self.source, self.further, self.reference)
 
     @property
     def is_open(self) -> bool:
@@ -182,10 +184,14 @@ def make_works(
                 work.fail("edit", kind, problem)
             else:
                 work.recipe = edit_recipe(
-                    editor, pair, work.generator_seed, _sha256(source), _sha256(shown), image
+                    editor,
+                    pair,
+                    work.generator_seed,
+                    _sha256(source),
+                    _sha256(shown),
+                    image,
+                    [image.sha256 for image in further],
                 )
-                if further and image is None:
-                    work.recipe["further"] = [image.sha256 for image in further]
                 work.content = environments.key(work.recipe)
             works.append(work)
     return works
@@ -198,23 +204,27 @@ def edit_recipe(
     source: str | None,
     shown: str | None,
     image: str | None = None,
+    further: Sequence[str] = (),
 ) -> strict_json.JsonObject:
     """Return what decides an edit.
 
-    `seed` is that of the generator; `source`, `shown` and `image` are SHA-256 of encoded images. A
-    finished `image` decides the edit without the instruction and the seed.
+    `seed` is that of the generator; `source`, `shown`, `image` and `further` are SHA-256 of encoded
+    images. A finished `image` decides the edit without the instruction, the seed and the further
+    source images.
     """
     recipe: strict_json.JsonObject = {"editor": editor.digest, "source": source}
     if image is not None:
         return {**recipe, "image": image}
     recipe |= {
-        "instruction": pair.rewritten or pair.instruction,
+        "instruction": pair.editor_instruction,
         "seed": seed,
         "shown": shown,
         "batch_size": editor.model.batch_size,
     }
+    if further:
+        recipe["further"] = [*further]
     if editor.sees_pair:
-        return {**recipe, "pair": pair.id, "category": pair.category}
+        recipe |= {"pair": pair.id, "category": pair.category}
     return recipe
 
 

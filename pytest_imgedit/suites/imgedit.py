@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, files, pairs
+from pytest_imgedit.core import pairs
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.protocols.prompts import find
-from pytest_imgedit.suites.public import Query, require_all, require_images, texts_of
-from pytest_imgedit.suites.rows import Row
+from pytest_imgedit.suites.public import (
+    Query,
+    keyed_rows,
+    require_all,
+    require_images,
+    texts_of,
+)
 
 TYPES = (
     "add",
@@ -32,8 +37,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     Raises `UsageError` for a folder without the file, a type, or an image.
     """
     path = find(folder, FILES, f"those of ImgEdit-Bench for suite {query.spec}")
-    document = files.read_object(path, "the pairs of ImgEdit-Bench")
-    rows = {key: _row(path, key, values) for key, values in document.items()}
+    rows = keyed_rows(path, "the pairs of ImgEdit-Bench")
     texts = {key: texts_of(row, ("id", "prompt", "edit_type")) for key, row in rows.items()}
     require_all(query.spec, TYPES, {fields["edit_type"]: key for key, fields in texts.items()})
     first = next(iter(texts.values()))["id"]
@@ -53,9 +57,3 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
             own_id=key,
             row=str(rows[key]),
         )
-
-
-def _row(path: Path, key: str, values: object) -> Row:
-    if not isinstance(values, dict):
-        raise errors.UsageError(f"{path}: {key!r}: {type(values).__name__}, expected an object")
-    return Row(path, 1, 0, 0, values)

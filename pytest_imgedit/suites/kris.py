@@ -5,11 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, files, pairs
+from pytest_imgedit.core import pairs
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.protocols.kris import TYPES
 from pytest_imgedit.protocols.prompts import find
-from pytest_imgedit.suites.public import Query, require_all, require_images, texts_of
+from pytest_imgedit.suites.public import (
+    Query,
+    keyed_rows,
+    require_all,
+    require_images,
+    texts_of,
+)
 from pytest_imgedit.suites.rows import Row
 
 CATEGORIES = tuple(category for categories in TYPES.values() for category in categories)
@@ -31,14 +37,12 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     there = {category: path for category, path in paths.items() if path.is_file()}
     require_all(query.spec, CATEGORIES, there)
     for category, path in paths.items():
-        for key, values in files.read_object(path, "the pairs of KRIS-Bench").items():
-            yield _pair(query, category, path, key, values)
+        for key, row in keyed_rows(path, "the pairs of KRIS-Bench").items():
+            yield _pair(query, category, key, row)
 
 
-def _pair(query: Query, category: str, path: Path, key: str, values: object) -> pairs.EditPair:
-    if not isinstance(values, dict):
-        raise errors.UsageError(f"{path}: {key!r}: {type(values).__name__}, expected an object")
-    row = Row(path, 1, 0, 0, values)
+def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
+    path, values = row.path, row.values
     names = values.get("ori_img")
     names = [names] if isinstance(names, str) else names
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):

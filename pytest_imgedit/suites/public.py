@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_imgedit.core import errors
+from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.sanitize import did_you_mean, first_of
 from pytest_imgedit.suites.rows import Row
 
@@ -145,6 +145,17 @@ class Query:
                 f"suite {self.spec}: unknown key {key!r}, expected some of {', '.join(known)}"
                 f"{did_you_mean(key, known)}"
             )
+
+
+def keyed_rows(path: Path, what: str) -> dict[str, Row]:
+    """Return the rows of a JSON file that holds an object of objects, by key; raises `UsageError`
+    for anything else.
+    """
+    document = files.read_object(path, what)
+    for key, values in document.items():
+        if not isinstance(values, dict):
+            raise errors.UsageError(f"{path}: {key!r}: {type(values).__name__}, expected an object")
+    return {key: Row(path, 1, 0, 0, values) for key, values in document.items()}
 
 
 def texts_of(row: Row, names: Iterable[str]) -> dict[str, str]:
