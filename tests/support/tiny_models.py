@@ -233,9 +233,8 @@ def qwen_image_edit(folder: Path, kind: str = "QwenImageEditPipeline") -> Path:
         patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=64, axes_dims_rope=(4, 6, 6),
     )  # fmt: skip
-    transformer.proj_out.weight.data.mul_(
-        8
-    )  # so that another source, instruction or seed is seen in the image
+    for last in (transformer.proj_out, vae.decoder.conv_out):
+        last.weight.data.mul_(8)  # so that another source, instruction or seed is seen in the image
     processor = AssembledProcessor(words, image_processor(14, 56 * 56))
     parts = {
         "scheduler": (
