@@ -1,0 +1,175 @@
+"""A bootstrap over clusters (pairs that share a source image), with statistics of all resamples at
+once.
+
+No resample is written out. It is a number of draws for each cluster, and a statistic of it is the
+weighted statistic of the data: Spearman's ρ by weighted mid-ranks, sums over pairs of pairs as
+quadratic forms of the draws.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_imgedit.stats.estimates import LOWER, UPPER, Floats
+
+Indices = NDArray[np.intp]
+#: Number of resamples; always with the same random numbers.
+RESAMPLES = 2_000
+#: An interval needs a statistic that is defined in more than this share of the resamples.
+DEFINED = 0.9
+#: Decimals of scores and ratings. Means of the same numbers may differ beyond them, by rounding.
+DECIMALS = 9
+#: Numbers in an array of weights. Larger arrays are slower, as they do not fit in the cache.
+BLOCK = 500_000
+#: Clusters whose sums over pairs are computed together.
+ROWS = 256
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A statistic and the 95% percentile interval of its bootstrap; `None` where it has none."""
+
+    value: float | None
+    ci95: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The data and their resamples.
+
+    `cluster` holds the index of each pair's cluster, in shape (pairs,). `draws` says how often each
+    sample holds each cluster, in shape (clusters, samples). The first sample is the data: it holds
+    each cluster once.
+    """
+
+    cluster: Indices
+    draws: Floats
+
+    @property
+    def clusters(self) -> int:
+        return len(self.draws)
+
+    def of(self, pairs: NDArray[np.bool_]) -> "Samples":
+        """The same samples of some pairs only, which a mask selects."""
+        return Samples(self.cluster[pairs], self.draws)
+
+    def totals(self, values: Floats) -> Floats:
+        """Sum a number of each pair, in shape (samples,)."""
+        by_cluster = np.bincount(self.cluster, weights=values, minlength=self.clusters)
+        return np.asarray(by_cluster @ self.draws, dtype=np.float64)
+
+    def weights(self, label: Indices) -> Iterator[tuple[slice, Floats]]:
+        """Yield blocks of samples with the number of pairs of each label in them, in shape (labels,
+        samples of the block). Every label from 0 on has a pair.
+        """
+        order = np.argsort(label, kind="stable")
+        starts = _starts(label[order])
+        width = max(1, BLOCK // len(label))
+        for start in range(0, self.draws.shape[1], width):
+            block = slice(start, start + width)
+            pairs = self.draws[:, block][self.cluster[order]]
+            yield block, np.add.reduceat(pairs, starts, axis=0)
+
+
+def resample(clusters: Sequence[str]) -> Samples:
+    """Draw `RESAMPLES` times as many clusters as there are, with replacement; none if there are
+    fewer than three clusters. `clusters` names the cluster of each pair.
+    """
+    index = {name: position for position, name in enumerate(dict.fromkeys(clusters))}
+    cluster = np.array([index[name] for name in clusters], dtype=np.intp)
+    count = len(index)
+    samples = [np.ones(count)]
+    if count > 2:
+        generator = np.random.default_rng(0)
+        for _ in range(RESAMPLES):
+            drawn = generator.integers(0, count, count)
+            samples.append(np.bincount(drawn, minlength=count).astype(np.float64))
+    return Samples(cluster, np.stack(samples, axis=1))
+
+
+def measure(values: Floats) -> Measure:
+    """Return the first of a statistic's values, that of the data, with the interval of the others.
+
+    NaN is a statistic that is not defined.
+    """
+    if np.isnan(values[0]):
+        return Measure(None, None)
+    resampled = values[1:]
+    defined = resampled[~np.isnan(resampled)]
+    if len(defined) <= DEFINED * len(resampled):
+        return Measure(float(values[0]), None)
+    low, high = np.quantile(defined, [LOWER, UPPER]).tolist()
+    return Measure(float(values[0]), (low, high))
+
+
+def rounded(values: Floats) -> Floats:
+    """Round scores or ratings, so that those that differ by rounding errors only are tied."""
+    return np.round(values, DECIMALS)
+
+
+def divided(dividend: Floats, divisor: Floats, defined: NDArray[np.bool_]) -> Floats:
+    """Divide where the quotient is `defined`; NaN elsewhere."""
+    quotient = np.full(len(dividend), np.nan)
+    np.divide(dividend, divisor, out=quotient, where=defined)
+    return quotient
+
+
+def spearman(x: Floats, y: Floats, samples: Samples) -> Floats:
+    """Spearman's ρ in each sample, in shape (samples,).
+
+    NaN in a sample of fewer than three pairs, or in which all pairs are alike in x or in y.
+    """
+    rho = np.full(samples.draws.shape[1], np.nan)
+    if not len(x):
+        return rho
+    # pairs that are alike in both have the same ranks
+    cells, cell = np.unique(np.stack((x, y)), axis=1, return_inverse=True)
+    for block, weights in samples.weights(cell.reshape(-1)):
+        x_ranks, y_ranks = _centered_ranks(cells[0], weights), _centered_ranks(cells[1], weights)
+        x_spread = (weights * x_ranks**2).sum(axis=0)
+        y_spread = (weights * y_ranks**2).sum(axis=0)
+        covariance = (weights * x_ranks * y_ranks).sum(axis=0)
+        defined = (weights.sum(axis=0) >= 3) & (x_spread > 0) & (y_spread > 0)
+        rho[block] = divided(covariance, np.sqrt(x_spread * y_spread), defined)
+    return rho
+
+
+def _centered_ranks(values: Floats, weights: Floats) -> Floats:
+    """Mid-ranks minus their mean, of values that occur as often as `weights` say, in the shape of
+    `weights`: (values, samples).
+    """
+    order = np.argsort(values, kind="stable")
+    _, level = np.unique(values, return_inverse=True)
+    by_level = np.add.reduceat(weights[order], _starts(level[order]), axis=0)
+    up_to_level = np.cumsum(by_level, axis=0)
+    return np.asarray((up_to_level - by_level / 2 - up_to_level[-1] / 2)[level])
+
+
+def sum_over_two(
+    compare: Callable[[Indices, Indices], Floats], samples: Samples
+) -> tuple[Floats, Floats]:
+    """Sum a number of each two pairs, in both orders, over all two pairs in each sample, in shape
+    (samples,); and over the two pairs of one source, which a copy of their cluster has once.
+
+    `compare` gets the indices of m and of n pairs, and returns their numbers in shape (m, n). Two
+    copies of a cluster in a sample are two sources.
+    """
+    order = np.argsort(samples.cluster, kind="stable")
+    starts = _starts(samples.cluster[order])
+    members = np.split(order, starts[1:])
+    overall = np.zeros(samples.draws.shape[1])
+    inside = np.zeros(samples.clusters)
+    for first in range(0, samples.clusters, ROWS):
+        rows = slice(first, first + ROWS)
+        by_pair = [compare(pairs, order).sum(axis=0) for pairs in members[rows]]
+        by_cluster = np.add.reduceat(np.stack(by_pair), starts, axis=1)
+        overall += (samples.draws[rows] * (by_cluster @ samples.draws)).sum(axis=0)
+        inside[rows] = np.diagonal(by_cluster, offset=first)
+    return overall, np.asarray(inside @ samples.draws)
+
+
+def _starts(sorted_labels: Indices) -> Indices:
+    """The position of the first pair of each label, from 0 on."""
+    return np.searchsorted(sorted_labels, np.arange(sorted_labels[-1] + 1))
