@@ -209,15 +209,15 @@ _COMMANDS = (
     ),
     _Command(
         "agreement",
-        "runs:agree",
-        "compare a run's scores with ratings by people",
+        "agreement:agree",
+        "compare a run's scores with ratings by people, and these with each other",
         {
             **_STORE,
             "reference": {"metavar": "RUN", "help": _RUN},
             "ratings": {
                 "type": Path,
                 "metavar": "HUMAN.csv",
-                "help": "columns id and score, one row a rating",
+                "help": "columns id, score and (optional) rater; one row a rating",
             },
         },
         "no rating fits a scored pair",

@@ -1,22 +1,17 @@
-"""`imgedit agreement`, `explain`, `export`, `report`, `runs` and `schema`: what a store and its
-finished runs hold.
+"""`imgedit explain`, `export`, `report`, `runs` and `schema`: what a store and its finished runs
+hold.
 """
 
-import csv
-import io
 import json
-import math
-from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core import errors, files, pairs
+from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult
-from pytest_imgedit.core.sanitize import counted, first_of, interval, number
+from pytest_imgedit.core.sanitize import counted, first_of, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal, write
 from pytest_imgedit.run.preflight import check_copies
-from pytest_imgedit.stats.agreement import MEASURES, agreement
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, read_results
 from pytest_imgedit.store.blobs import Blobs
@@ -27,8 +22,6 @@ from pytest_imgedit.store.store import finished_runs
 _HEADER = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
 #: The list of the edits that `imgedit export` writes.
 LIST = "edits.json"
-#: The most bytes of a file of ratings.
-MAX_BYTES = 64 * 2**20
 Stored = EditRecord | VerdictRecord
 #: By the type of a record: its kind, and the model that decided it.
 _KINDS = {EditRecord: ("edit", "editor"), VerdictRecord: ("verdict", "judge")}
@@ -205,92 +198,6 @@ def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Pa
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
     return {**row, "file": str(name)}
-
-
-def read_ratings(path: Path) -> dict[str, list[float]]:
-    """Read the ratings of each pair from rows `id,score`, which may have further columns.
-
-    Raises `UsageError` with file:line.
-    """
-    ratings: dict[str, list[float]] = {}
-    text = files.read_utf8(path, MAX_BYTES, "a CSV file")
-    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = list(rows.fieldnames or ())
-        for column in ("id", "score"):
-            if header.count(column) != 1:
-                raise errors.UsageError(
-                    f"{path}:1: {'twice' if column in header else 'no'} column {column!r}, "
-                    "expected a header with one id and one score"
-                )
-        for row in rows:
-            score = _number(row["score"] or "")
-            if score is None or not row["id"]:
-                raise errors.UsageError(
-                    f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, "
-                    "expected an id and a number"
-                )
-            ratings.setdefault(row["id"], []).append(score)
-    except csv.Error as error:
-        raise errors.UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
-    return ratings
-
-
-def _number(text: str) -> float | None:
-    with suppress(ValueError):
-        value = float(text)
-        if math.isfinite(value) and "_" not in text:
-            return value
-    return None
-
-
-def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
-    """Compare a run's scores with the mean rating of each pair, overall and by category."""
-    results = read_results(find_run(reference, out))
-    ratings_by_id = read_ratings(ratings)
-    count = sum(map(len, ratings_by_id.values()))
-    rated = [item for item in results.items if item.id in ratings_by_id]
-    scored = [item for item in rated if item.score is not None]
-    unscored = len(rated) - len(scored)
-    known = {item.id for item in results.items}
-    unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
-    measured: dict[str, JsonObject] = {}
-    for field in ("overall", *pairs.in_order(item.category for item in scored)):
-        members = [item for item in scored if field in ("overall", item.category)]
-        measured[field] = agreement(
-            [item.score or 0.0 for item in members],
-            [sum(ratings_by_id[item.id]) / len(ratings_by_id[item.id]) for item in members],
-            [item.cluster for item in members],
-        )
-    table = terminal.render_table(
-        ("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"),
-        [
-            (field, str(row["n"]), *(_cell(row[name]) for name in MEASURES))
-            for field, row in sorted(measured.items(), key=lambda row: row[0] == "overall")
-        ],
-    )
-    lines = [
-        f"judge {tables.judge_name(results)} against {counted(count, 'rating')} of "
-        f"{counted(len(ratings_by_id), 'pair')} in {ratings}",
-        table,
-    ]
-    if unscored:
-        lines.append(f"{unscored} rated pairs have no score in the run")
-    if unknown:
-        lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {unknown[0]}")
-    document = {
-        "pairs": len(scored),
-        "ratings": count,
-        "unscored": unscored,
-        "unknown": unknown,
-        "rows": measured,
-    }
-    return document, "\n".join(lines), int(not scored)
-
-
-def _cell(measure: JsonObject) -> str:
-    ends = "" if measure["ci95"] is None else f" ({interval(measure['ci95'])})"
-    return f"{number(measure['value'])}{ends}"
 
 
 def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:

@@ -1,69 +1,92 @@
-"""Rank agreement of two ratings of the same pairs, with intervals that respect shared source
-images.
-"""
+"""Rank agreement of a judge with people, overall and among the edits of one source image."""
 
-import warnings
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from pytest_imgedit.stats.estimates import Floats
+from pytest_imgedit.stats.resampling import (
+    Indices,
+    Measure,
+    divided,
+    measure,
+    resample,
+    rounded,
+    spearman,
+    sum_over_two,
+)
 
-MEASURES = ("spearman", "kendall", "pairwise")
-#: Resamples of the bootstrap; clusters are drawn, not pairs.
-RESAMPLES = 2_000
+
+@dataclass(frozen=True)
+class Agreement:
+    """How alike `n` pairs of so many `sources` are ranked by a judge and by people.
+
+    `spearman` (ρ) and `kendall` (τ-b) lie in [-1, 1]. `pairwise` is, of all two pairs that people
+    rank, the share in [0, 1] that the judge ranks alike; a tie in the scores counts half.
+    `within_source` is the same of the two pairs that share a source image, `ranked_within` of which
+    people rank.
+    """
+
+    n: int
+    sources: int
+    spearman: Measure
+    kendall: Measure
+    pairwise: Measure
+    within_source: Measure
+    ranked_within: int
 
 
 def agreement(
     scores: Sequence[float], ratings: Sequence[float], clusters: Sequence[str]
-) -> dict[str, Any]:
-    """Return `n` and, for each of `MEASURES`, `value` in [-1, 1] ([0, 1] for `pairwise`) and
-    `ci95`.
+) -> Agreement:
+    """Compare the scores of pairs with their mean ratings.
 
-    Spearman's ρ, Kendall's τ-b, and pairwise accuracy: of all two pairs that the ratings rank, the
-    share that the scores rank alike, a tie in the scores counting half. The interval is the
-    percentile interval of a bootstrap over clusters (pairs that share a source image), always with
-    the same random numbers. `None` where a measure is not defined: correlations under three pairs
-    or with all alike on one side, `pairwise` with no two different ratings; an interval also under
-    three clusters, and where that holds for many resamples.
+    `clusters` names the source image of each pair. Intervals are those of a bootstrap over sources.
+    A measure is `None` where it is not defined: correlations under three pairs or with all alike on
+    one side, shares with no two different ratings. An interval is `None` also under three sources,
+    and where many resamples have no such measure.
     """
-    x, y = np.asarray(scores, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
-    members = [np.flatnonzero(np.asarray(clusters) == name) for name in dict.fromkeys(clusters)]
-    values = _measure(x, y)
-    drawn: list[Floats] = []
-    if len(members) > 2 and not np.isnan(values).all():
-        generator = np.random.default_rng(0)
-        for _ in range(RESAMPLES):
-            pairs = np.concatenate(
-                [members[pick] for pick in generator.integers(0, len(members), len(members))]
-            )
-            drawn.append(_measure(x[pairs], y[pairs]))
-    rows: dict[str, Any] = {"n": len(x)}
-    for column, (name, value) in enumerate(zip(MEASURES, values.tolist(), strict=True)):
-        resampled = [row[column] for row in drawn if not np.isnan(row[column])]
-        rows[name] = {"value": None if np.isnan(value) else value, "ci95": None}
-        if not np.isnan(value) and len(resampled) > 0.9 * RESAMPLES:
-            rows[name]["ci95"] = np.quantile(resampled, [0.025, 0.975]).tolist()
-    return rows
+    x = rounded(np.asarray(scores, dtype=np.float64))
+    y = rounded(np.asarray(ratings, dtype=np.float64))
+    if not len(x):
+        absent = Measure(None, None)
+        return Agreement(0, 0, absent, absent, absent, absent, 0)
+    samples = resample(clusters)
+
+    def alike(rows: Indices, columns: Indices) -> Floats:
+        return _order(x, rows, columns) * _order(y, rows, columns)
+
+    def scored_apart(rows: Indices, columns: Indices) -> Floats:
+        return np.abs(_order(x, rows, columns))
+
+    def rated_apart(rows: Indices, columns: Indices) -> Floats:
+        return np.abs(_order(y, rows, columns))
+
+    alike_overall, alike_within = sum_over_two(alike, samples)
+    scored_overall, _ = sum_over_two(scored_apart, samples)
+    rated_overall, rated_within = sum_over_two(rated_apart, samples)
+    has_three = samples.totals(np.ones(len(x))) >= 3
+    has_tau = has_three & (scored_overall > 0) & (rated_overall > 0)
+    tau = divided(alike_overall, np.sqrt(scored_overall * rated_overall), has_tau)
+    return Agreement(
+        n=len(x),
+        sources=samples.clusters,
+        spearman=measure(spearman(x, y, samples)),
+        kendall=measure(tau),
+        pairwise=measure(_accuracy(alike_overall, rated_overall)),
+        within_source=measure(_accuracy(alike_within, rated_within)),
+        ranked_within=int(rated_within[0]) // 2,
+    )
 
 
-def _measure(x: Floats, y: Floats) -> Floats:
-    """Spearman, Kendall τ-b and pairwise accuracy of two samples; NaN where one is not defined."""
-    rho = tau = np.nan
-    if len(x) >= 3 and np.ptp(x) > 0 and np.ptp(y) > 0:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            rho, tau = stats.spearmanr(x, y)[0], stats.kendalltau(x, y)[0]
-    return np.array([rho, tau, pairwise_accuracy(x, y)])
+def _order(values: Floats, rows: Indices, columns: Indices) -> Floats:
+    """1, 0 or -1: whether the value of a row is above, equal to or below that of a column."""
+    return np.sign(values[rows, None] - values[None, columns])
 
 
-def pairwise_accuracy(scores: Floats, ratings: Floats) -> float:
-    """Share of the pairs of different ratings that the scores rank alike, ties in the scores
-    counting half; NaN without such pairs.
+def _accuracy(alike: Floats, ranked: Floats) -> Floats:
+    """Share of the `ranked` two pairs that are ranked alike, from the number ranked alike minus the
+    number ranked the other way.
     """
-    ranked = ratings[:, None] > ratings[None, :]
-    if ranked.any():
-        return float((0.5 + 0.5 * np.sign(scores[:, None] - scores[None, :])[ranked]).mean())
-    return float("nan")
+    return 0.5 + 0.5 * divided(alike, ranked, ranked > 0)

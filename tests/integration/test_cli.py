@@ -230,14 +230,15 @@ def test_agreement_with_people(imgedit, finished):
     (finished / "people.csv").write_text(f"id,score,rater\n{rows}ghost,3,a\n")
     code, out, _ = imgedit("agreement", "latest", "people.csv")
     assert code == 0
-    assert "judge reference against 61 ratings of 31 pairs in people.csv" in out
+    assert "judge reference against 61 ratings of 31 pairs by 2 raters in people.csv" in out
     assert "ids that are rated but not in the run: 1, such as ghost" in out
     found = json.loads(imgedit("agreement", "latest", "people.csv", "--json")[1])
-    assert found["pairs"] == 30
+    assert (found["pairs"], found["raters"]) == (30, 2)
     assert (
         found["rows"]["overall"]["spearman"]["value"] is None
     )  # the judge gave every pair the same
     assert found["rows"]["overall"]["pairwise"] == {"value": 0.5, "ci95": [0.5, 0.5]}
+    assert found["rater_rows"]["overall"]["alpha"] == {"value": 1.0, "ci95": [1.0, 1.0]}
     (finished / "people.csv").write_text("id,score\nghost,3\n")
     assert imgedit("agreement", "latest", "people.csv")[0] == 1
     assert (

@@ -1,0 +1,224 @@
+"""`imgedit agreement`: a run's scores against ratings by people."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pytest_imgedit.cli.runs import find_run
+from pytest_imgedit.core import errors, files, pairs
+from pytest_imgedit.core.results import Item
+from pytest_imgedit.core.sanitize import counted, interval, number
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.report import tables, terminal
+from pytest_imgedit.stats.agreement import Agreement, agreement
+from pytest_imgedit.stats.raters import RaterAgreement, rater_agreement
+from pytest_imgedit.stats.resampling import Measure
+from pytest_imgedit.store.baselines import read_results
+
+#: The most bytes of a file of ratings.
+MAX_BYTES = 64 * 2**20
+_HEADER = ("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy", "within a source")
+_RATER_HEADER = (
+    "category",
+    "raters",
+    "Krippendorff's α",
+    "rater to the others' mean",
+    "rater to rater",
+)
+
+
+@dataclass(frozen=True)
+class Rating:
+    """A person's rating of an edit, on any scale; `rater` is empty if the file does not say who."""
+
+    score: float
+    rater: str = ""
+
+
+Ratings = Mapping[str, Sequence[Rating]]
+
+
+def read_ratings(path: Path) -> dict[str, list[Rating]]:
+    """Read the ratings of each pair from rows `id,score` or `id,score,rater`, which may have
+    further columns.
+
+    Raises `UsageError` with file:line, also for a rater who rates a pair twice.
+    """
+    ratings: dict[str, list[Rating]] = {}
+    first_lines: dict[tuple[str, str], int] = {}
+    text = files.read_utf8(path, MAX_BYTES, "a CSV file")
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = list(rows.fieldnames or ())
+        _check_header(path, header)
+        for row in rows:
+            location = f"{path}:{rows.line_num}"
+            rating = _rating(location, row, "rater" in header)
+            if rating.rater:
+                key = (row["id"], rating.rater)
+                if key in first_lines:
+                    raise errors.UsageError(
+                        f"{location}: rater {rating.rater!r} rates id {row['id']!r} again, "
+                        f"expected one rating: the first is in line {first_lines[key]}, delete "
+                        "one of them"
+                    )
+                first_lines[key] = rows.line_num
+            ratings.setdefault(row["id"], []).append(rating)
+    except csv.Error as error:
+        raise errors.UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
+    return ratings
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    """Raise `UsageError` for a column that is missing or occurs twice."""
+    expected = "expected a header with one id, one score and at most one rater"
+    for column in ("id", "score", "rater"):
+        if header.count(column) > 1:
+            raise errors.UsageError(f"{path}:1: twice column {column!r}, {expected}")
+        if column != "rater" and column not in header:
+            raise errors.UsageError(f"{path}:1: no column {column!r}, {expected}")
+
+
+def _rating(location: str, row: Mapping[str, str | None], has_raters: bool) -> Rating:
+    score = _number(row["score"] or "")
+    if score is None or not row["id"]:
+        raise errors.UsageError(
+            f"{location}: id {row['id']!r} with score {row['score']!r}, expected an id and a number"
+        )
+    if not has_raters:
+        return Rating(score)
+    rater = (row["rater"] or "").strip()
+    if not rater:
+        raise errors.UsageError(
+            f"{location}: no rater of id {row['id']!r}, expected a name in each row, or no column "
+            "'rater'"
+        )
+    return Rating(score, rater)
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        value = float(text)
+        if math.isfinite(value) and "_" not in text:
+            return value
+    return None
+
+
+def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
+    """Compare a run's scores with the mean rating of each pair, and raters with each other, overall
+    and by category.
+    """
+    results = read_results(find_run(reference, out))
+    ratings_by_id = read_ratings(ratings)
+    count = sum(map(len, ratings_by_id.values()))
+    raters = sorted({rating.rater for rows in ratings_by_id.values() for rating in rows} - {""})
+    rated = [item for item in results.items if item.id in ratings_by_id]
+    scored = [item for item in rated if item.score is not None]
+    known = {item.id for item in results.items}
+    unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
+    judge_rows: dict[str, Agreement] = {}
+    rater_rows: dict[str, RaterAgreement] = {}
+    for field in (*pairs.in_order(item.category for item in scored), "overall"):
+        members = [item for item in scored if field in ("overall", item.category)]
+        judge_rows[field] = _judge_agreement(members, ratings_by_id)
+        if raters:
+            rater_rows[field] = _rater_agreement(members, ratings_by_id, raters)
+    lines = [
+        f"judge {tables.judge_name(results)} against {counted(count, 'rating')} of "
+        f"{counted(len(ratings_by_id), 'pair')}{_by(raters)} in {ratings}",
+        _judge_table(judge_rows),
+    ]
+    if raters:
+        lines += [
+            "raters against each other, over the same pairs",
+            _rater_table(rater_rows),
+            _ceiling(judge_rows["overall"], rater_rows["overall"]),
+        ]
+    unscored = len(rated) - len(scored)
+    if unscored:
+        lines.append(f"{unscored} rated pairs have no score in the run")
+    if unknown:
+        lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {unknown[0]}")
+    document = {
+        "pairs": len(scored),
+        "ratings": count,
+        "raters": len(raters) if raters else None,
+        "unscored": unscored,
+        "unknown": unknown,
+        "rows": {field: asdict(row) for field, row in judge_rows.items()},
+        "rater_rows": {field: asdict(row) for field, row in rater_rows.items()},
+    }
+    return document, "\n".join(lines), int(not scored)
+
+
+def _judge_agreement(members: Sequence[Item], ratings: Ratings) -> Agreement:
+    means = []
+    for item in members:
+        scores = [rating.score for rating in ratings[item.id]]
+        means.append(math.fsum(scores) / len(scores))
+    return agreement(
+        [item.score or 0.0 for item in members], means, [item.cluster for item in members]
+    )
+
+
+def _rater_agreement(
+    members: Sequence[Item], ratings: Ratings, raters: Sequence[str]
+) -> RaterAgreement:
+    row_of = {rater: row for row, rater in enumerate(raters)}
+    table = np.full((len(raters), len(members)), np.nan)
+    for column, item in enumerate(members):
+        for rating in ratings[item.id]:
+            table[row_of[rating.rater], column] = rating.score
+    return rater_agreement(table, [item.cluster for item in members])
+
+
+def _by(raters: Sequence[str]) -> str:
+    return f" by {counted(len(raters), 'rater')}" if raters else ""
+
+
+def _judge_table(rows: Mapping[str, Agreement]) -> str:
+    cells = [
+        (
+            field,
+            str(row.n),
+            _cell(row.spearman),
+            _cell(row.kendall),
+            _cell(row.pairwise),
+            _cell(row.within_source),
+        )
+        for field, row in rows.items()
+    ]
+    return terminal.render_table(_HEADER, cells)
+
+
+def _rater_table(rows: Mapping[str, RaterAgreement]) -> str:
+    cells = [
+        (
+            field,
+            str(row.raters),
+            _cell(row.alpha),
+            _cell(row.against_others),
+            _cell(row.against_rater),
+        )
+        for field, row in rows.items()
+    ]
+    return terminal.render_table(_RATER_HEADER, cells)
+
+
+def _ceiling(judge: Agreement, raters: RaterAgreement) -> str:
+    return (
+        f"ceiling: a rater's Spearman with the others' mean is "
+        f"{number(raters.against_others.value)}, the judge's with the mean of all is "
+        f"{number(judge.spearman.value)}"
+    )
+
+
+def _cell(measure: Measure) -> str:
+    ends = "" if measure.ci95 is None else f" ({interval(measure.ci95)})"
+    return f"{number(measure.value)}{ends}"
