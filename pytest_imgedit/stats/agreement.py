@@ -10,11 +10,11 @@ from pytest_imgedit.stats.resampling import (
     Indices,
     Measure,
     divided,
-    measure,
     resample,
     rounded,
     spearman,
     sum_over_two,
+    with_interval,
 )
 
 
@@ -72,10 +72,10 @@ def agreement(
     return Agreement(
         n=len(x),
         sources=samples.clusters,
-        spearman=measure(spearman(x, y, samples)),
-        kendall=measure(tau),
-        pairwise=measure(_accuracy(alike_overall, rated_overall)),
-        within_source=measure(_accuracy(alike_within, rated_within)),
+        spearman=with_interval(spearman(x, y, samples)),
+        kendall=with_interval(tau),
+        pairwise=with_interval(_accuracy(alike_overall, rated_overall)),
+        within_source=with_interval(_accuracy(alike_within, rated_within)),
         ranked_within=int(rated_within[0]) // 2,
     )
 

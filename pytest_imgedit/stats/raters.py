@@ -11,10 +11,10 @@ from pytest_imgedit.stats.resampling import (
     Measure,
     Samples,
     divided,
-    measure,
     resample,
     rounded,
     spearman,
+    with_interval,
 )
 
 
@@ -49,13 +49,13 @@ def rater_agreement(ratings: Floats, clusters: Sequence[str]) -> RaterAgreement:
     for first, second in combinations(ratings, 2):
         shared = ~np.isnan(first) & ~np.isnan(second)
         if shared.sum() >= 3:
-            against_rater.append(spearman(first[shared], second[shared], samples.of(shared)))
+            against_rater.append(spearman(first[shared], second[shared], samples.subset(shared)))
     values = [float(rho[0]) for rho in against_rater if not np.isnan(rho[0])]
     return RaterAgreement(
         raters=int((~np.isnan(ratings)).any(axis=1).sum()),
-        alpha=measure(_alpha(ratings, samples)),
-        against_others=measure(_mean(against_others, samples)),
-        against_rater=measure(_mean(against_rater, samples)),
+        alpha=with_interval(_alpha(ratings, samples)),
+        against_others=with_interval(_mean(against_others, samples)),
+        against_rater=with_interval(_mean(against_rater, samples)),
         least=min(values, default=None),
         most=max(values, default=None),
     )
@@ -71,7 +71,7 @@ def _alpha(ratings: Floats, samples: Samples) -> Floats:
     """
     counts = (~np.isnan(ratings)).sum(axis=0)
     repeated = counts >= 2
-    counts, samples = counts[repeated].astype(np.float64), samples.of(repeated)
+    counts, samples = counts[repeated].astype(np.float64), samples.subset(repeated)
     values = ratings[:, repeated]
     if not values.size:
         return np.full(samples.draws.shape[1], np.nan)
@@ -90,7 +90,7 @@ def _against_others(ratings: Floats, rater: int, samples: Samples) -> Floats:
     counts = (~np.isnan(others)).sum(axis=0)
     shared = counts > 0
     means = rounded(np.nansum(others[:, shared], axis=0) / counts[shared])
-    return spearman(ratings[rater, rated][shared], means, samples.of(rated).of(shared))
+    return spearman(ratings[rater, rated][shared], means, samples.subset(rated).subset(shared))
 
 
 def _mean(correlations: Sequence[Floats], samples: Samples) -> Floats:

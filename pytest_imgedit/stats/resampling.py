@@ -6,6 +6,8 @@ weighted statistic of the data: Spearman's ρ by weighted mid-ranks, sums over p
 quadratic forms of the draws.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -51,7 +53,7 @@ class Samples:
     def clusters(self) -> int:
         return len(self.draws)
 
-    def of(self, pairs: NDArray[np.bool_]) -> "Samples":
+    def subset(self, pairs: NDArray[np.bool_]) -> Samples:
         """The same samples of some pairs only, which a mask selects."""
         return Samples(self.cluster[pairs], self.draws)
 
@@ -89,7 +91,7 @@ def resample(clusters: Sequence[str]) -> Samples:
     return Samples(cluster, np.stack(samples, axis=1))
 
 
-def measure(values: Floats) -> Measure:
+def with_interval(values: Floats) -> Measure:
     """Return the first of a statistic's values, that of the data, with the interval of the others.
 
     NaN is a statistic that is not defined.

@@ -15,7 +15,8 @@ from plain_bootstrap import drawn_pairs
 from scipy import stats
 
 from pytest_imgedit.stats.agreement import agreement
-from pytest_imgedit.stats.resampling import LOWER, UPPER, Measure, resample, spearman
+from pytest_imgedit.stats.estimates import LOWER, UPPER
+from pytest_imgedit.stats.resampling import Measure, resample, spearman, with_interval
 
 MEASURES = ("spearman", "kendall", "pairwise", "within_source")
 
@@ -161,3 +162,14 @@ def test_fewer_than_three_sources_have_no_interval():
     result = agreement([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], list("aabb"))
     assert result.spearman.value is not None
     assert result.spearman.ci95 is None
+
+
+@pytest.mark.parametrize(
+    ("undefined", "has_interval"),
+    [pytest.param(9, True, id="in 9 of 100"), pytest.param(10, False, id="in 10 of 100")],
+)
+def test_a_measure_that_many_resamples_lack_has_no_interval(undefined, has_interval):
+    values = np.concatenate(([0.5], np.linspace(0, 1, 100 - undefined), [np.nan] * undefined))
+    result = with_interval(values)
+    assert result.value == 0.5
+    assert (result.ci95 is not None) == has_interval

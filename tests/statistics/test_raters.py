@@ -10,8 +10,9 @@ import pytest
 from plain_bootstrap import drawn_pairs
 from scipy import stats
 
+from pytest_imgedit.stats.estimates import LOWER, UPPER
 from pytest_imgedit.stats.raters import rater_agreement
-from pytest_imgedit.stats.resampling import LOWER, UPPER, Measure, resample
+from pytest_imgedit.stats.resampling import Measure, resample
 
 _ = np.nan
 #: Four observers and twelve units: the data with missing values of Krippendorff, "Computing
