@@ -26,6 +26,8 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("batches --batch 2 --only embedded cosxl", {"embedded", "cosxl"}),
         ("headline --jobs 2", {"first", "again", "workers"}),
         ("start_up", {"cpu_seconds"}),
+        ("agreement", {"cpu_seconds", "difference"}),
+        ("viescore", {"made-up"}),
         ("pages --times 1", {"5 pairs, copy", "5 pairs, embedded", "5 pairs, full images"}),
     ],
 )
