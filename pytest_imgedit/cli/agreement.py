@@ -18,7 +18,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.stats.agreement import Agreement, agreement
 from pytest_imgedit.stats.raters import RaterAgreement, rater_agreement
-from pytest_imgedit.stats.resampling import Measure
+from pytest_imgedit.stats.resampling import Statistic
 from pytest_imgedit.store.baselines import read_results
 
 #: The most bytes of a file of ratings.
@@ -219,6 +219,6 @@ def _ceiling(judge: Agreement, raters: RaterAgreement) -> str:
     )
 
 
-def _cell(measure: Measure) -> str:
-    ends = "" if measure.ci95 is None else f" ({interval(measure.ci95)})"
-    return f"{number(measure.value)}{ends}"
+def _cell(statistic: Statistic) -> str:
+    ends = "" if statistic.ci95 is None else f" ({interval(statistic.ci95)})"
+    return f"{number(statistic.value)}{ends}"

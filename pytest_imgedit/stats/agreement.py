@@ -8,7 +8,7 @@ import numpy as np
 from pytest_imgedit.stats.estimates import Floats
 from pytest_imgedit.stats.resampling import (
     Indices,
-    Measure,
+    Statistic,
     divided,
     resample,
     rounded,
@@ -30,10 +30,10 @@ class Agreement:
 
     n: int
     sources: int
-    spearman: Measure
-    kendall: Measure
-    pairwise: Measure
-    within_source: Measure
+    spearman: Statistic
+    kendall: Statistic
+    pairwise: Statistic
+    within_source: Statistic
     ranked_within: int
 
 
@@ -43,14 +43,14 @@ def agreement(
     """Compare the scores of pairs with their mean ratings.
 
     `clusters` names the source image of each pair. Intervals are those of a bootstrap over sources.
-    A measure is `None` where it is not defined: correlations under three pairs or with all alike on
+    A statistic is `None` where it is not defined: correlations under three pairs or with all alike on
     one side, shares with no two different ratings. An interval is `None` also under three sources,
-    and where many resamples have no such measure.
+    and where many resamples have no such statistic.
     """
     x = rounded(np.asarray(scores, dtype=np.float64))
     y = rounded(np.asarray(ratings, dtype=np.float64))
     if not len(x):
-        absent = Measure(None, None)
+        absent = Statistic(None, None)
         return Agreement(0, 0, absent, absent, absent, absent, 0)
     samples = resample(clusters)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from pytest_imgedit.stats.estimates import ROUNDING, Floats
 from pytest_imgedit.stats.resampling import (
-    Measure,
     Samples,
+    Statistic,
     divided,
     resample,
     rounded,
@@ -29,9 +29,9 @@ class RaterAgreement:
     """
 
     raters: int
-    alpha: Measure
-    against_others: Measure
-    against_rater: Measure
+    alpha: Statistic
+    against_others: Statistic
+    against_rater: Statistic
     least: float | None
     most: float | None
 
@@ -40,7 +40,7 @@ def rater_agreement(ratings: Floats, clusters: Sequence[str]) -> RaterAgreement:
     """Compare raters by their ratings, in shape (raters, pairs) with NaN for a missing one.
 
     `clusters` names the source image of each pair. Intervals are those of a bootstrap over sources.
-    A measure is `None` where no pair is rated twice, or all ratings are alike.
+    A statistic is `None` where no pair is rated twice, or all ratings are alike.
     """
     ratings = rounded(ratings)
     samples = resample(clusters)

@@ -30,7 +30,7 @@ ROWS = 256
 
 
 @dataclass(frozen=True)
-class Measure:
+class Statistic:
     """A statistic and the 95% percentile interval of its bootstrap; `None` where it has none."""
 
     value: float | None
@@ -91,19 +91,19 @@ def resample(clusters: Sequence[str]) -> Samples:
     return Samples(cluster, np.stack(samples, axis=1))
 
 
-def with_interval(values: Floats) -> Measure:
+def with_interval(values: Floats) -> Statistic:
     """Return the first of a statistic's values, that of the data, with the interval of the others.
 
     NaN is a statistic that is not defined.
     """
     if np.isnan(values[0]):
-        return Measure(None, None)
+        return Statistic(None, None)
     resampled = values[1:]
     defined = resampled[~np.isnan(resampled)]
     if len(defined) <= DEFINED * len(resampled):
-        return Measure(float(values[0]), None)
+        return Statistic(float(values[0]), None)
     low, high = np.quantile(defined, [LOWER, UPPER]).tolist()
-    return Measure(float(values[0]), (low, high))
+    return Statistic(float(values[0]), (low, high))
 
 
 def rounded(values: Floats) -> Floats:

@@ -16,7 +16,7 @@ from scipy import stats
 
 from pytest_imgedit.stats.agreement import agreement
 from pytest_imgedit.stats.estimates import LOWER, UPPER
-from pytest_imgedit.stats.resampling import Measure, resample, spearman, with_interval
+from pytest_imgedit.stats.resampling import Statistic, resample, spearman, with_interval
 
 MEASURES = ("spearman", "kendall", "pairwise", "within_source")
 
@@ -69,7 +69,7 @@ def test_measures_of_all_resamples_are_those_of_the_plain_computation(seed, sour
         measure = getattr(result, name)
         values = np.array([row[name] for row in plain])
         if np.isnan(values[0]):
-            assert measure == Measure(None, None)
+            assert measure == Statistic(None, None)
             continue
         assert measure.value == pytest.approx(values[0], abs=1e-9)
         ends = np.nanquantile(values[1:], [LOWER, UPPER])
@@ -127,7 +127,7 @@ def test_a_judge_that_knows_no_source_may_rank_all_edits_within_a_source():
 
 def test_edits_of_different_sources_are_no_pairs_within_a_source():
     result = agreement([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], list("abc"))
-    assert result.within_source == Measure(None, None)
+    assert result.within_source == Statistic(None, None)
     assert result.ranked_within == 0
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from pytest_imgedit.stats.estimates import LOWER, UPPER
 from pytest_imgedit.stats.raters import rater_agreement
-from pytest_imgedit.stats.resampling import Measure, resample
+from pytest_imgedit.stats.resampling import Statistic, resample
 
 _ = np.nan
 #: Four observers and twelve units: the data with missing values of Krippendorff, "Computing
@@ -120,7 +120,7 @@ def test_least_and_most_are_those_of_two_raters():
 def test_without_a_pair_of_different_ratings_nothing_is_measured(ratings):
     table = np.array(ratings)
     result = rater_agreement(table, [str(number) for number in range(table.shape[1])])
-    absent = Measure(None, None)
+    absent = Statistic(None, None)
     assert (result.alpha, result.against_others, result.against_rater) == (absent, absent, absent)
     assert result.least is None
 
