@@ -50,8 +50,8 @@ Table = dict[str, dict[str, float]]  # shares by layout and family
 def at_the_limit(cell: Cell) -> Iterator[tuple[str, bool]]:
     """One run of a gate whose limit is the true mean."""
     seen = cell.observe(cell.scores(cell.difficulties()))
-    (usual,) = fail_under(cell.limits("fail_under"), seen)
-    (strict,) = fail_under(cell.limits("fail_under", strict=True), seen)
+    (usual,) = fail_under(cell.limits("fail_under"), {"score": seen})
+    (strict,) = fail_under(cell.limits("fail_under", strict=True), {"score": seen})
     yield "fail_under fails at the limit", usual.state == "FAIL"
     yield "fail_under passes at the limit with gates.strict", strict.state == "PASS"
     yield (
@@ -193,7 +193,11 @@ def until_decided(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
             if looks.decided:
                 return looks.decided["overall"].state, sum(map(len, parts[: count + 1])) / len(seen)
         rest = at_the_end(gate)
-        (last,) = fail_under(rest, seen) if kind == "fail_under" else max_drop(rest, seen, "main")
+        samples = {"score": seen}
+        if kind == "fail_under":
+            (last,) = fail_under(rest, samples)
+        else:
+            (last,) = max_drop(rest, samples, "main")
         return last.state, 1.0
 
     yield "until decided: fail_under fails at the limit", end("fail_under", one)[0] == "FAIL"
@@ -208,7 +212,7 @@ def until_decided(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
         "until decided, 3% repaired by 9 points, others fell to the same mean: overall:0 fails",
         (end("max_drop", moves)[0] == "FAIL"),
     )
-    (usual,) = max_drop(cell.limits("max_drop"), cell.observe(moves, -10.0), "main")
+    (usual,) = max_drop(cell.limits("max_drop"), {"score": cell.observe(moves, -10.0)}, "main")
     yield (
         "3% repaired by 9 points, others fell to the same mean: overall:0 fails",
         usual.state == "FAIL",

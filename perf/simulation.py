@@ -150,7 +150,8 @@ class Cell:
 
     def mean_gates(self, before: Floats, now: Floats, settings: GatesSettings) -> list[GateResult]:
         """The gates on the mean drop; the arrays are (seeds, pairs)."""
-        return max_drop(settings, self.observe((now - before).mean(axis=0), -10.0), "main")
+        moved = self.observe((now - before).mean(axis=0), -10.0)
+        return max_drop(settings, {"score": moved}, "main")
 
     def tail_gate(
         self,
@@ -194,7 +195,6 @@ class Cell:
         for _ in range(40):
             difficulties = self.difficulties()
             moved = self.scores(difficulties) - self.scores(difficulties)
-            found.append(
-                max_drop(self.limits("max_drop"), self.observe(moved, -10.0), "main")[0].mde or 0.0
-            )
+            samples = {"score": self.observe(moved, -10.0)}
+            found.append(max_drop(self.limits("max_drop"), samples, "main")[0].mde or 0.0)
         return float(np.mean(found))

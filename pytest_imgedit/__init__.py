@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Preparation,
         Question,
     )
-    from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
+    from pytest_imgedit.core.results import Edit, ItemError, Measure, Results, SeedResult, Verdict
     from pytest_imgedit.kinds.base import (
         CheckpointModel,
         Composition,
@@ -79,6 +79,7 @@ __all__ = [
     "ItemResult",
     "Judge",
     "Layout",
+    "Measure",
     "Memory",
     "Model",
     "OutputError",
@@ -112,7 +113,7 @@ _MODULES = {
     "core.items": ("ItemFailed", "ItemResult"),
     "core.reply": ("Grammar",),
     "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Preparation", "Question"),
-    "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
+    "core.results": ("Edit", "ItemError", "Measure", "Results", "SeedResult", "Verdict"),
     "core.images": ("Base64Image", "FileImage"),
     "kinds.base": (
         *("CheckpointModel", "Composition", "ComputeParameters", "FinishedImages", "Memory"),

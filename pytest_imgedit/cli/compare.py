@@ -17,11 +17,12 @@ from pytest_imgedit.cli.runs import find_run, no_runs
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core import errors
+from pytest_imgedit.core.measures import SCORE_ONLY, groups_in
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import counted, number
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import tables, terminal, trend_page, write
+from pytest_imgedit.report import measure_tables, tables, terminal, trend_page, write
 from pytest_imgedit.stats import collapse, estimates, gates, planning
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.stats.trend import evidence_by_field
@@ -80,20 +81,28 @@ def compare_runs(
     refuse_to_compare(
         a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None)
     )
-    observations = differences(a.items, b.items)
-    gates.check_fields(
-        "--max-drop", settings.max_drop, in_order(pair.category for pair in observations)
-    )
-    results = gates.max_drop(settings, observations, a.name)
+    measures = {**SCORE_ONLY, **b.measures}
+    gates.check_fields("--max-drop", settings.max_drop, groups_in(b.items), measures)
+    samples = {
+        name: differences(a.items, b.items, name, measure) for name, measure in measures.items()
+    }
+    results = gates.max_drop(settings, samples, a.name, measures)
     tail, fallen = collapse.max_collapsed(
         settings, collapse.moves_between(a.items, b.items), a.name
     )
-    comparison = compare(a, b.items, alpha, results, environment_differences(a, b), fallen)
+    comparison = compare(
+        a, b.items, measures, alpha, results, environment_differences(a, b), fallen
+    )
     if max_collapsed is not None:
         results.append(tail)
     lines = [
         f"{b.name}: editor {b.editor.spec}, run {b.run}",
-        terminal.render_tables([tables.comparison_table(comparison, len(b.items))]).rstrip(),
+        terminal.render_tables(
+            [
+                tables.comparison_table(comparison, len(b.items)),
+                *measure_tables.compared_tables(comparison, measures, brief=False),
+            ]
+        ).rstrip(),
         *(f"{gate.state}: {gate.why}" for gate in results),
     ]
     document = {

@@ -34,7 +34,13 @@ from pytest_imgedit.report import terminal, write
 from pytest_imgedit.run.finish import protocol_table
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
-from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
+from pytest_imgedit.stats.decision import (
+    Evidence,
+    decide,
+    declared_in,
+    measures_of,
+    summarize_items,
+)
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, make_baseline, read_baseline, read_results
 from pytest_imgedit.store.journal import Journal
@@ -158,10 +164,12 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
     by_id = {item.id: item for shard in shards for item in shard.results.items}
     items = [by_id[pair_id] for pair_id in shards[0].info.ids]
     computed = _computed(shards)
+    measures = measures_of(items, declared_in([shard.results for shard in shards]))
     evidence = Evidence(
         items,
         computed,
         first.run.options.gates,
+        measures,
         first.run.options.run.stage != "edit",
         baseline,
         _controls(shards, items),
@@ -169,7 +177,7 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
     gates, comparison = decide(evidence)
     differences = chain.from_iterable(shard.results.reuse.differences for shard in shards)
     decided = {(gate.kind, gate.field) for gate in gates}
-    categories, overall = summarize_items(items)
+    categories, overall, measured = summarize_items(items, measures)
     return first.model_copy(
         update={
             "run": _run_info(shards),
@@ -191,6 +199,7 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
             ),
             "categories": categories,
             "overall": overall,
+            "measures": measured,
             "gates": (
                 *gates,
                 *(gate for gate in first.gates if (gate.kind, gate.field) not in decided),

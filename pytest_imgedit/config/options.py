@@ -110,14 +110,14 @@ OPTIONS = (
     ),
     Option(
         "fail-under",
-        "fail if FIELD (overall or a category) is under MIN",
+        "fail if the mean of FIELD ([MEASURE@]GROUP, such as overall or physics) is under MIN",
         "gates.fail_under",
         "FIELD:MIN",
         "list",
     ),
     Option(
         "max-drop",
-        "fail if FIELD (overall or a category) fell by more than DROP; needs --imgedit-compare",
+        "fail if the mean of FIELD fell by more than DROP; needs --imgedit-compare",
         "gates.max_drop",
         "FIELD:DROP",
         "list",

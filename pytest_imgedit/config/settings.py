@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from pytest_imgedit.config import options, toml_file
-from pytest_imgedit.core import errors, pairs, redaction, results
+from pytest_imgedit.core import errors, measures, pairs, redaction, results
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
@@ -164,8 +164,8 @@ class GatesSettings(results.GateOptions):
     @field_validator("fail_under", "max_drop", mode="before")
     @classmethod
     def _by_slug(cls, value: object) -> object:
-        """Read FIELD:NUMBER texts or a table; name each field by its slug, so that no alias hides a
-        second gate.
+        """Read FIELD:NUMBER texts or a table; name each field as `core.measures` does, so that no
+        alias hides a second gate.
         """
         if isinstance(value, dict):
             gates = list(value.items())
@@ -175,7 +175,7 @@ class GatesSettings(results.GateOptions):
             return value
         limits: dict[str, Any] = {}
         for name, limit in gates:
-            field = pairs.category_slug(name)
+            field = str(measures.Field.parse(name))
             if field in limits:
                 raise ValueError(f"gate on {field!r} given twice")
             limits[field] = limit
@@ -184,9 +184,15 @@ class GatesSettings(results.GateOptions):
     @field_validator("fail_under", "max_drop")
     @classmethod
     def _on_scale(cls, value: dict[str, float]) -> dict[str, float]:
+        """Refuse limits beyond the scale of the score; those of other measures are checked where
+        their scales are known.
+        """
         for name, limit in value.items():
-            if not (math.isfinite(limit) and 0 <= limit <= 10):
+            is_of_score = measures.Field.parse(name).measure == measures.SCORE
+            if is_of_score and not 0 <= limit <= 10:
                 raise ValueError(f"{name}: {limit}, expected a number from 0 to 10")
+            if not math.isfinite(limit):
+                raise ValueError(f"{name}: {limit}, expected a number")
         return value
 
     @field_validator("max_errors", "max_collapsed", mode="before")

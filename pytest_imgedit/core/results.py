@@ -6,6 +6,7 @@ Images are named by the path of their blob below the store's folder `blobs`, or 
 their PNG.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -174,6 +175,10 @@ class Item(Part):
     seeds: Annotated[tuple[SeedResult, ...], once("seed")]
     error: ItemError | None = None
 
+    def value(self, measure: str) -> float | None:
+        """Return the value of a measure, if it has one."""
+        return self.score if measure == "score" else self.aspects.get(measure)
+
     @property
     def cluster(self) -> str:
         """The source image, which dependent pairs share."""
@@ -207,7 +212,8 @@ class Item(Part):
 
 @dataclass(frozen=True)
 class Summary:
-    """One row of a table: counts, and statistics of the scored pairs on the 0..10 scale.
+    """One row of a table: counts, and statistics of the pairs that have a value (`scored`), on the
+    scale of the measure.
 
     `refused` counts the pairs whose edit or verdict a content filter refused; `errors` does not
     hold them.
@@ -233,6 +239,46 @@ class Summary:
     se: float | None = None
     mde: float | None = None
     clusters: int = 0
+
+
+class Measure(Part):
+    """A number that items end with: the score, a value of the protocol, or a metric.
+
+    `scale` holds its lowest and its highest value, `None` where it has no end. One that `is_main`
+    stands beside the score in the terminal's table.
+    """
+
+    scale: tuple[float | None, float | None] = (None, None)
+    lower_is_better: bool = False
+    is_main: bool = False
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of its scale; infinite where it has none."""
+        lowest, highest = self.scale
+        return (
+            -math.inf if lowest is None else lowest,
+            math.inf if highest is None else highest,
+        )
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its scale has two ends."""
+        return None not in self.scale
+
+    @property
+    def decimals(self) -> int:
+        """The number of decimals that are shown: three on a scale of up to 2."""
+        lowest, highest = self.ends
+        return 3 if highest - lowest <= 2 else 2
+
+
+class MeasuredGroups(Measure):
+    """A measure with its statistics by group: `overall` (macro), categories, `difficulty=NAME`, and
+    `tag=NAME`.
+    """
+
+    rows: dict[str, Summary]
 
 
 class Overall(Part):
@@ -266,12 +312,12 @@ class GateResult:
 
 
 class ComparisonRow(Part):
-    """One category, or `overall`, against the baseline: means of the `n` pairs that have a score on
+    """A measure over one group against the baseline: means of the `n` pairs that have a value on
     both sides.
 
     `p` is the p value of a drop and `p_rise` that of a rise, one-sided after Holm's correction over
-    all rows. `finding` is their conclusion, or the state of a gate on this row, whose p and MDE are
-    then those of the row.
+    `overall` and all categories, or over all difficulties and tags. `finding` is their conclusion,
+    or the state of a gate on this row, whose p and MDE are then those of the row.
     """
 
     n: int
@@ -317,6 +363,7 @@ class Comparison(Part):
     """A run against a baseline; `name`, `run`, `editor` and `commit` are the baseline's, `size` is
     its number of pairs.
 
+    `rows` are those of the score by category, `measures` those of every measure of both, by group.
     `environment` lists the differences of the environments. `fell` and `rose` name the pairs that
     moved most, `collapsed` those that fell by `gates.collapse` points or more.
     """
@@ -328,6 +375,7 @@ class Comparison(Part):
     environment: tuple[str, ...]
     size: int
     rows: dict[str, ComparisonRow]
+    measures: dict[str, dict[str, ComparisonRow]]
     pairs: dict[PairId, ComparedPair]
     fell: tuple[MovedPair, ...]
     rose: tuple[MovedPair, ...]
@@ -757,6 +805,7 @@ class Results(Part):
     workers: tuple[WorkerInfo, ...]
     categories: dict[str, Summary]
     overall: Overall
+    measures: dict[str, MeasuredGroups]
     gates: tuple[GateResult, ...]
     comparison: Comparison | None = None
     controls: Controls | None = None

@@ -112,11 +112,12 @@ def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
+def interval(ends: tuple[float, float] | None, signs: bool = False, digits: int = 2) -> str:
     """Format an interval, with `signs` if it is one of differences; `None` is a dash."""
     if ends is None:
         return "–"
-    return " to ".join(map(signed if signs else number, ends))
+    form = signed if signs else number
+    return " to ".join(form(end, digits) for end in ends)
 
 
 def p_value(p: float) -> str:
@@ -124,8 +125,8 @@ def p_value(p: float) -> str:
     return "p <0.001" if p < 0.001 else f"p {p:.2g}"
 
 
-def signed(value: float | None) -> str:
+def signed(value: float | None, digits: int = 2) -> str:
     """Format a difference with its sign; `None` is a dash, and values that round to zero are
     +0.00.
     """
-    return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"
+    return "–" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}"

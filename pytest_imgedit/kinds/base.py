@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.core import errors, targets
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import checkpoint_files, source
@@ -331,6 +332,8 @@ class Model:
     scores: ClassVar[bool] = True
     #: Of judges: whether it measures, so that no protocol is put to it.
     measures: ClassVar[bool] = False
+    #: Of judges: what it answers with beside the score; `None` where that is not known.
+    aspects: ClassVar[Mapping[str, Measure] | None] = {}
     needs_reference: ClassVar[bool] = False
     #: Of judges: why it is not tried with other instructions, such as "does not read instructions".
     blind_to_words: ClassVar[str] = ""

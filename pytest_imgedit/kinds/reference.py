@@ -3,14 +3,16 @@ all.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from pytest_imgedit.core.requests import Answer, Question
+from pytest_imgedit.core.results import Measure
 from pytest_imgedit.kinds.base import Model, Parameters
 
 Pixels = NDArray[np.float64]
@@ -117,6 +119,13 @@ class Reference(Model):
     worker = ReferenceJudge
     has_weights = False
     measures = True
+    aspects: ClassVar[Mapping[str, Measure]] = {
+        "change": Measure(scale=(0.0, 1.0), is_main=True),
+        "preserved": Measure(scale=(0.0, 1.0), is_main=True),
+        "l1": Measure(scale=(0.0, 1.0), lower_is_better=True),
+        "psnr": Measure(scale=(0.0, MAX_PSNR)),
+        "ssim": Measure(scale=(-1.0, 1.0)),
+    }
     needs_reference = True
     blind_to_words = "it does not read instructions"
 

@@ -159,3 +159,4 @@ class CustomJudge(CustomClass):
     """A class that judges."""
 
     role = "judge"
+    aspects = None

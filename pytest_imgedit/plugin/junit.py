@@ -40,6 +40,23 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
     return [*properties, ("imgedit_error", str(result.error))]
 
 
+def run_properties(results: Results) -> list[tuple[str, object]]:
+    """List the mean of each measure over each group, and its difference to the baseline, as
+    properties.
+    """
+    compared = {} if results.comparison is None else results.comparison.measures
+    properties: list[tuple[str, object]] = []
+    for name, measured in results.measures.items():
+        for group, row in measured.rows.items():
+            field = printable(f"imgedit_mean[{name}@{group}]")
+            against = compared.get(name, {}).get(group)
+            if row.mean is not None:
+                properties.append((field, round(row.mean, 4)))
+            if against is not None and against.difference is not None:
+                properties.append((f"{field} difference", round(against.difference, 4)))
+    return properties
+
+
 def gate_reports(results: Results) -> list[pytest.TestReport]:
     """Return a report `imgedit.gates::KIND[FIELD]` for each gate.
 
@@ -74,11 +91,12 @@ def report_run(config: pytest.Config, results: Results, problems: Sequence[str])
     complete = _report(
         "imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems)
     )
+    complete.user_properties = run_properties(results)
     for report in (*gate_reports(results), complete):
         xml.pytest_runtest_logreport(report)
-        xml.pytest_runtest_logreport(
-            pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown")
-        )
+        end = pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown")
+        end.user_properties = report.user_properties
+        xml.pytest_runtest_logreport(end)
 
 
 def name_failed_gates(reporter: pytest.TerminalReporter, results: Results) -> None:

@@ -99,6 +99,10 @@ class Kris(Protocol):
     }
 
     @property
+    def measures(self) -> Mapping[str, results.Measure]:
+        return dict.fromkeys(MEASURES.values(), results.Measure(scale=SCALE, is_main=True))
+
+    @property
     def published(self) -> tuple[results.PublishedRow, ...]:
         return tuple(
             results.PublishedRow(

@@ -150,6 +150,11 @@ class Protocol(ABC):
         """
 
     @property
+    def measures(self) -> Mapping[str, results.Measure]:
+        """The values of an item beside its score, which tables and gates are to know."""
+        return {}
+
+    @property
     def published(self) -> tuple[results.PublishedRow, ...]:
         """Rows that others have published, to be printed beside those of a run."""
         return ()
@@ -188,7 +193,7 @@ class Protocol(ABC):
 
     def checked_item(self, pair: EditPair, replies: Replies) -> dict[str, float]:
         """Return what `item` does; raises `ReplyError` for anything that it raises, and for values
-        that are not finite, or a score beyond `scale`.
+        that are not finite, or beyond their scale.
         """
         try:
             values = {name: float(value) for name, value in self.item(pair, replies).items()}
@@ -197,8 +202,9 @@ class Protocol(ABC):
         except Exception as error:  # a class of a user can raise anything
             reason = f"{type(error).__name__}: {sanitize.one_line(error)}"
             raise errors.ReplyError(f"protocol {self.name}: no values: {reason}") from error
+        measures = {**self.measures, "score": results.Measure(scale=self.scale)}
         for name, value in values.items():
-            low, high = self.scale if name == "score" else (-math.inf, math.inf)
+            low, high = measures.get(name, results.Measure()).ends
             if not (math.isfinite(value) and low <= value <= high):
                 raise errors.ReplyError(
                     f"protocol {self.name}: {name} is {value}, expected {low:g} to {high:g}"

@@ -64,6 +64,11 @@ class RiseBench(Protocol):
     }
 
     @property
+    def measures(self) -> Mapping[str, results.Measure]:
+        grades = dict.fromkeys(MEASURES, results.Measure(scale=SCALE, is_main=True))
+        return {**grades, "accuracy": results.Measure(scale=(0.0, 1.0))}
+
+    @property
     def published(self) -> tuple[results.PublishedRow, ...]:
         return tuple(
             results.PublishedRow(

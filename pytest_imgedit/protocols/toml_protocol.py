@@ -93,7 +93,9 @@ class ImagesTable(_Table):
 
 
 class ScoreTable(_Table):
-    """`[score]`: a formula over the names of all replies, and further values of an item."""
+    """`[score]`: a formula over the names of all replies, and further values of an item, on the
+    same scale.
+    """
 
     item: str
     compat: str = ""
@@ -174,6 +176,19 @@ class TomlProtocol(Protocol):
                 "prompts": dict(self.prompts.digests),
             }
         )
+
+    @property
+    def measures(self) -> Mapping[str, results.Measure]:
+        """The numbers of the replies, and the further values, which are the main ones if there are
+        some.
+        """
+        further = self.definition.score.values
+        graded = {
+            name: results.Measure(scale=call.reply.scale, is_main=not further)
+            for call in self.definition.calls
+            for name in call.reply.names
+        }
+        return {**graded, **dict.fromkeys(further, results.Measure(scale=self.scale, is_main=True))}
 
     @property
     def published(self) -> tuple[results.PublishedRow, ...]:

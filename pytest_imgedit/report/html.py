@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
@@ -12,19 +11,12 @@ from typing import Any
 
 import jinja2
 from markupsafe import Markup
-from rich.cells import cell_len, set_cell_size
 
 from pytest_imgedit.core.results import ComparedPair, Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
-from pytest_imgedit.report import pictures, tables
+from pytest_imgedit.report import charts, measure_tables, pictures, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, left_out, mostly_copies, outcome
 
-#: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
-WIDTH, LEFT, RIGHT = 720, 190, 660
-ROW, BIN_HEIGHT, TOP = 28, 120, 20
-BINS = 20
-#: Columns of a chart's label; a wide character takes two.
-LABEL = 20
 #: Number of pairs on the first screen.
 FIRST_PAIRS = 6
 #: Columns that a narrow screen omits.
@@ -42,7 +34,7 @@ WIDE_ONLY = (
         "now",
         "p of drop",
     ),
-    *("MDE", "AUC"),
+    *("MDE", "AUC", "p of rise"),
     *("device", "load s", "host GiB"),
 )
 #: Candidates for the id of a pair in a line of text.
@@ -71,17 +63,24 @@ def render(results: Results, locate: pictures.Locate) -> str:
             headline=_headline(results),
             parts=left_out(results),
             first=_first_pairs(cards, is_compared=results.comparison is not None),
-            header=_mean_first(tables.CATEGORY_HEADER),
+            header=_mean_first(tables.category_header(results)),
             rows=list(map(_mean_first, tables.category_rows(results))),
             totals=list(map(_mean_first, tables.overall_rows(results))),
             remarks=tables.remarks(results),
             provenance=tables.provenance_lines(results),
-            chart=category_chart(results),
-            histogram=histogram(results),
-            axis={"WIDTH": WIDTH, "LEFT": LEFT},
+            chart=charts.category_chart(results),
+            histogram=charts.histogram(results),
+            scatter=charts.scatter(results),
+            axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
             tables=[
-                (printable(title), header, body, [_linked(printable(note), ids) for note in notes])
-                for title, header, body, notes in tables.further_tables(results)
+                table._replace(
+                    title=printable(table.title),
+                    notes=[_linked(printable(note), ids) for note in table.notes],
+                )
+                for table in (
+                    *measure_tables.tables_of_measures(results, brief=False),
+                    *tables.further_tables(results),
+                )
             ],
             timing=tables.timing_line(results),
             worker_header=tables.WORKER_HEADER,
@@ -157,9 +156,15 @@ def _linked(text: str, ids: Container[str]) -> Markup:
 
 
 def _mean_first(row: Sequence[str]) -> tuple[str, ...]:
-    """Put the mean and its interval behind the category."""
-    mean = tables.CATEGORY_HEADER.index("mean")
-    return (row[0], *row[mean : mean + 2], *row[1:mean], *row[mean + 2 :])
+    """Put the mean, its interval and the measures behind the category."""
+    mean, measures = tables.CATEGORY_HEADER.index("mean"), len(tables.CATEGORY_HEADER)
+    return (
+        row[0],
+        *row[mean : mean + 2],
+        *row[measures:],
+        *row[1:mean],
+        *row[mean + 2 : measures],
+    )
 
 
 def environment() -> jinja2.Environment:
@@ -232,57 +237,3 @@ def _images(
 
 def _blob(sha256: str | None) -> str | None:
     return None if sha256 is None else f"{sha256[:2]}/{sha256}.png"
-
-
-def x_of(score: float | None) -> float | None:
-    """Place a score in [0, 10] on the axis; `None` stays `None`."""
-    return None if score is None else round(LEFT + (RIGHT - LEFT) * score / 10, 1)
-
-
-def category_chart(results: Results) -> dict[str, Any]:
-    """One row a category and the overall score: mean, 95% interval and, if there is one, the
-    baseline's mean.
-    """
-    compared = results.comparison.rows if results.comparison else {}
-    before = {name: row.before for name, row in compared.items()}
-    summaries = {**results.categories, "overall": results.overall.macro}
-    rows = [
-        {
-            "name": name,
-            "label": name
-            if cell_len(name) <= LABEL
-            else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
-            "y": ROW * position + ROW / 2,
-            "mean": x_of(row.mean),
-            "text": "no score" if row.mean is None else f"{row.mean:.2f}",
-            "low": row.ci95 and x_of(row.ci95[0]),
-            "high": row.ci95 and x_of(row.ci95[1]),
-            "before": x_of(before.get(name)),
-        }
-        for position, (name, row) in enumerate(summaries.items())
-    ]
-    return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
-
-
-def histogram(results: Results) -> dict[str, Any]:
-    """Counts of pairs by score, in bins half a point wide; the last one includes 10."""
-    scores = [item.score for item in results.items if item.score is not None]
-    counts = Counter(min(BINS - 1, int(score * BINS / 10)) for score in scores)
-    most = max(counts.values(), default=1)
-    width = (RIGHT - LEFT) / BINS
-    bars = [
-        {
-            "x": round(LEFT + width * position + 1, 1),
-            "width": round(width - 2, 1),
-            "y": round(BIN_HEIGHT * (1 - counts[position] / most) + TOP, 1),
-            "height": round(BIN_HEIGHT * counts[position] / most, 1),
-            "count": counts[position],
-            "range": f"{position * 10 / BINS:g} to {(position + 1) * 10 / BINS:g}",
-        }
-        for position in range(BINS)
-    ]
-    return {"bars": bars, "height": BIN_HEIGHT + TOP, "ticks": _ticks()}
-
-
-def _ticks() -> list[dict[str, float | None]]:
-    return [{"x": x_of(score), "score": score} for score in range(0, 11, 2)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
-from pytest_imgedit.report import tables
+from pytest_imgedit.report import measure_tables, tables
 from pytest_imgedit.stats.outcome import outcome
 
 #: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot
@@ -32,13 +32,15 @@ def render(results: Results) -> str:
         *(f"- {escape(line)}" for line in tables.provenance_lines(results)),
         "",
         *_table(
-            tables.CATEGORY_HEADER, [*tables.category_rows(results), *tables.overall_rows(results)]
+            tables.category_header(results),
+            [*tables.category_rows(results), *tables.overall_rows(results)],
         ),
         "",
     ]
     for line in tables.remarks(results):
         lines += [escape(line), ""]
-    for table in tables.further_tables(results):
+    measures = measure_tables.tables_of_measures(results, brief=False)
+    for table in (*measures, *tables.further_tables(results)):
         lines += [f"## {escape(table.title)}", "", *_table(table.header, table.rows), ""]
         for line in table.notes:
             lines += [escape(line), ""]
@@ -61,5 +63,5 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     marks = ["---" if name in tables.WORDS else "---:" for name in header]
     return [
         f"| {' | '.join(row)} |"
-        for row in (header, marks, *([escape(cell) for cell in row] for row in rows))
+        for row in (map(escape, header), marks, *(map(escape, row) for row in rows))
     ]

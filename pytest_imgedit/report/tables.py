@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.core.results import (
     Comparison,
@@ -53,6 +54,8 @@ WORKER_HEADER = (
     "GPU GiB",
     "host GiB",
 )
+#: Measures that the table of scores has beside the score, at most.
+MOST_MAIN = 4
 #: Published rows that a brief table has.
 PUBLISHED_SHOWN = 5
 PUBLISHED_HEADER = (
@@ -73,7 +76,18 @@ COMPARISON_HEADER = (
 #: Columns of words, which are aligned to the left.
 WORDS = (
     *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
-    *("category", "gate", "worker", "device", "stage", "finding", "control", "judge"),
+    *(
+        "category",
+        "group",
+        "measure",
+        "gate",
+        "worker",
+        "device",
+        "stage",
+        "finding",
+        "control",
+        "judge",
+    ),
     "judged again",
     *("row", "model", "of judge", "provider", "order", "sampling", "rewriting", "source"),
 )
@@ -102,22 +116,44 @@ def judge_name(results: Results) -> str:
     return f"{judge.spec}, protocol {judge.protocol}@{judge.variant}{scoring}{by}"
 
 
+def main_measures(results: Results) -> list[str]:
+    """Return the main measures whose means are not those of the score, at most `MOST_MAIN`."""
+    of_score = {group: row.mean for group, row in results.measures[SCORE].rows.items()}
+    names = [
+        name
+        for name, measured in results.measures.items()
+        if measured.is_main
+        and any(row.mean != of_score.get(group) for group, row in measured.rows.items())
+    ]
+    return names[:MOST_MAIN]
+
+
+def category_header(results: Results) -> tuple[str, ...]:
+    """Return the columns of the table of scores: those of the score, and the main measures."""
+    names = (printable(shorten(name, 40)) for name in main_measures(results))
+    return (*CATEGORY_HEADER, *names)
+
+
 def category_rows(results: Results) -> list[tuple[str, ...]]:
-    """One row a category, in the columns of `CATEGORY_HEADER`; the suite's own name of it stands
+    """One row a category, in the columns of `category_header`; the suite's own name of it stands
     beside its slug.
     """
     labels = results.suite.labels
     return [
-        _row(f"{name} {printable(shorten(labels.get(name, ''), 40))}".rstrip(), summary)
+        (
+            *_row(f"{name} {printable(shorten(labels.get(name, ''), 40))}".rstrip(), summary),
+            *_main_means(results, name),
+        )
         for name, summary in results.categories.items()
     ]
 
 
 def overall_rows(results: Results) -> list[tuple[str, ...]]:
     """Macro (every category weighs the same) and micro (every pair weighs the same)."""
+    means = _main_means(results, OVERALL)
     return [
-        _row("overall (macro)", results.overall.macro),
-        _row("overall (micro)", results.overall.micro),
+        (*_row("overall (macro)", results.overall.macro), *means),
+        (*_row("overall (micro)", results.overall.micro), *("–" for _ in means)),
     ]
 
 
@@ -129,6 +165,15 @@ def _row(name: str, summary: Summary) -> tuple[str, ...]:
         interval(summary.ci95),
         *map(number, (summary.std, summary.median, summary.min, summary.max)),
     )
+
+
+def _main_means(results: Results, group: str) -> list[str]:
+    means = []
+    for name in main_measures(results):
+        measured = results.measures[name]
+        row = measured.rows.get(group)
+        means.append(number(None if row is None else row.mean, measured.decimals))
+    return means
 
 
 def worker_rows(results: Results) -> list[tuple[str, ...]]:
@@ -281,21 +326,20 @@ def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
 
 
 class Table(NamedTuple):
-    """A table of texts, with lines that follow it."""
+    """A table of texts, with lines that follow it; the HTML report folds one that `is_detail`."""
 
     title: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     notes: list[str]
+    is_detail: bool = False
 
 
 def further_tables(results: Results, brief: bool = False) -> list[Table]:
     """The tables that a run has beside its scores; if `brief`, without the details of protocols."""
-    comparison, pairs = results.comparison, len(results.items)
     tables = (
         protocol_table(results, brief),
         published_table(results, brief),
-        comparison_table(comparison, pairs) if comparison else None,
         controls_table(results.controls) if results.controls else None,
         noise_table(results.noise) if results.noise else None,
     )
@@ -392,8 +436,8 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
                 number(row.now),
                 signed(row.difference),
                 interval(row.ci95, signs=True),
-                _p_value(row.p),
-                f"rose, p {_p_value(row.p_rise)}" if row.finding == "rose" else row.finding,
+                p_value(row.p),
+                f"rose, p {p_value(row.p_rise)}" if row.finding == "rose" else row.finding,
                 number(row.mde),
             )
             for field, row in sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
@@ -416,7 +460,7 @@ def _comparison_notes(comparison: Comparison) -> Iterator[str]:
             yield f"{verb} most: {', '.join(named)}"
 
 
-def _p_value(p: float | None) -> str:
+def p_value(p: float | None) -> str:
     return "<0.001" if p is not None and p < 0.001 else number(p, 3)
 
 

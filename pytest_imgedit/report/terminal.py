@@ -11,15 +11,16 @@ from rich.text import Text
 
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
-from pytest_imgedit.report import tables
+from pytest_imgedit.report import measure_tables, tables
 
 Rows = Sequence[Sequence[str]]
-#: Columns that a narrow terminal omits, the first one first.
+#: Columns that a narrow terminal omits, the first one first; then columns of measures, the last one
+#: first; then those that it omits last.
 DROPPED_FIRST = (
-    *("std", "median", "busy s", "load s", "min", "max", "device", "before", "pending"),
-    *("rewriting", "sampling", "order", "provider", "of judge", "source"),
-    *("errors", "refused", "scored", "finding", "MDE", "p of drop", "95% CI"),
+    *("std", "median", "busy s", "load s", "min", "max", "device", "p of rise", "before"),
+    *("pending", "rewriting", "sampling", "order", "provider", "of judge", "source"),
 )
+DROPPED_LAST = ("errors", "refused", "scored", "finding", "MDE", "p of drop", "95% CI")
 #: Columns that only `-v` and the reports show.
 ONLY_VERBOSE = (
     *("scored", "std", "median", "AUC"),
@@ -49,7 +50,11 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
         _print_scores(console, results, verbose)
     for line in tables.remarks(results, verbose):
         console.print(Text(line))
-    _print_further(console, tables.further_tables(results, brief=not verbose), verbose)
+    further = [
+        *measure_tables.tables_of_measures(results, brief=not verbose),
+        *tables.further_tables(results, brief=not verbose),
+    ]
+    _print_further(console, further, verbose)
     console.print(Text(tables.timing_line(results)))
     if verbose and results.workers:
         _print_table(console, tables.WORKER_HEADER, tables.worker_rows(results))
@@ -65,11 +70,12 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
     """Print the scores of categories and of the whole; without `verbose`, intervals need enough
     pairs.
     """
-    header = tables.CATEGORY_HEADER
+    header = tables.category_header(results)
+    measures = header[len(tables.CATEGORY_HEADER) :]
     categories = [list(row) for row in tables.category_rows(results)]
     macro, micro = tables.overall_rows(results)
     if verbose:
-        _print_table(console, header, categories, [macro, micro])
+        _print_table(console, header, categories, [macro, micro], measures=measures)
         return
     few = [
         row
@@ -79,8 +85,9 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
     for row in few:
         row[header.index("95% CI")] = ""
     extremes = header.index("min")  # of pairs, not of means of categories
-    totals = [("overall", *macro[1:extremes], *micro[extremes:])]
-    _print_table(console, header, categories, totals, brief=True)
+    end = len(header) - len(measures)
+    totals = [("overall", *macro[1:extremes], *micro[extremes:end], *macro[end:])]
+    _print_table(console, header, categories, totals, brief=True, measures=measures)
     if few:
         console.print(
             Text(f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)")
@@ -111,9 +118,15 @@ def _print_further(console: Console, further: Sequence[tables.Table], verbose: b
 
 
 def _print_table(
-    console: Console, header: Sequence[str], rows: Rows, totals: Rows = (), brief: bool = False
+    console: Console,
+    header: Sequence[str],
+    rows: Rows,
+    totals: Rows = (),
+    brief: bool = False,
+    measures: Sequence[str] = (),
 ) -> None:
-    """Print a table without the columns that do not fit, which are named below it.
+    """Print a table without the columns that do not fit, which are named below it. `measures` are
+    the columns of measures.
 
     If `brief`, columns of statistics and those that hold nothing are omitted too.
     """
@@ -124,7 +137,7 @@ def _print_table(
     ]
     widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, *totals, strict=True)]
     dropped = []
-    for name in DROPPED_FIRST:
+    for name in (*DROPPED_FIRST, *reversed(measures), *DROPPED_LAST):
         if sum(widths[column] + 1 for column in columns) - 1 <= console.width:
             break
         if name in [header[column] for column in columns]:

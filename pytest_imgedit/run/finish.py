@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_imgedit.core import provenance, redaction, results, sanitize
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.items import ItemResult
+from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.protocols.protocol import Call, Protocol, Row
 from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
@@ -19,7 +20,13 @@ from pytest_imgedit.run.work import make_items
 from pytest_imgedit.stats import estimates
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
-from pytest_imgedit.stats.decision import Evidence, decide, left_to_merge, summarize_items
+from pytest_imgedit.stats.decision import (
+    Evidence,
+    decide,
+    left_to_merge,
+    measures_of,
+    summarize_items,
+)
 from pytest_imgedit.workers.base import Worker
 
 
@@ -58,10 +65,13 @@ def make_results(ended: EndedRun) -> results.Results:
         )
     if trials.repeats:
         noise = describe_noise(plan.works, trials.repeats)
+    declared = {} if plan.scorer is None else plan.scorer.measures
+    measures = measures_of(items, declared)
     evidence = Evidence(
         items,
         computed,
         plan.settings.gates,
+        measures,
         expects_scores,
         request.baseline,
         controls,
@@ -69,6 +79,7 @@ def make_results(ended: EndedRun) -> results.Results:
         {} if plan.blocks is None else plan.blocks.decided,
     )
     gates, comparison = decide(evidence)
+    selected, whole = request.selection.counts(OVERALL)
     shard_info = None
     if request.shard is not None:
         gates = left_to_merge(gates, plan.settings.gates, len(request.shard.pairs))
@@ -77,7 +88,7 @@ def make_results(ended: EndedRun) -> results.Results:
             count=request.shard.shard.count,
             ids=tuple(pair.id for pair in request.shard.pairs),
         )
-    categories, overall = summarize_items(evidence.needed)
+    categories, overall, measured = summarize_items(evidence.needed, measures)
     return results.Results(
         run=_run_info(ended, items),
         suite=results.SuiteInfo(
@@ -91,8 +102,8 @@ def make_results(ended: EndedRun) -> results.Results:
             },
         ),
         selection=results.SelectionInfo(
-            selected=sum(request.selection.selected.values()),
-            whole=sum(request.selection.whole.values()),
+            selected=selected,
+            whole=whole,
             skipped=request.selection.skipped,
             shard=shard_info,
         ),
@@ -106,6 +117,7 @@ def make_results(ended: EndedRun) -> results.Results:
         workers=tuple(_worker(stage, worker) for stage, worker in ended.workers),
         categories=categories,
         overall=overall,
+        measures=measured,
         gates=gates,
         comparison=comparison,
         controls=controls,

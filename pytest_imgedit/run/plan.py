@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 from pytest_imgedit.config.settings import GatesSettings, Settings
 from pytest_imgedit.core import environments, errors
+from pytest_imgedit.core.measures import SCORE, Field, groups_of
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.requests import token_cost
 from pytest_imgedit.core.results import (
@@ -18,6 +19,7 @@ from pytest_imgedit.core.results import (
     EditorInfo,
     GateResult,
     JudgeInfo,
+    Measure,
     Results,
     Timing,
 )
@@ -26,6 +28,7 @@ from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run import edit, placement, pools, score
+from pytest_imgedit.run.preflight import declared_measures
 from pytest_imgedit.run.work import (
     SelectedShard,
     Work,
@@ -36,8 +39,15 @@ from pytest_imgedit.run.work import (
     missing_edits,
 )
 from pytest_imgedit.stats import comparison, planning, sequential
-from pytest_imgedit.stats.estimates import estimate
-from pytest_imgedit.stats.gates import Observation, Selection, allowed_pairs
+from pytest_imgedit.stats.gates import (
+    MeanGate,
+    Observation,
+    Selection,
+    allowed_pairs,
+    describe_rule,
+    estimate_group,
+    observe,
+)
 from pytest_imgedit.store.baselines import (
     Baseline,
     content_sha256,
@@ -330,16 +340,17 @@ def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> N
 
 
 def _expected_lines(request: Request, store: Store) -> Iterator[str]:
-    """Yield a line per gate on a mean: what its pairs can decide, by the newest run of the suite
-    that tells, or else by the spread of the baseline's scores.
+    """Yield a line per gate on a mean: what it asks for, and what its pairs can decide, by the
+    newest run of the suite that tells, or else by the spread in the baseline.
     """
     gates, pairs = request.settings.gates, request.pairs
-    kinds: tuple[tuple[Literal["fail_under", "max_drop"], dict[str, float]], ...] = (
+    kinds: tuple[tuple[MeanGate, dict[str, float]], ...] = (
         ("fail_under", gates.fail_under),
         ("max_drop", gates.max_drop),
     )
     if not any(limits for _, limits in kinds):
         return
+    measures = declared_measures(request.settings, request.models["judge"])
     earlier = [
         results
         for results in _newest_runs(request.suite, store)
@@ -347,37 +358,44 @@ def _expected_lines(request: Request, store: Store) -> Iterator[str]:
     ]
     for kind, limits in kinds:
         for name, limit in limits.items():
-            ids = {pair.id for pair in pairs if name in ("overall", pair.category)}
+            field = Field.parse(name)
+            ids = {pair.id for pair in pairs if field.group in groups_of(pair)}
             alpha = sequential.at_the_end(gates).alpha_of(kind) / len(limits)
             expected = planning.expected_mde(kind, name, alpha, len(ids), earlier)
             if expected is None and request.baseline is not None:
-                expected = _mde_by_baseline(kind, alpha, ids, request.baseline)
-            gate = f"plan: {kind} {name}:{limit:g}"
+                expected = _mde_by_baseline(kind, alpha, ids, request.baseline, field)
+            measure = measures.get(field.measure, Measure())
+            gate = f"plan: {kind} {name}:{limit:g} {describe_rule(kind, name, limit, measure)}"
             if expected is None:
-                yield f"{gate}: what {len(ids)} pairs can decide is not known before a first run"
+                yield f"{gate}; what {len(ids)} pairs can decide is not known before a first run"
             else:
                 mde, origin = expected
-                decided = f"means under {max(0.0, limit - mde):.2f}"
-                if kind == "max_drop":
-                    decided = f"drops over {limit + mde:.2f}"
-                yield f"{gate}: {len(ids)} pairs can decide {decided}, by {origin}"
+                decided = _decided(kind, limit, mde, measure)
+                yield f"{gate}; {len(ids)} pairs can decide {decided}, by {origin}"
+
+
+def _decided(kind: MeanGate, limit: float, mde: float, measure: Measure) -> str:
+    if kind == "max_drop":
+        return f"drops over {limit + mde:.{measure.decimals}f}"
+    lowest, highest = measure.ends
+    if measure.lower_is_better:
+        return f"means over {min(highest, limit + mde):.{measure.decimals}f}"
+    return f"means under {max(lowest, limit - mde):.{measure.decimals}f}"
 
 
 def _mde_by_baseline(
-    kind: str, alpha: float, ids: Collection[str], baseline: Baseline
+    kind: MeanGate, alpha: float, ids: Collection[str], baseline: Baseline, field: Field
 ) -> tuple[float, str] | None:
-    """Return the MDE by the spread of the baseline's scores, as if the runs were independent, in
+    """Return the MDE by the spread of the baseline's values, as if the runs were independent, in
     which case the variance of a difference is twice that of a score.
     """
-    known = [
-        (item.score, item.cluster, item.category)
-        for item in baseline.items
-        if item.id in ids and item.score is not None
-    ]
-    mde = estimate(*zip(*known, strict=True)).mde(alpha) if known else None
+    items = [item for item in baseline.items if item.id in ids]
+    values = estimate_group(field.group, observe(items, field.measure, Measure()))
+    mde = None if values is None else values.mde(alpha)
     if mde is None:
         return None
-    origin = f"the spread of scores in {baseline.name}"
+    what = "scores" if field.measure == SCORE else field.measure
+    origin = f"the spread of {what} in {baseline.name}"
     if kind == "max_drop":
         return math.sqrt(2) * mde, f"{origin}, as if runs were independent"
     return mde, origin

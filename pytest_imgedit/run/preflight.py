@@ -10,8 +10,9 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors, redaction
-from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
+from pytest_imgedit.core.pairs import EditPair, in_order
+from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.report.write import check_writable
@@ -129,10 +130,16 @@ def check_protocol(settings: Settings, suite: Suite, model: Model) -> None:
             )
 
 
-def check_gates(settings: Settings, suite: Suite, counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` for a gate on an unknown field, too few pairs, or without a baseline."""
-    for kind, limits in _limits(settings):
-        gates.check_fields(kind, limits, suite.categories)
+def check_gates(settings: Settings, counts: Mapping[str, int], judge: Model | None) -> None:
+    """Raise `UsageError` for a gate on an unknown field, too few pairs, or without a baseline;
+    `counts` is by group.
+    """
+    limits_of = list(_limits(settings))
+    if judge is not None and any(limits for _, limits in limits_of):
+        measures = None if judge.aspects is None else declared_measures(settings, judge)
+        groups = [OVERALL, *in_order(group for group in counts if group != OVERALL)]
+        for kind, limits in limits_of:
+            gates.check_fields(kind, limits, groups, measures)
     check_counts(settings, counts)
     if settings.gates.compare is not None:
         return
@@ -142,6 +149,14 @@ def check_gates(settings: Settings, suite: Suite, counts: Mapping[str, int]) -> 
             raise errors.UsageError(
                 f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too"
             )
+
+
+def declared_measures(settings: Settings, judge: Model) -> Mapping[str, Measure]:
+    """Return the measures that a run is known to have; a judge of the user's own may answer with
+    others.
+    """
+    declared = judge.aspects if judge.measures else load_protocol(settings).measures
+    return {**SCORE_ONLY, **(declared or {})}
 
 
 def check_partial(settings: Settings) -> None:
@@ -182,7 +197,7 @@ def _refuse_beside(option: str, others: Mapping[str, bool]) -> None:
 
 
 def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` if a gated category has too few pairs; `counts` is by category."""
+    """Raise `UsageError` if a gated group has too few pairs; `counts` is by group."""
     for kind, limits in _limits(settings):
         gates.check_counts(kind, limits, counts)
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -145,6 +145,12 @@ class Scorer:
             return None
         cost = requests.token_cost(self.tokens.values(), prices)
         return results.Usage(**self.tokens, cost=round(cost, 6) if any(prices) else None)
+
+    @property
+    def measures(self) -> Mapping[str, results.Measure]:
+        """What the judge or the protocol declares that edits are measured by, beside the score."""
+        judge = self.judge.model
+        return (judge.aspects or {}) if judge.measures else self.protocol.measures
 
     @property
     def is_compat(self) -> bool:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, TextIO
 
 from pytest_imgedit.config.settings import Settings, SuiteSettings, make_settings, read_tables
 from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.report import terminal, write
@@ -86,12 +86,12 @@ class Evaluation:
 
     @property
     def _counts(self) -> Mapping[str, int]:
-        """The number of pairs by category; a limit of a config, unlike one of the command line,
+        """The number of pairs by group; a limit of a config, unlike one of the command line,
         makes the suite smaller.
         """
         if "suite.limit" in self.settings.run.asked:
             return self.suite.counts
-        return Counter(pair.category for pair in self.suite.pairs)
+        return count_groups(self.suite.pairs)
 
     @cached_property
     def hardware(self) -> Hardware:
@@ -119,7 +119,7 @@ class Evaluation:
             with preflight.naming_gpus(self.settings):
                 for model in self.models.values():
                     placement.groups_of(model, self.hardware)
-        preflight.check_gates(self.settings, self.suite, self._counts)
+        preflight.check_gates(self.settings, self._counts, self.models.get("judge"))
         preflight.check_partial(self.settings)
         if "judge" in self.models:
             preflight.check_protocol(self.settings, self.suite, self.models["judge"])
@@ -163,13 +163,13 @@ class Evaluation:
         in_shard, selected, left_out = set(ids), {*ids, *others}, set(skipped)
         pairs = tuple(pair for pair in self.suite.pairs if pair.id in selected)
         selection = Selection.of(
-            (pair.category for pair in pairs),
+            count_groups(pairs),
             self._counts,
-            (pair.category for pair in self.suite.pairs if pair.id in left_out),
+            count_groups(pair for pair in self.suite.pairs if pair.id in left_out),
         )
         gates, resting = narrow(self.settings.gates, selection, self.settings.run.asked)
         settings = self.settings.model_copy(update={"gates": gates})
-        preflight.check_counts(settings, Counter(pair.category for pair in pairs))
+        preflight.check_counts(settings, selection.selected)
         self.baselines.check_save(pairs)
         shard = (
             None if settings.run.shard is None else work.SelectedShard(settings.run.shard, pairs)

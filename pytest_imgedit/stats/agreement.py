@@ -43,9 +43,9 @@ def agreement(
     """Compare the scores of pairs with their mean ratings.
 
     `clusters` names the source image of each pair. Intervals are those of a bootstrap over sources.
-    A statistic is `None` where it is not defined: correlations under three pairs or with all alike on
-    one side, shares with no two different ratings. An interval is `None` also under three sources,
-    and where many resamples have no such statistic.
+    A statistic is `None` where it is not defined: correlations under three pairs or with all alike
+    on one side, shares with no two different ratings. An interval is `None` also under three
+    sources, and where many resamples have no such statistic.
     """
     x = rounded(np.asarray(scores, dtype=np.float64))
     y = rounded(np.asarray(ratings, dtype=np.float64))

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_imgedit.core import environments, pairs
+from pytest_imgedit.core import environments
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY, Field, groups_in, groups_of
 from pytest_imgedit.core.results import (
     ComparedPair,
     Comparison,
@@ -15,49 +16,58 @@ from pytest_imgedit.core.results import (
     EditorInfo,
     GateResult,
     JudgeInfo,
+    Measure,
     MovedPair,
 )
 from pytest_imgedit.stats import collapse, holm
 from pytest_imgedit.stats.estimates import Estimate
-from pytest_imgedit.stats.gates import Observation, estimate_field, means_before
+from pytest_imgedit.stats.gates import Observation, estimate_group, means_before, measured_by
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 #: Number of pairs that fell or rose most which a comparison names.
 MOST = 5
 
 
-def differences(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> list[Observation]:
-    """Pair the items of a run with those of a baseline by id; `value` is now − before, within [-10,
-    10].
+def differences(
+    before: Iterable[BaselineItem],
+    now: Iterable[BaselineItem],
+    name: str = SCORE,
+    measure: Measure = SCORE_ONLY[SCORE],
+) -> list[Observation]:
+    """Pair the items of a run that a measure applies to with those of a baseline by id; `value` is
+    now − before.
 
-    A pair without a score on one side has no value, and bounds from the ends of the scale.
+    A pair without a value on one side has none, and bounds from the ends of the scale.
     """
     old = {item.id: item for item in before}
-    return [_difference(old[item.id], item) for item in now]
+    return [_difference(old[item.id], item, name, measure) for item in measured_by(now, name)]
 
 
-def _difference(old: BaselineItem, item: BaselineItem) -> Observation:
-    was, score = old.score, item.score
+def _difference(old: BaselineItem, item: BaselineItem, name: str, measure: Measure) -> Observation:
+    was, value = old.value(name), item.value(name)
+    lowest, highest = measure.ends
     return Observation(
         item.category,
         item.cluster,
-        value=None if score is None or was is None else round(score - was, 6),
-        lowest=(0.0 if score is None else score) - (10.0 if was is None else was),
-        highest=(10.0 if score is None else score) - (0.0 if was is None else was),
+        value=None if value is None or was is None else round(value - was, 6),
+        lowest=(lowest if value is None else value) - (highest if was is None else was),
+        highest=(highest if value is None else value) - (lowest if was is None else was),
         alike=collapse.are_alike(old, item),
         before=was,
+        groups=groups_of(item),
     )
 
 
 def compare(
     baseline: Baseline,
     items: Sequence[BaselineItem],
+    measures: Mapping[str, Measure],
     alpha: float,
     gates: Sequence[GateResult] = (),
     environment: Sequence[str] = (),
     collapsed: Sequence[str] = (),
 ) -> Comparison:
-    """Compare a run's items with a baseline.
+    """Compare a run's items, measured by `measures`, with a baseline.
 
     The row of a field with a gate in `gates` has that gate's p, state and MDE. `environment` is the
     list of `environment_differences`, `collapsed` the ids from `max_collapsed`.
@@ -72,6 +82,11 @@ def compare(
         ),
         key=lambda pair: (pair.difference, pair.id),
     )
+    rows = {
+        name: _rows(baseline, items, name, measure, alpha, gates)
+        for name, measure in measures.items()
+        if name == SCORE or name in baseline.measures
+    }
     return Comparison(
         name=baseline.name,
         run=baseline.run,
@@ -79,7 +94,8 @@ def compare(
         commit=baseline.commit,
         environment=tuple(environment),
         size=len(baseline.items),
-        rows=_rows(items, observations, alpha, gates),
+        rows={group: row for group, row in rows[SCORE].items() if "=" not in group},
+        measures=rows,
         pairs={
             item.id: ComparedPair(
                 before=pair.before,
@@ -96,40 +112,65 @@ def compare(
 
 
 def _rows(
+    baseline: Baseline,
     items: Sequence[BaselineItem],
-    observations: Sequence[Observation],
+    name: str,
+    measure: Measure,
     alpha: float,
     gates: Sequence[GateResult],
 ) -> dict[str, ComparisonRow]:
-    """One row for `overall` and each category; p values are adjusted over all of them."""
-    fields = ["overall", *pairs.in_order(pair.category for pair in observations)]
-    estimates = [estimate_field(field, observations) for field in fields]
+    """One row a group; p values are adjusted over `overall` and the categories, and over the other
+    groups.
+    """
+    items = list(measured_by(items, name))
+    pairs = list(zip(items, differences(baseline.items, items, name, measure), strict=True))
+    gate_of = {gate.field: gate for gate in gates}
+    groups = groups_in(items)
+    rows = {}
+    for family in (
+        [group for group in groups if "=" not in group],
+        [group for group in groups if "=" in group],
+    ):
+        for group, row in _family(family, pairs, name, alpha).items():
+            gate = gate_of.get(str(Field(name, group)))
+            if gate is not None:
+                worse = "p_rise" if measure.lower_is_better else "p"
+                update = {worse: gate.p, "finding": gate.state, "mde": gate.mde}
+                row = row.model_copy(update=update)
+            rows[group] = row
+    return rows
+
+
+def _family(
+    groups: Sequence[str],
+    pairs: Sequence[tuple[BaselineItem, Observation]],
+    name: str,
+    alpha: float,
+) -> dict[str, ComparisonRow]:
+    observations = [observation for _, observation in pairs]
+    estimates = [estimate_group(group, observations) for group in groups]
     drops = holm.holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
     rises = holm.holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
-    before = means_before(fields, observations)
-    gate_of = {gate.field: gate for gate in gates}
-    scores = [
-        Observation(item.category, item.id, item.score)
-        for item, pair in zip(items, observations, strict=True)
+    before = means_before(groups, observations)
+    values = [
+        Observation(item.category, item.id, item.value(name), groups=groups_of(item))
+        for item, pair in pairs
         if pair.value is not None
     ]
     rows = {}
-    for field, estimate, drop, rise in zip(fields, estimates, drops, rises, strict=True):
-        now = estimate_field(field, scores)
+    for group, estimate, drop, rise in zip(groups, estimates, drops, rises, strict=True):
+        now = estimate_group(group, values)
         columns: dict[str, Any] = {"p": None, "p_rise": None, "finding": "unknown", "mde": None}
         if estimate is not None and estimate.se is not None:
             columns = {
                 "p": drop,
                 "p_rise": rise,
                 "finding": _finding(estimate, drop, rise, alpha),
-                "mde": estimate.mde(alpha / len(fields)),
+                "mde": estimate.mde(alpha / len(groups)),
             }
-        if field in gate_of:
-            gate = gate_of[field]
-            columns |= {"p": gate.p, "finding": gate.state, "mde": gate.mde}
-        rows[field] = ComparisonRow(
-            n=sum(field in ("overall", pair.category) for pair in scores),
-            before=before.get(field),
+        rows[group] = ComparisonRow(
+            n=sum(value.is_in(group) for value in values),
+            before=before.get(group),
             now=None if now is None else now.mean,
             difference=None if estimate is None else estimate.mean,
             ci95=None if estimate is None else estimate.interval(),

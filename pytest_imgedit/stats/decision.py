@@ -2,9 +2,10 @@
 pairs of the baseline, near-copies, and environments.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import (
     Comparison,
@@ -12,7 +13,10 @@ from pytest_imgedit.core.results import (
     GateOptions,
     GateResult,
     Item,
+    Measure,
+    MeasuredGroups,
     Overall,
+    Results,
     State,
     Summary,
 )
@@ -21,10 +25,12 @@ from pytest_imgedit.stats.comparison import Computed, compare, differences, envi
 from pytest_imgedit.stats.gates import (
     Observation,
     allowed_pairs,
-    estimate_field,
+    estimate_group,
     fail_under,
     filled,
     max_drop,
+    measured_by,
+    observe,
 )
 from pytest_imgedit.store.baselines import Baseline, reduced
 
@@ -33,7 +39,8 @@ from pytest_imgedit.store.baselines import Baseline, reduced
 class Evidence:
     """What the gates of a run are decided on.
 
-    `items` are those of all selected pairs. `expects_scores` says whether they were to be scored.
+    `items` are those of all selected pairs, `measures` what they are measured by. `expects_scores`
+    says whether they were to be scored.
     `resting` gates are not selected. `decided` holds gates that were decided before the end, by
     kind and field.
     """
@@ -41,6 +48,7 @@ class Evidence:
     items: Sequence[Item]
     computed: Computed
     settings: GateOptions
+    measures: Mapping[str, Measure] = field(default_factory=lambda: SCORE_ONLY)
     expects_scores: bool = True
     baseline: Baseline | None = None
     controls: Controls | None = None
@@ -57,10 +65,12 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     """Decide all gates of a run, and compare it with its baseline, if it has one."""
     settings, items = evidence.settings, evidence.needed
     comparison = None
-    scores = _observe(items)
-    gates = [coverage(settings, scores, _count_errors(items), evidence.expects_scores)]
+    measures = evidence.measures
+    samples = {name: observe(items, name, measure) for name, measure in measures.items()}
+    gates = [coverage(settings, samples[SCORE], _count_errors(items), evidence.expects_scores)]
     if evidence.expects_scores:
-        gates += _unless_decided(evidence, fail_under(sequential.at_the_end(settings), scores))
+        at_the_end = sequential.at_the_end(settings)
+        gates += _unless_decided(evidence, fail_under(at_the_end, samples, measures))
     if evidence.baseline is not None:
         comparison, against_baseline = _compare(evidence, evidence.baseline)
         gates += against_baseline
@@ -98,11 +108,13 @@ def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[Gat
 
 
 def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[GateResult]]:
-    settings = evidence.settings
+    settings, measures = evidence.settings, evidence.measures
     now = [reduced(item) for item in evidence.needed]
-    moved = differences(baseline.items, now)
+    moved = {
+        name: differences(baseline.items, now, name, measure) for name, measure in measures.items()
+    }
     drops = _unless_decided(
-        evidence, max_drop(sequential.at_the_end(settings), moved, baseline.name)
+        evidence, max_drop(sequential.at_the_end(settings), moved, baseline.name, measures)
     )
     tail, collapsed = collapse.max_collapsed(
         settings, collapse.moves_between(baseline.items, now), baseline.name
@@ -111,9 +123,9 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
     unlike = environment_differences(baseline, evidence.computed)
     gates = against_environment(settings, [*drops, tail], unlike)
-    comparison = compare(baseline, now, settings.alpha, gates[:-1], unlike, collapsed)
+    comparison = compare(baseline, now, measures, settings.alpha, gates[:-1], unlike, collapsed)
     if settings.min_coverage:
-        gates.append(baseline_coverage(settings, moved, len(baseline.items), baseline.name))
+        gates.append(baseline_coverage(settings, moved[SCORE], len(baseline.items), baseline.name))
     return comparison, gates
 
 
@@ -134,7 +146,7 @@ def coverage(
     if scores_expected and not has_scores and state == "PASS":
         state, why = "INVALID", "no pair has a score"  # missing data never passes
     elif scores_expected and has_scores and errors:
-        worst, best = (estimate_field("overall", filled(scores, part)) for part in (0, 1))
+        worst, best = (estimate_group(OVERALL, filled(scores, part)) for part in (0, 1))
         if worst is not None and best is not None:
             why += f" (with theirs, overall would be between {worst.mean:.2f} and {best.mean:.2f})"
     return GateResult("overall", "max_errors", allowed, errors, state, why)
@@ -174,9 +186,8 @@ def _against_near_copies(
     """
     if gate.kind not in ("fail_under", "max_drop") or gate.state not in ("PASS", "INCONCLUSIVE"):
         return gate
-    edits = [
-        edit for item in items if gate.field in ("overall", item.category) for edit in item.edits
-    ]
+    group = Field.parse(gate.field).group
+    edits = [edit for item in items if group in groups_of(item) for edit in item.edits]
     copies = sum(edit.near_copy for edit in edits)
     if copies <= settings.max_near_copies * len(edits):
         return gate
@@ -188,36 +199,67 @@ def _against_near_copies(
     )
 
 
-def summarize_items(items: Sequence[Item]) -> tuple[dict[str, Summary], Overall]:
-    """Summarize by category, and overall."""
-    categories = {
-        name: _summary([item for item in items if item.category == name])
-        for name in in_order(item.category for item in items)
+def measures_of(items: Iterable[Item], declared: Mapping[str, Measure]) -> dict[str, Measure]:
+    """Return the score, the `declared` measures, and those that items have without a declaration,
+    whose scale is not known.
+    """
+    found = dict.fromkeys(name for item in items for name in item.aspects)
+    return {**SCORE_ONLY, **dict.fromkeys(found, Measure()), **declared}
+
+
+def declared_in(runs: Iterable[Results]) -> dict[str, Measure]:
+    """Return the measures of runs, without their statistics."""
+    return {
+        name: Measure(**measured.model_dump(exclude={"rows"}))
+        for run in runs
+        for name, measured in run.measures.items()
     }
-    micro = _summary(items)
+
+
+def summarize_items(
+    items: Sequence[Item], measures: Mapping[str, Measure]
+) -> tuple[dict[str, Summary], Overall, dict[str, MeasuredGroups]]:
+    """Summarize the score by category and overall, and every measure by group."""
+    measured = {
+        name: _summarize(items, name, measure)
+        for name, measure in measures.items()
+        if name == SCORE or any(measured_by(items, name))
+    }
+    rows = measured[SCORE].rows
+    categories = {name: rows[name] for name in in_order(item.category for item in items)}
+    micro = _summary(items, SCORE, SCORE_ONLY[SCORE])
+    return categories, Overall(macro=rows[OVERALL], micro=micro), measured
+
+
+def _summarize(items: Sequence[Item], name: str, measure: Measure) -> MeasuredGroups:
+    items = list(measured_by(items, name))
+    _, *groups = groups_in(items)
+    rows = {
+        group: _summary([item for item in items if group in groups_of(item)], name, measure)
+        for group in groups
+    }
+    whole = _summary(items, name, measure)
     overall = estimates.macro(
-        list(categories.values()),
-        estimate_field("overall", _observe(items)),
-        (micro.n, micro.scored, micro.errors, micro.refused),
+        [rows[category] for category in in_order(item.category for item in items)],
+        estimate_group(OVERALL, observe(items, name, measure)),
+        (whole.n, whole.scored, whole.errors, whole.refused),
+        measure.ends,
     )
-    return categories, Overall(macro=overall, micro=micro)
+    return MeasuredGroups(**dict(measure), rows={OVERALL: overall, **rows})
 
 
-def _summary(items: Sequence[Item]) -> Summary:
-    scored = [(item.score, item.cluster) for item in items if item.score is not None]
+def _summary(items: Sequence[Item], name: str, measure: Measure) -> Summary:
+    valued = [(value, item.cluster) for item in items if (value := item.value(name)) is not None]
     refused = sum(item.status == "refused" for item in items)
     errors = _count_errors(items) - refused
     return estimates.summarize(
-        [score for score, _ in scored],
-        [cluster for _, cluster in scored],
+        [value for value, _ in valued],
+        [cluster for _, cluster in valued],
         errors,
-        pending=len(items) - len(scored) - errors - refused,
+        pending=len(items) - len(valued) - errors - refused,
         refused=refused,
+        ends=measure.ends,
     )
-
-
-def _observe(items: Sequence[Item]) -> list[Observation]:
-    return [Observation(item.category, item.cluster, item.score) for item in items]
 
 
 def _count_errors(items: Sequence[Item]) -> int:

@@ -364,9 +364,10 @@ def summarize(
     errors: int = 0,
     pending: int = 0,
     refused: int = 0,
+    ends: tuple[float, float] = (0.0, 10.0),
 ) -> Summary:
     """Summarize the scores of a category, one a pair; `clusters` names the source image of each
-    pair.
+    pair, `ends` are those of the scale.
 
     `errors` counts pairs that ended without a score, `pending` those that were never to get one in
     this run, and `refused` those that a content filter refused.
@@ -374,10 +375,15 @@ def summarize(
     counts = (len(scores) + errors + pending + refused, len(scores), errors, refused)
     if not scores:
         return Summary(*counts)
-    return _summary(estimate(scores, clusters), scores, counts)
+    return _summary(estimate(scores, clusters), scores, counts, ends)
 
 
-def macro(categories: Sequence[Summary], whole: Estimate | None, counts: Counts) -> Summary:
+def macro(
+    categories: Sequence[Summary],
+    whole: Estimate | None,
+    counts: Counts,
+    ends: tuple[float, float] = (0.0, 10.0),
+) -> Summary:
     """Summarize over categories, each with the same weight; `counts` is those of all
     pairs.
 
@@ -388,11 +394,18 @@ def macro(categories: Sequence[Summary], whole: Estimate | None, counts: Counts)
     means = [category.mean for category in categories if category.mean is not None]
     if whole is None or len(means) != len(categories):
         return Summary(*counts)
-    return _summary(whole, means, counts)
+    return _summary(whole, means, counts, ends)
 
 
-def _summary(estimate: Estimate, spread: Sequence[float], counts: Counts) -> Summary:
-    """Summarize an estimate; `std`, `median`, `min` and `max` are those of `spread`."""
+def _summary(
+    estimate: Estimate, spread: Sequence[float], counts: Counts, ends: tuple[float, float]
+) -> Summary:
+    """Summarize an estimate; `std`, `median`, `min` and `max` are those of `spread`. The interval
+    is that of Student's t on a scale without two `ends`.
+    """
+    ci95 = estimate.interval()
+    if np.isfinite(ends).all():
+        ci95 = estimate.bounded_interval(*ends)
     return Summary(
         *counts,
         mean=estimate.mean,
@@ -400,7 +413,7 @@ def _summary(estimate: Estimate, spread: Sequence[float], counts: Counts) -> Sum
         median=float(np.median(spread)),
         min=float(min(spread)),
         max=float(max(spread)),
-        ci95=estimate.bounded_interval(0.0, 10.0),
+        ci95=ci95,
         se=estimate.se,
         mde=estimate.mde(0.05),
         clusters=estimate.clusters,

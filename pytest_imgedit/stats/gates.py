@@ -1,20 +1,24 @@
-"""Gates on mean scores and drops: which apply to the selected pairs, when one fails, and what it
-says.
+"""Gates on means of measures and on their drops: which apply to the selected pairs, when one fails,
+and what it says.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, TypeVar, get_args
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors, results, sanitize
-from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, Measured, groups_of
+from pytest_imgedit.core.results import Measure
 from pytest_imgedit.stats import holm, planning
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
 
+ItemT = TypeVar("ItemT", bound=Measured)
 MeanGate = Literal["fail_under", "max_drop"]
 #: Steps in which the missing values of pairs are moved from the lowest possible to the highest.
 STEPS = 20
@@ -22,11 +26,11 @@ STEPS = 20
 
 @dataclass(frozen=True)
 class Observation:
-    """One value of one pair: its score, or its difference from a baseline.
+    """One number of one pair: a value of a measure, or its difference from a baseline.
 
     `value` is `None` for a pair without one; it would have been between `lowest` and `highest`.
-    `alike` says that the pair's edits look as in the baseline. `before` is the baseline's score of
-    a difference.
+    `alike` says that the pair's edits look as in the baseline. `before` is the baseline's value of
+    a difference. `groups` are those beside the category.
     """
 
     category: str
@@ -36,17 +40,66 @@ class Observation:
     highest: float = 10.0
     alike: bool = False
     before: float | None = None
+    groups: tuple[str, ...] = ()
+
+    def is_in(self, group: str) -> bool:
+        return group in (OVERALL, self.category) or group in self.groups
+
+    @property
+    def negated(self) -> Observation:
+        """The same pair in the measure with the opposite sign."""
+        value, before = (
+            None if number is None else -number for number in (self.value, self.before)
+        )
+        return replace(self, value=value, before=before, lowest=-self.highest, highest=-self.lowest)
 
 
-def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate | None:
-    """Estimate the mean of a category, or the macro mean for `overall`; `None` where a category has
-    no value.
+def observe(items: Iterable[Measured], name: str, measure: Measure) -> list[Observation]:
+    """Return the values of a measure, one an item that it applies to."""
+    return [
+        Observation(
+            item.category,
+            item.cluster,
+            item.value(name),
+            *measure.ends,
+            groups=groups_of(item),
+        )
+        for item in measured_by(items, name)
+    ]
+
+
+def measured_by(items: Iterable[ItemT], name: str) -> Iterator[ItemT]:
+    """Yield the items that a measure applies to: those with a value, and those without a score,
+    unless no scored item of their category has a value.
     """
-    pairs = [pair for pair in observations if field in ("overall", pair.category)]
-    known = [(pair.value, pair.cluster, pair.category) for pair in pairs if pair.value is not None]
-    if not known or {category for _, _, category in known} != {pair.category for pair in pairs}:
+    items = list(items)
+    scored = {item.category for item in items if item.score is not None}
+    valued = {item.category for item in items if item.value(name) is not None}
+    without = scored - valued
+    for item in items:
+        is_missing = item.score is None and item.category not in without
+        if is_missing or item.value(name) is not None:
+            yield item
+
+
+#: Observations by measure.
+Samples = Mapping[str, Sequence[Observation]]
+
+
+def estimate_group(group: str, observations: Sequence[Observation]) -> Estimate | None:
+    """Estimate the mean over the pairs of a group, or the macro mean for `overall`; `None` where a
+    category of `overall`, or the group, has no value.
+    """
+    pairs = [pair for pair in observations if pair.is_in(group)]
+    known = [pair for pair in pairs if pair.value is not None]
+    values = [pair.value for pair in known if pair.value is not None]
+    clusters = [pair.cluster for pair in known]
+    if group != OVERALL:
+        return estimate(values, clusters) if known else None
+    categories = [pair.category for pair in known]
+    if not known or {*categories} != {pair.category for pair in pairs}:
         return None
-    return estimate(*zip(*known, strict=True))
+    return estimate(values, clusters, categories)
 
 
 def allowed_pairs(limit: float, pairs: int) -> int:
@@ -54,32 +107,56 @@ def allowed_pairs(limit: float, pairs: int) -> int:
     return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
 
 
-def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) -> None:
-    """Raise `UsageError` if a gate of `name` names neither `overall` nor a category of the
-    suite.
+def check_fields(
+    name: str,
+    limits: Mapping[str, float],
+    groups: Collection[str],
+    measures: Mapping[str, Measure] | None = SCORE_ONLY,
+) -> None:
+    """Raise `UsageError` if a gate of `name` is on a group or a measure that the run has not, or
+    its limit is beyond the scale of the measure. Measures of a judge that declares none (`None`)
+    are known at the end alone.
     """
-    known = ["overall", *categories]
-    for field in fields:
-        if field != "overall" and category_slug(field) not in known:
+    for text, limit in limits.items():
+        measure, group = Field.parse(text)
+        if group not in groups:
+            known = [group for group in groups if "=" not in group]
+            if len(known) < len(groups):
+                known.append("difficulty=NAME, tag=NAME")
             raise errors.UsageError(
-                f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}"
-                f"{sanitize.did_you_mean(field, known)}"
+                f"{name}: unknown field {text!r}, expected one of: {', '.join(known)}"
+                f"{sanitize.did_you_mean(group, groups)}"
+            )
+        if measures is None:
+            continue
+        if measure not in measures:
+            raise errors.UsageError(
+                f"{name}: unknown measure {measure!r} in {text!r}, expected one of: "
+                f"{', '.join(measures)}{sanitize.did_you_mean(measure, measures)}"
+            )
+        lowest, highest = measures[measure].ends
+        if name.endswith("drop"):
+            lowest, highest = 0.0, highest - lowest
+        if not lowest <= limit <= highest:
+            raise errors.UsageError(
+                f"{name}: {text}:{limit:g}, expected a number from {lowest:g} to {highest:g}"
             )
 
 
 def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` if a gated category has fewer than two of the selected pairs."""
-    for field in map(category_slug, fields):
-        if field != "overall" and counts.get(field, 0) < 2:
+    """Raise `UsageError` if a gated group has fewer than two of the selected pairs."""
+    for text in fields:
+        group = Field.parse(text).group
+        if group != OVERALL and counts.get(group, 0) < 2:
             raise errors.UsageError(
-                f"{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at "
+                f"{name}: {text!r} has {counts.get(group, 0)} of the selected pairs, expected at "
                 "least 2"
             )
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Numbers of selected pairs and of all pairs, by category.
+    """Numbers of selected pairs and of all pairs, by group.
 
     Pairs that a user's mark skips are in neither. `skipped` is their number.
     """
@@ -90,19 +167,15 @@ class Selection:
 
     @classmethod
     def of(
-        cls, selected: Iterable[str], counts: Mapping[str, int], skipped: Iterable[str]
+        cls, selected: Mapping[str, int], counts: Mapping[str, int], skipped: Mapping[str, int]
     ) -> Selection:
-        """Count pairs, from the categories of the selected and of the skipped pairs, and the
-        `counts` of all pairs by category.
-        """
-        skips = Counter(skipped)
-        return cls(Counter(selected), Counter(counts) - skips, skips.total())
+        """Take the numbers of selected, of all and of skipped pairs, by group."""
+        whole = Counter(counts) - Counter(skipped)
+        return cls(selected, whole, skipped.get(OVERALL, 0))
 
-    def counts(self, field: str) -> tuple[int, int]:
-        """Return the numbers of selected pairs and of all pairs of a gate's field."""
-        if field == "overall":
-            return sum(self.selected.values()), sum(self.whole.values())
-        return self.selected.get(field, 0), self.whole.get(field, 0)
+    def counts(self, group: str) -> tuple[int, int]:
+        """Return the numbers of selected pairs and of all pairs of a group."""
+        return self.selected.get(group, 0), self.whole.get(group, 0)
 
 
 def narrow(
@@ -117,8 +190,9 @@ def narrow(
     resting: list[results.GateResult] = []
     for kind in get_args(MeanGate):
         for field, limit in getattr(gates, kind).items():
-            some, whole = selection.counts(field)
-            is_whole = some == whole > 0 and (some >= 2 or field == "overall")
+            group = Field.parse(field).group
+            some, whole = selection.counts(group)
+            is_whole = some == whole > 0 and (some >= 2 or group == OVERALL)
             if f"gates.{kind}" in asked or is_whole or (gates.partial == "decide" and some >= 2):
                 update[kind][field] = limit
             else:
@@ -127,7 +201,7 @@ def narrow(
     if not (update["fail_under"] or update["max_drop"]) and "gates.until" not in asked:
         update["until"] = "all"
     least = gates.min_coverage
-    some, whole = selection.counts("overall")
+    some, whole = selection.counts(OVERALL)
     if least and some < whole and gates.partial == "skip" and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
         why = f"min_coverage: {some} of {whole} pairs are selected"
@@ -138,44 +212,50 @@ def narrow(
 
 
 def fail_under(
-    settings: results.GateOptions, scores: Sequence[Observation]
+    settings: results.GateOptions, samples: Samples, measures: Mapping[str, Measure] = SCORE_ONLY
 ) -> list[results.GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
-    limit.
+    limit, or over it where lower is better.
     """
-    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0).evaluate()
+    return _Family("fail_under", settings, settings.fail_under, samples, measures).evaluate()
 
 
 def max_drop(
-    settings: results.GateOptions, differences: Sequence[Observation], baseline: str
+    settings: results.GateOptions,
+    differences: Samples,
+    baseline: str,
+    measures: Mapping[str, Measure] = SCORE_ONLY,
 ) -> list[results.GateResult]:
-    """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under
-    minus its limit.
+    """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not worse
+    than its limit.
     """
     return _Family(
-        "max_drop", settings, settings.max_drop, differences, -1, -10.0, baseline
+        "max_drop", settings, settings.max_drop, differences, measures, baseline
     ).evaluate()
 
 
-def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
-    """Return the baseline's mean of each field, over the pairs that have a difference."""
+def means_before(groups: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
+    """Return the baseline's mean of each group, over the pairs that have a difference."""
     known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
-    estimates = {field: estimate_field(field, known) for field in fields}
-    return {field: before.mean for field, before in estimates.items() if before is not None}
+    estimates = {group: estimate_group(group, known) for group in groups}
+    return {group: before.mean for group, before in estimates.items() if before is not None}
 
 
 def describe_mean(
-    kind: MeanGate, field: str, mean: float, baseline: str, before: Mapping[str, float]
+    kind: MeanGate, field: str, mean: float, baseline: str, before: float | None, decimals: int = 2
 ) -> str:
-    """Report the mean of a field; a drop is related to the means `before` in the `baseline`."""
+    """Report the mean of a field; a drop is related to the mean `before` in the `baseline`."""
     if kind == "fail_under":
-        return f"{field} {mean:.2f}"
-    size = f"{abs(mean):.2f}" if abs(mean) >= 0.005 else f"{abs(mean):.1g}"
+        return f"{field} {mean:.{decimals}f}"
+    size = f"{abs(mean):.1g}"
+    if abs(mean) >= 0.5 * 10**-decimals:
+        size = f"{abs(mean):.{decimals}f}"
     verb = "fell" if mean < 0 else "rose"
     moved = f"{verb} by {size}" if mean else "did not move"
-    if field not in before:
+    if before is None:
         return f"{field} {moved} against {baseline}"
-    return f"{field} {before[field] + mean:.2f}, was {before[field]:.2f} in {baseline}: {moved}"
+    now, was = (f"{value:.{decimals}f}" for value in (before + mean, before))
+    return f"{field} {now}, was {was} in {baseline}: {moved}"
 
 
 def relate_to_limit(kind: MeanGate, mean: float, limit: float) -> str:
@@ -185,19 +265,104 @@ def relate_to_limit(kind: MeanGate, mean: float, limit: float) -> str:
     return f", {limit:g} allowed"
 
 
+def describe_rule(kind: MeanGate, field: str, limit: float, measure: Measure) -> str:
+    """Say in words what a gate asks for."""
+    name, group = Field.parse(field)
+    of = "all pairs" if group == OVERALL else group
+    scale = " to ".join("?" if end is None else f"{end:g}" for end in measure.scale)
+    if kind == "fail_under":
+        breach = f"be {'over' if measure.lower_is_better else 'under'} {limit:g}"
+    else:
+        breach = f"have {'risen' if measure.lower_is_better else 'fallen'} by more than {limit:g}"
+    return f"fails if the mean {name} (scale {scale}) of {of} is shown to {breach}"
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """One gate of a family: the mean of a measure over a group of pairs against a limit.
+
+    `observations` are those of the measure, negated where lower is better, so that the gate fails
+    under the `threshold`, which is `margin` away from what it has to find. Values are from `lowest`
+    to `highest`.
+    """
+
+    kind: MeanGate
+    field: str
+    limit: float
+    measure: Measure
+    observations: Sequence[Observation]
+    margin: float
+
+    @classmethod
+    def of(
+        cls,
+        kind: MeanGate,
+        field: str,
+        limit: float,
+        measure: Measure,
+        observations: Sequence[Observation],
+        margin: float,
+    ) -> _Rule:
+        """Make the rule of a gate; `margin` is in points of a scale of ten."""
+        if measure.lower_is_better:
+            observations = [pair.negated for pair in observations]
+        lowest, highest = measure.ends
+        share = (highest - lowest) / 10 if measure.is_bounded else 0.0
+        return cls(kind, field, limit, measure, observations, margin * share)
+
+    @property
+    def group(self) -> str:
+        return Field.parse(self.field).group
+
+    @property
+    def sign(self) -> Literal[1, -1]:
+        """The sign of observed values in those of the measure."""
+        return -1 if self.measure.lower_is_better else 1
+
+    @property
+    def threshold(self) -> float:
+        return -self.limit if self.kind == "max_drop" else self.sign * self.limit
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest possible value."""
+        lowest, highest = self.measure.ends
+        if self.kind == "max_drop":
+            return lowest - highest, highest - lowest
+        return (-highest, -lowest) if self.measure.lower_is_better else (lowest, highest)
+
+    @cached_property
+    def pairs(self) -> list[Observation]:
+        """Those of its group."""
+        return [pair for pair in self.observations if pair.is_in(self.group)]
+
+    @cached_property
+    def estimate(self) -> Estimate | None:
+        return estimate_group(self.group, self.observations)
+
+    @property
+    def p(self) -> float:
+        """The p value of a breach of the limit."""
+        return 1.0 if self.estimate is None else self.estimate.p_below(self.threshold)
+
+    def p_of_pass(self, estimate: Estimate) -> float:
+        """The p value of "the limit is breached": without an assumption for a bounded measure, by
+        Student's t and the sign-flip test for others.
+        """
+        if self.measure.is_bounded:
+            return estimate.p_shown_above(self.threshold, *self.ends)
+        return estimate.p_above(self.threshold)
+
+
 @dataclass(frozen=True)
 class _Family:
-    """Gates of one kind, which share one chance of a false alarm.
-
-    The threshold of each gate is `sign` times its limit; `lowest` is the lowest possible value.
-    """
+    """Gates of one kind, which share one chance of a false alarm."""
 
     kind: MeanGate
     settings: results.GateOptions
     limits: Mapping[str, float]
-    observations: Sequence[Observation]
-    sign: Literal[1, -1]
-    lowest: float
+    samples: Samples
+    measures: Mapping[str, Measure]
     baseline: str = ""
 
     @property
@@ -212,96 +377,118 @@ class _Family:
         highest, all at the same time. The two ends alone would not do, since an outlier widens the
         interval.
         """
-        before = means_before(self.limits, self.observations)
-        gates = [self._gate(*test, before) for test in self._tests(self.observations)]
-        missing = sum(pair.value is None for pair in self.observations)
-        if not missing:
-            return gates
-        fills = [self._tests(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)]
-        for position, gate in enumerate(gates):
+        rules = self._rules()
+        p_values = holm.holm([rule.p for rule in rules])
+        gates = [self._gate(rule, p) for rule, p in zip(rules, p_values, strict=True)]
+        fills = list(self._fills(rules))
+        for position, (rule, gate) in enumerate(zip(rules, gates, strict=True)):
+            missing = sum(pair.value is None for pair in rule.observations)
+            if not missing:
+                continue
             if gate.lacks_pairs:
                 states = {self._state(*tests[position]) for tests in fills}
                 gates[position] = replace(gate, lacks_pairs=states == {"INCONCLUSIVE"})
             elif any(self._turns(gate, *tests[position]) for tests in fills):
-                why = f"which the pairs without a score ({missing} in the run) could turn"
+                what = "score" if Field.parse(rule.field).measure == SCORE else "value"
+                why = f"which the pairs without a {what} ({missing} in the run) could turn"
                 gates[position] = replace(
                     gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}"
                 )
         return gates
 
-    def _tests(
-        self, observations: Sequence[Observation]
-    ) -> list[tuple[str, Estimate | None, float]]:
-        """Return each field with its estimate and its p value after Holm."""
-        estimates = {field: estimate_field(field, observations) for field in self.limits}
-        p_values = [
-            1.0 if estimate is None else estimate.p_below(self.sign * self.limits[field])
-            for field, estimate in estimates.items()
-        ]
-        return list(zip(estimates, estimates.values(), holm.holm(p_values), strict=True))
+    def _rules(self) -> list[_Rule]:
+        rules = []
+        for field, limit in self.limits.items():
+            name = Field.parse(field).measure
+            rules.append(
+                _Rule.of(
+                    self.kind,
+                    field,
+                    limit,
+                    self.measures.get(name, Measure()),
+                    self.samples.get(name, ()),
+                    self.settings.margin,
+                )
+            )
+        return rules
 
-    def _turns(
-        self, gate: results.GateResult, field: str, estimate: Estimate | None, p: float
-    ) -> bool:
-        """Tell whether a gate would be in another state with the estimate of filled values.
+    def _fills(self, rules: Sequence[_Rule]) -> Iterator[list[tuple[_Rule, float]]]:
+        """Yield rules whose pairs all have a value, with their p values after Holm."""
+        if all(pair.value is not None for rule in rules for pair in rule.observations):
+            return
+        for step in range(STEPS + 1):
+            tests = [
+                replace(rule, observations=filled(rule.observations, step / STEPS))
+                for rule in rules
+            ]
+            yield list(zip(tests, holm.holm([rule.p for rule in tests]), strict=True))
+
+    def _turns(self, gate: results.GateResult, rule: _Rule, p: float) -> bool:
+        """Tell whether a gate would be in another state by a rule with filled values.
 
         A PASS that rests on doubt (not `strict`) also turns if their mean is more than `margin`
-        beyond the limit.
+        beyond the limit. Nothing is known of missing values of a measure without ends.
         """
         if gate.state in ("INVALID", "INCONCLUSIVE"):
             return False
-        state = self._state(field, estimate, p)
+        if not rule.measure.is_bounded:
+            return any(pair.value is None for pair in rule.pairs)
+        state = self._state(rule, p)
         if self.settings.strict or "FAIL" in (gate.state, state):
             return gate.state != state
-        return estimate is not None and (
-            estimate.mean < self.sign * self.limits[field] - self.settings.margin
-        )
+        return rule.estimate is not None and rule.estimate.mean < rule.threshold - rule.margin
 
-    def _state(self, field: str, estimate: Estimate | None, p: float) -> results.State:
-        if estimate is None:
+    def _state(self, rule: _Rule, p: float) -> results.State:
+        if rule.estimate is None:
             return "INVALID"
-        threshold = self.sign * self.limits[field]
-        is_unchanged = all(pair.alike and pair.value == 0 for pair in self._pairs_of(field))
-        if is_unchanged or threshold <= self.lowest:  # no value is under the lowest
+        is_unchanged = all(pair.alike and pair.value == 0 for pair in rule.pairs)
+        if is_unchanged or rule.threshold <= rule.ends[0]:  # no value is under the lowest
             return "PASS"
         if p <= self.settings.alpha_of(self.kind):
             return "FAIL"
-        if estimate.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha:
+        if rule.p_of_pass(rule.estimate) <= self.alpha:
             return "PASS"
-        if not self.settings.strict and self._finds_margin(estimate):
+        if not self.settings.strict and self._finds_margin(rule, rule.estimate):
             return "PASS"
         return "INCONCLUSIVE"
 
-    def _finds_margin(self, estimate: Estimate) -> bool:
+    def _finds_margin(self, rule: _Rule, estimate: Estimate) -> bool:
         """Tell whether so many pairs would find a mean `margin` beyond the limit."""
         mde = estimate.mde(self.alpha)
-        return mde is not None and mde <= self.settings.margin
+        return mde is not None and mde <= rule.margin
 
-    def _pairs_of(self, field: str) -> list[Observation]:
-        return [pair for pair in self.observations if field in ("overall", pair.category)]
-
-    def _gate(
-        self, field: str, estimate: Estimate | None, p: float, before: Mapping[str, float]
-    ) -> results.GateResult:
-        limit = self.limits[field]
-        is_score = self.kind == "fail_under"
+    def _gate(self, rule: _Rule, p: float) -> results.GateResult:
+        estimate, limit, measure = rule.estimate, rule.limit, rule.measure
+        is_mean = self.kind == "fail_under"
         if estimate is None:
-            why = f"{field} has no mean {'score' if is_score else 'difference'} in this run"
-            return results.GateResult(field, self.kind, limit, None, "INVALID", why)
-        mean = estimate.mean
-        state = self._state(field, estimate, p)
-        why = describe_mean(self.kind, field, mean, self.baseline, before)
-        if state == "PASS" and mean < self.sign * limit:
-            breach = "under" if is_score else "more than"
+            name = Field.parse(rule.field).measure
+            what = f"mean {name}" if is_mean else "mean difference"
+            why = f"{rule.field} has no {what} in this run"
+            return results.GateResult(rule.field, self.kind, limit, None, "INVALID", why)
+        mean = rule.sign * estimate.mean
+        state = self._state(rule, p)
+        before = means_before([rule.group], rule.observations).get(rule.group)
+        why = describe_mean(
+            self.kind,
+            rule.field,
+            mean,
+            self.baseline,
+            None if before is None else rule.sign * before,
+            measure.decimals,
+        )
+        if state == "PASS" and estimate.mean < rule.threshold:
+            breach = "more than"
+            if is_mean:
+                breach = "over" if measure.lower_is_better else "under"
             why += f", not shown to be {breach} {limit:g} ({sanitize.p_value(p)})"
         else:
             why += relate_to_limit(self.kind, mean, limit)
         if state == "FAIL":
             why += f" ({sanitize.p_value(p)})"
         elif state == "INCONCLUSIVE":
-            why += f": {self._reason(field, estimate)}"
+            why += f": {self._reason(rule, estimate)}"
         return results.GateResult(
-            field,
+            rule.field,
             self.kind,
             limit,
             mean,
@@ -312,7 +499,7 @@ class _Family:
             lacks_pairs=state == "INCONCLUSIVE",
         )
 
-    def _reason(self, field: str, estimate: Estimate) -> str:
+    def _reason(self, rule: _Rule, estimate: Estimate) -> str:
         """Say why these pairs do not decide a gate, and how many would."""
         clusters = estimate.clusters
         unit = "pairs" if clusters == estimate.n else "source images"
@@ -336,30 +523,31 @@ class _Family:
                 f"no spread seen in {clusters} {unit}, so that nothing says what others would give"
             )
         more = "16 times the pairs would not decide"
-        if needed := self._pairs_needed(field):
+        if needed := self._pairs_needed(rule):
             more = f"about {needed} pairs like these would decide"
         if self.settings.strict:
             return f"not shown (gates.strict); {more}"
-        return (
-            f"{estimate.n} pairs would show {mde:.2f} beyond the limit at best, gates.margin is "
-            f"{self.settings.margin:g}; {more}"
-        )
+        margin = f"gates.margin is {rule.margin:g}"
+        if not rule.measure.is_bounded:
+            margin = "and a measure without ends of its scale has no margin"
+        return f"{estimate.n} pairs would show {mde:.2f} beyond the limit at best, {margin}; {more}"
 
-    def _pairs_needed(self, field: str) -> int | None:
+    def _pairs_needed(self, rule: _Rule) -> int | None:
         """Simulate how many pairs like these would decide a gate in 80% of runs."""
-        threshold = self.sign * self.limits[field]
 
         def decides(drawn: list[tuple[Observation, str]]) -> bool:
-            estimate = estimate_field(field, [replace(pair, cluster=name) for pair, name in drawn])
+            estimate = estimate_group(
+                rule.group, [replace(pair, cluster=name) for pair, name in drawn]
+            )
             if estimate is None:
                 return False
-            if estimate.student_below(threshold) <= self.alpha:
+            if estimate.student_below(rule.threshold) <= self.alpha:
                 return True
-            if self.settings.strict:
-                return estimate.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha
-            return self._finds_margin(estimate)
+            if self.settings.strict or not rule.measure.is_bounded:
+                return rule.p_of_pass(estimate) <= self.alpha
+            return self._finds_margin(rule, estimate)
 
-        pairs = [pair for pair in self._pairs_of(field) if pair.value is not None]
+        pairs = [pair for pair in rule.pairs if pair.value is not None]
         return planning.pairs_needed(
             pairs, lambda pair: pair.cluster, lambda pair: pair.category, decides
         )
@@ -367,11 +555,11 @@ class _Family:
 
 def filled(observations: Sequence[Observation], part: float) -> list[Observation]:
     """Give those without a value the one this `part` of the way from their lowest to their
-    highest.
+    highest, if these are finite.
     """
     return [
         replace(pair, value=pair.lowest + part * (pair.highest - pair.lowest))
-        if pair.value is None
+        if pair.value is None and math.isfinite(pair.highest - pair.lowest)
         else pair
         for pair in observations
     ]

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from pytest_imgedit.core.measures import Field, groups_of
 from pytest_imgedit.core.results import Results
 
 Pair = TypeVar("Pair")
@@ -102,13 +103,15 @@ def expected_mde(
 ) -> tuple[float, str] | None:
     """Predict the MDE of a gate at `alpha` over `count` pairs from the first of `runs` with one.
 
-    Returns the MDE in points, which is in proportion to 1/√pairs, and the name of the run.
+    Returns the MDE on the scale of the measure, which is in proportion to 1/√pairs, and the name of
+    the run.
     """
+    measure, group = Field.parse(field)
     for run in runs:
         of_field = [
             item
             for item in run.items
-            if item.score is not None and field in ("overall", item.category)
+            if item.value(measure) is not None and group in groups_of(item)
         ]
         options = run.run.options.gates
         share = options.alpha_of(kind) / max(1, len(getattr(options, kind)))
@@ -116,7 +119,8 @@ def expected_mde(
             (gate.mde, share) for gate in run.gates if (gate.kind, gate.field) == (kind, field)
         ]
         if kind == "fail_under":
-            row = run.overall.macro if field == "overall" else run.categories.get(field)
+            measured = run.measures.get(measure)
+            row = None if measured is None else measured.rows.get(group)
             known.append((None if row is None else row.mde, 0.05))
         for shown, then in known:
             if shown and of_field:

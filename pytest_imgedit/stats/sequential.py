@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core.measures import OVERALL, SCORE, Field
 from pytest_imgedit.stats import estimates, gates, planning
 
 #: Largest number of parts into which a run's pairs are divided.
@@ -66,7 +67,7 @@ def weights_of(parts: Sequence[Sequence[PlannedPair]], field: str) -> dict[str, 
     """
     weights: dict[str, float] = {}
     for part in parts:
-        if field == "overall":
+        if field == OVERALL:
             sizes = Counter(pair.category for pair in part)
             share = len(part) / len(sizes)
             weights |= {pair.id: share / sizes[pair.category] for pair in part}
@@ -131,7 +132,8 @@ class Evidence:
 
 
 class Looks:
-    """The gates of a kind, looked at part by part; `against` names the baseline of drops.
+    """The gates of a kind, looked at part by part; `against` names the baseline of drops. Looked at
+    are those on the score overall and by category; others need all pairs.
 
     A gate fails where the mean is shown to be beyond the limit. It passes where it is shown not to
     be. Without `gates.strict` it also passes where it is shown not to be by `gates.margin` and
@@ -153,14 +155,15 @@ class Looks:
         self._sign = 1 if kind == "fail_under" else -1
         scale = SCALES[kind]
         assumed = scale if kind == "fail_under" else None
-        self._weights = {field: weights_of(parts, field) for field in self.limits}
+        looked_at = {field: limit for field, limit in self.limits.items() if is_looked_at(field)}
+        self._weights = {field: weights_of(parts, field) for field in looked_at}
         self._evidence = {
             field: [
                 Evidence(-1, self._sign * limit, assumed),
                 Evidence(1, self._sign * limit, scale),
                 Evidence(1, self._sign * limit - settings.margin, assumed),
             ]
-            for field, limit in self.limits.items()
+            for field, limit in looked_at.items()
         }
         self._seen: list[gates.Observation] = []
 
@@ -194,7 +197,7 @@ class Looks:
             how, shown = f"not more than {settings.margin:g} beyond the limit, ", within
         else:
             return None
-        estimate = gates.estimate_field(field, self._seen)
+        estimate = gates.estimate_group(field, self._seen)
         alpha = settings.alpha_of(self.kind) / len(self.limits)
         if estimate is None or not estimate.can_show(alpha):
             return None
@@ -206,7 +209,11 @@ class Looks:
             return None
         p = min(1.0, len(self.limits) / (LOOKS * shown))
         mean = gates.describe_mean(
-            self.kind, field, estimate.mean, self.against, gates.means_before([field], self._seen)
+            self.kind,
+            field,
+            estimate.mean,
+            self.against,
+            gates.means_before([field], self._seen).get(field),
         )
         why = (
             f"{mean}{gates.relate_to_limit(self.kind, estimate.mean, limit)}: {how}shown with "
@@ -229,6 +236,12 @@ class Looks:
         else:
             p = estimate.p_above(-limit - self.settings.margin)
         return bool(estimate.se) and p <= alpha
+
+
+def is_looked_at(field: str) -> bool:
+    """Tell whether a gate on a field can be decided before the end."""
+    measure, group = Field.parse(field)
+    return measure == SCORE and "=" not in group
 
 
 def at_the_end(settings: results.GateOptions) -> results.GateOptions:

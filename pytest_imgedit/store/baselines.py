@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictInt, ValidationError
 
 from pytest_imgedit.core import errors, files, images, pairs, strict_json
+from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import (
     RESULTS_SCHEMA,
     BlobPath,
@@ -25,6 +26,7 @@ from pytest_imgedit.core.results import (
     Item,
     JudgeInfo,
     Machine,
+    Measure,
     PairId,
     Part,
     Results,
@@ -71,20 +73,27 @@ class BaselineSeed(Part):
 
 class BaselineItem(Part):
     """One pair: `sha256` covers its texts and images (`content_sha256`), `source` names the blob of
-    its source image.
+    its source image. `values` are those of measures beside the score.
     """
 
     id: PairId
     category: Category
     sha256: Sha256
     source: BlobPath | None
+    tags: tuple[str, ...] = ()
+    difficulty: str = ""
     score: float | None = Field(strict=True, ge=0, le=10)
+    values: dict[str, float] = Field(default_factory=dict)
     seeds: Annotated[tuple[BaselineSeed, ...], once("seed")]
 
     @property
     def cluster(self) -> str:
         """The source image, which dependent pairs share."""
         return self.source or self.id
+
+    def value(self, measure: str) -> float | None:
+        """Return the value of a measure, if it has one."""
+        return self.score if measure == SCORE else self.values.get(measure)
 
     @property
     def edits(self) -> tuple[str | None, ...]:
@@ -103,7 +112,7 @@ class BaselineCategory(Part):
 class Baseline(Part):
     """A run's scores, with their provenance; scores are rounded to six digits."""
 
-    schema_name: Literal["imgedit.baseline/2"] = Field(default="imgedit.baseline/2", alias="schema")
+    schema_name: Literal["imgedit.baseline/3"] = Field(default="imgedit.baseline/3", alias="schema")
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")
     run: str
     finished: str
@@ -116,6 +125,7 @@ class Baseline(Part):
     judge: JudgeInfo
     seeds: StrictInt
     not_needed: int = 0
+    measures: dict[str, Measure] = Field(default_factory=dict)
     overall: float | None = None
     categories: dict[str, BaselineCategory] = Field(default_factory=dict)
     items: Annotated[tuple[BaselineItem, ...], once("id")]
@@ -136,6 +146,10 @@ def make_baseline(results: Results, name: str) -> Baseline:
         judge=results.judge,
         seeds=results.run.options.editor.seeds,
         not_needed=sum(item.status == "not_needed" for item in results.items),
+        measures={
+            name: Measure(**measured.model_dump(exclude={"rows"}))
+            for name, measured in results.measures.items()
+        },
         overall=_rounded(results.overall.macro.mean),
         categories={
             category: BaselineCategory(n=row.n, scored=row.scored, mean=_rounded(row.mean))
@@ -152,7 +166,10 @@ def reduced(item: Item) -> BaselineItem:
         category=item.category,
         sha256=content_sha256(item.content),
         source=item.source,
+        tags=item.tags,
+        difficulty=item.difficulty,
         score=_rounded(item.score),
+        values={name: round(value, 6) for name, value in item.aspects.items()},
         seeds=tuple(map(_reduced_seed, item.seeds)),
     )
 
@@ -226,7 +243,7 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
 
 def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or make one of a results.json; raise `UsageError`."""
-    document = _read_document(path, ("imgedit.baseline/2", RESULTS_SCHEMA))
+    document = _read_document(path, ("imgedit.baseline/3", RESULTS_SCHEMA))
     if document["schema"] == RESULTS_SCHEMA:
         return make_baseline(_as_results(path, document), pairs.slug(path.parent.name))
     try:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
 from pytest_imgedit.core import errors, files, targets
+from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
@@ -53,7 +54,7 @@ _HASHED = attrgetter("id", "category", "instruction", "description", "reference_
 class Suite:
     """A named list of pairs. `sha256` covers every text of every pair, in order, but no image.
 
-    `counts` holds the number of pairs of each category before any limit; `remarks` holds warnings
+    `counts` holds the number of pairs of each group before any limit; `remarks` holds warnings
     about the file.
     """
 
@@ -100,7 +101,7 @@ def load_suite(settings: SuiteSettings) -> Suite:
     _require_valid(settings.spec, pairs)
     pairs = _of_categories([_with_slug(pair) for pair in pairs], settings.categories)
     sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
-    counts = Counter(pair.category for pair in pairs)
+    counts = count_groups(pairs)
     remarks = _unread(settings.spec, pairs) if name in _MAPPED else ()
     if name in PUBLIC:
         remarks = (*remarks, *remarks_on(name, spec, len(pairs)))

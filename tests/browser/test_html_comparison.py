@@ -101,8 +101,9 @@ def test_charts_show_every_category_with_its_interval_and_the_baseline(report):
         == 19
     )
     titles = report.locator("section h2").all_text_contents()
-    assert [title.split(":")[0].split(" main")[0] for title in titles[:5]] == [
-        "Fell most", "Scores by category", "Against baseline", "Controls", "Judge's noise",
+    assert [title.split(":")[0].split(" main")[0] for title in titles[:6]] == [
+        "Fell most", "Scores by category", "Against baseline", "Measures against baseline",
+        "Controls", "Judge's noise",
     ]  # fmt: skip
     assert report.problems == []
 

@@ -173,7 +173,7 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
         4,
         "imgedit: --max-drop: unknown field 'phys', expected one of: overall, physics, "
         "environment, social, "
-        "causal, referential; did you mean 'physics'?\n",
+        "causal, referential, difficulty=NAME, tag=NAME; did you mean 'physics'?\n",
     )
     assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith(
         "imgedit: --max-drop: 'overall': "

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.stats.gates import Observation, check_fields, fail_under, max_drop
+from pytest_imgedit.stats import gates as stats
+from pytest_imgedit.stats.gates import Observation, check_fields
 
 
 def scores(*values, category="physics"):
@@ -23,6 +24,14 @@ def drops(*values):
     return [
         Observation("physics", str(place), value, -10.0, 10.0) for place, value in enumerate(values)
     ]
+
+
+def fail_under(settings, seen):
+    return stats.fail_under(settings, {"score": seen})
+
+
+def max_drop(settings, seen, baseline):
+    return stats.max_drop(settings, {"score": seen}, baseline)
 
 
 EVEN = (7.0, 7.2, 6.8, 7.1, 6.9, 7.0, 7.2, 6.8, 7.1, 6.9)  # mean 7, SE 0.045
@@ -303,8 +312,11 @@ def test_a_gate_that_missing_scores_could_decide_does_not_lack_pairs(missing, la
 
 
 def test_gate_on_an_unknown_field_lists_the_known():
-    check_fields("fail_under", ["overall", "物理"], ["physics"])
+    groups = ["overall", "physics", "tag=rain"]
+    check_fields("fail_under", {"overall": 5, "物理": 5, "tag=rain": 5}, groups)
     with pytest.raises(
-        UsageError, match=r"max_drop: unknown field 'phys', expected one of: overall, physics"
+        UsageError,
+        match=r"max_drop: unknown field 'phys', expected one of: overall, physics, difficulty=NAME, "
+        r"tag=NAME",
     ):
-        check_fields("max_drop", ["phys"], ["physics"])
+        check_fields("max_drop", {"phys": 1}, groups)

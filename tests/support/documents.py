@@ -10,13 +10,17 @@ from pytest_imgedit.core.results import (
     GateResult,
     Item,
     ItemError,
+    Measure,
     Results,
     SeedResult,
     Verdict,
 )
+from pytest_imgedit.stats.decision import measures_of, summarize_items
 from pytest_imgedit.stats.estimates import estimate, macro, summarize
 from pytest_imgedit.store.baselines import Baseline
 
+#: What the items of these runs are measured by beside the score.
+MEASURES = {"realism": Measure(scale=(0.0, 10.0), is_main=True)}
 MACHINE = {"system": "Linux", "architecture": "x86_64", "cpus": 2, "gpus": []}
 
 
@@ -25,7 +29,7 @@ def an_item(
 ) -> Item:
     """A pair with one seed, which ended in the error `changes["error"]` if there is one."""
     error: ItemError | None = changes.get("error")
-    aspects = changes.pop("aspects", {"realism": 7.0})
+    aspects = changes.pop("aspects", {} if score is None else {"realism": 7.0})
     verdict = None if score is None else Verdict({"": changes.pop("reply", "")}, aspects, score)
     edit = Edit(
         changes.pop("blob", "ab" * 32), 1.0, "edit-0", signature=changes.pop("signature", "")
@@ -67,6 +71,16 @@ def a_run(**changes: Any) -> Results:
     parts = [summarize([8.0, 6.0], ["a", "b"]), summarize([2.0], ["c"], errors=1)]
     overall = macro(parts, whole, (4, 3, 1))
     error = ItemError("score", "unreadable_reply", "no number")
+    items = changes.pop(
+        "items",
+        [
+            an_item("p1", "physics", 8.0),
+            an_item("p2", "physics", 6.0),
+            an_item("s1", "social", 2.0),
+            an_item("s2", "social", None, error=error),
+        ],
+    )
+    _, _, measured = summarize_items(items, measures_of(items, MEASURES))
     document = {
         "run": run,
         "suite": {"name": "s", "sha256": "0" * 64, "pairs": 4},
@@ -92,12 +106,8 @@ def a_run(**changes: Any) -> Results:
                 "overall", "max_errors", 0, 1, "FAIL", "1 of 4 pairs without a score, 0 allowed"
             )
         ],
-        "items": [
-            an_item("p1", "physics", 8.0),
-            an_item("p2", "physics", 6.0),
-            an_item("s1", "social", 2.0),
-            an_item("s2", "social", None, error=error),
-        ],
+        "measures": measured,
+        "items": items,
         **changes,
     }
     return Results.model_validate(document)
@@ -126,7 +136,7 @@ def baseline_item(
 def baseline_document(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A baseline as its file holds it."""
     return {
-        "schema": "imgedit.baseline/2",
+        "schema": "imgedit.baseline/3",
         "name": "main",
         "run": "r1",
         "finished": "2026-01-02T00:00:00+00:00",

@@ -14,6 +14,7 @@ from PIL import Image
 
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.run.plan import Request, make_plan, resolve_models
 from pytest_imgedit.run.pools import Launcher
@@ -239,7 +240,7 @@ class World:
         self.store.__enter__()
         settings = self.settings
         suite = Suite("made up", tuple(self.pairs), "0" * 64, {})
-        selection = Selection.of((pair.category for pair in self.pairs), {}, ())
+        selection = Selection(count_groups(self.pairs), {})
         request = Request(settings, resolve_models(settings), suite, self.pairs, selection)
         launcher = Launcher(settings, self.hardware, None, self.folder, self.told)
         try:

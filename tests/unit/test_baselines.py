@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.measures import SCORE_ONLY
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.store.baselines import (
     BaselineItem,
@@ -51,8 +52,8 @@ def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last
     [
         ("", ":1: not valid JSON: "),
         ("{\n}}", ":2: not valid JSON: "),
-        ("[]", "schema None, expected 'imgedit.baseline/2' or "),
-        ('{"schema": "imgedit.baseline/3"}', "schema 'imgedit.baseline/3', expected "),
+        ("[]", "schema None, expected 'imgedit.baseline/3' or "),
+        ('{"schema": "imgedit.baseline/2"}', "schema 'imgedit.baseline/2', expected "),
         ('{"schema": "x", "schema": "y"}', "key 'schema' occurs twice"),
         ('{"schema": NaN}', "NaN is not a JSON number"),
         ('{"schema": "imgedit.results/2"}', "not a whole results document: run: Field required"),
@@ -185,7 +186,8 @@ def test_comparison_by_hand():
     before = a_baseline(
         *(baseline_item(*row) for row in [*((f"p{n}", 8.0) for n in range(6)), *social])
     )
-    found = compare(before, items(*((f"p{n}", 6.0 - n / 10) for n in range(6)), *social), 0.05)
+    now = items(*((f"p{n}", 6.0 - n / 10) for n in range(6)), *social)
+    found = compare(before, now, SCORE_ONLY, 0.05)
     physics, social, overall = (found.rows[name] for name in ("physics", "social", "overall"))
     assert (physics.n, physics.before, physics.now) == (6, 8.0, pytest.approx(5.75))
     assert physics.difference == pytest.approx(-2.25)

@@ -57,7 +57,7 @@ def test_pairs_of_the_baseline_that_are_compared(asked, state):
 )
 def test_another_environment_is_refused_where_that_is_asked_for(environment, differences, state):
     settings = GatesSettings(max_drop={"physics": 0}, environment=environment)
-    found = max_drop(settings, scores(-1.0, -2.0, -1.5, -1.0, -1.0, -2.0), "main")
+    found = max_drop(settings, {"score": scores(-1.0, -2.0, -1.5, -1.0, -1.0, -2.0)}, "main")
     (gate,) = against_environment(settings, found, differences)
     assert gate.state == state
     assert state == "FAIL" or gate.why.endswith(

@@ -7,7 +7,12 @@ import pytest
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.gates import Selection, narrow
 
-WHOLE = {"physics": 10, "social": 10}
+
+def counts(**categories):
+    return {"overall": sum(categories.values()), **categories}
+
+
+WHOLE = counts(physics=10, social=10)
 LIMITS = {"overall": 7.0, "physics": 7.0, "social": 7.0}
 
 
@@ -26,9 +31,9 @@ def test_all_gates_are_decided_on_all_pairs():
 @pytest.mark.parametrize(
     ("selected", "decided", "resting"),
     [
-        ({"physics": 10}, ["physics"], ["overall", "social"]),
-        ({"physics": 9}, [], ["overall", "physics", "social"]),
-        ({"physics": 1, "social": 10}, ["social"], ["overall", "physics"]),
+        (counts(physics=10), ["physics"], ["overall", "social"]),
+        (counts(physics=9), [], ["overall", "physics", "social"]),
+        (counts(physics=1, social=10), ["social"], ["overall", "physics"]),
     ],
 )
 def test_gates_over_a_part_rest(selected, decided, resting):
@@ -36,27 +41,27 @@ def test_gates_over_a_part_rest(selected, decided, resting):
 
 
 def test_gates_over_a_part_are_decided_where_that_is_asked_for():
-    assert decide({"physics": 9}, partial="decide") == (["overall", "physics"], ["social"])
-    assert decide({"physics": 1}, partial="decide") == ([], ["overall", "physics", "social"])
+    assert decide(counts(physics=9), partial="decide") == (["overall", "physics"], ["social"])
+    assert decide(counts(physics=1), partial="decide") == ([], ["overall", "physics", "social"])
 
 
 def test_gates_of_the_command_line_are_decided_on_whatever_is_selected():
-    assert decide({"physics": 2}, asked=["gates.fail_under"]) == (
+    assert decide(counts(physics=2), asked=["gates.fail_under"]) == (
         ["overall", "physics", "social"],
         [],
     )
 
 
 def test_skipped_pairs_count_nowhere():
-    selection = Selection.of(["physics"] * 9, {"physics": 10, "social": 1}, ["physics", "social"])
+    selection = Selection.of(
+        counts(physics=9), counts(physics=10, social=1), counts(physics=1, social=1)
+    )
     assert selection.counts("overall") == (9, 9)
-    assert (selection.whole, selection.skipped) == ({"physics": 9}, 2)
+    assert (selection.whole, selection.skipped) == ({"overall": 9, "physics": 9}, 2)
 
 
 def test_gates_over_skipped_pairs_rest():
-    selection = Selection.of(
-        ["physics"] * 9, {"physics": 10, "social": 10}, ["physics", *["social"] * 10]
-    )
+    selection = Selection.of(counts(physics=9), WHOLE, counts(physics=1, social=10))
     gates, resting = narrow(GatesSettings(fail_under=LIMITS), selection, ())
     assert (list(gates.fail_under), [gate.field for gate in resting]) == (
         ["overall", "physics"],
@@ -65,7 +70,9 @@ def test_gates_over_skipped_pairs_rest():
 
 
 def test_coverage_of_a_baseline_rests_too():
-    gates, resting = narrow(GatesSettings(min_coverage=0.9), Selection({"physics": 3}, WHOLE), ())
+    gates, resting = narrow(
+        GatesSettings(min_coverage=0.9), Selection(counts(physics=3), WHOLE), ()
+    )
     assert gates.min_coverage == 0
     assert [(gate.kind, gate.why) for gate in resting] == [
         ("min_coverage", "min_coverage: 3 of 20 pairs are selected")
@@ -75,7 +82,7 @@ def test_coverage_of_a_baseline_rests_too():
 def test_a_run_until_its_gates_are_decided_does_all_where_all_rest():
     gates, _ = narrow(
         GatesSettings(fail_under={"social": 5}, until="decided"),
-        Selection({"physics": 3}, WHOLE),
+        Selection(counts(physics=3), WHOLE),
         (),
     )
     assert gates.until == "all"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError
 from pytest_imgedit.plugin.junit import gate_reports
-from pytest_imgedit.report import html, markdown, terminal
+from pytest_imgedit.report import charts, html, markdown, terminal
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
 from pytest_imgedit.stats.estimates import summarize
@@ -60,11 +60,11 @@ def run(**changes):
 
 def test_terminal_shows_rows_and_hides_control_characters():
     text = terminal.render(run(), 100, color=False)
-    assert re.search(r"^category +n +errors +mean +95% CI +min +max$", text, re.M)
-    assert re.search(r"^physics +2 +0 +7\.00 +6\.00 +8\.00$", text, re.M)
-    assert re.search(r"^social +2 +1 +2\.00 +2\.00 +2\.00$", text, re.M)
+    assert re.search(r"^category +n +errors +mean +95% CI +min +max +realism$", text, re.M)
+    assert re.search(r"^physics +2 +0 +7\.00 +6\.00 +8\.00 +7\.00$", text, re.M)
+    assert re.search(r"^social +2 +1 +2\.00 +2\.00 +2\.00 +7\.00$", text, re.M)
     assert re.search(
-        r"^overall +4 +1 +4\.50 +– +2\.00 +8\.00$", text, re.M
+        r"^overall +4 +1 +4\.50 +– +2\.00 +8\.00 +7\.00$", text, re.M
     )  # the extremes are those of pairs
     assert "no interval for fewer than 20 pairs (-v shows it)" in text
     assert "best: physics 7.00 · worst: social 2.00" in text
@@ -91,8 +91,8 @@ def test_categories_of_twenty_pairs_have_an_interval():
         "social": summarize(scores[:19], [f"s{n}" for n in range(19)]),
     }
     text = terminal.render(run(categories=categories), 100, color=False)
-    assert re.search(r"^physics +20 +0 +5\.95 +[\d.]+ to [\d.]+ +5\.00 +6\.90$", text, re.M)
-    assert re.search(r"^social +19 +0 +5\.90 +5\.00 +6\.80$", text, re.M)
+    assert re.search(r"^physics +20 +0 +5\.95 +[\d.]+ to [\d.]+ +5\.00 +6\.90 +7\.00$", text, re.M)
+    assert re.search(r"^social +19 +0 +5\.90 +5\.00 +6\.80 +7\.00$", text, re.M)
 
 
 @given(st.text())
@@ -219,12 +219,12 @@ def test_a_gate_that_only_warns_is_skipped_in_junit_and_marked_in_reports(option
 
 @given(st.lists(st.floats(0, 10) | st.none(), max_size=30))
 def test_histogram_counts_every_score_once(scores):
-    plot = html.histogram(
+    plot = charts.histogram(
         a_run(items=[an_item(str(place), score=score) for place, score in enumerate(scores)])
     )
     assert sum(bar["count"] for bar in plot["bars"]) == sum(score is not None for score in scores)
     assert all(
-        bar["x"] >= html.LEFT and bar["x"] + bar["width"] <= html.RIGHT for bar in plot["bars"]
+        bar["x"] >= charts.LEFT and bar["x"] + bar["width"] <= charts.RIGHT for bar in plot["bars"]
     )
 
 
@@ -240,21 +240,21 @@ def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
         "mde": None,
     }
     rows = {"physics": {**row, "before": 10.0}, "overall": {**row, "before": None}}
-    empty = {"environment": (), "size": 4, "pairs": {}, "fell": (), "rose": ()}
+    empty = {"measures": {}, "environment": (), "size": 4, "pairs": {}, "fell": (), "rose": ()}
     compared = Comparison.model_validate(
         {"name": "main", "run": "r", "editor": "e", "commit": None, "rows": rows, **empty}
     )
-    rows = {row["name"]: row for row in html.category_chart(run(comparison=compared))["rows"]}
+    rows = {row["name"]: row for row in charts.category_chart(run(comparison=compared))["rows"]}
     assert list(rows) == ["physics", "social", "overall"]
-    assert rows["physics"]["mean"] == html.x_of(7.0)
-    assert (rows["physics"]["before"], rows["social"]["before"]) == (html.RIGHT, None)
+    assert rows["physics"]["mean"] == charts.x_of(7.0)
+    assert (rows["physics"]["before"], rows["social"]["before"]) == (charts.RIGHT, None)
     assert rows["social"]["low"] is None
     assert (
-        html.LEFT
+        charts.LEFT
         <= rows["physics"]["low"]
         < rows["physics"]["mean"]
         < rows["physics"]["high"]
-        <= html.RIGHT
+        <= charts.RIGHT
     )
 
 

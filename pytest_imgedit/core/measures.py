@@ -1,0 +1,83 @@
+"""Measures, the numbers that items end with, and the groups of items over which they are averaged.
+
+A gate names its field as `[MEASURE@]GROUP`; without a measure it is the score. A group is
+`overall`, a category, `difficulty=NAME` or `tag=NAME`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from pytest_imgedit.core.pairs import category_slug, in_order
+from pytest_imgedit.core.results import Measure
+
+SCORE = "score"
+OVERALL = "overall"
+#: The score, which every run has.
+SCORE_ONLY: Mapping[str, Measure] = {SCORE: Measure(scale=(0.0, 10.0))}
+
+
+class Grouped(Protocol):
+    """What belongs to groups: a pair, or an item of a run or a baseline."""
+
+    @property
+    def category(self) -> str: ...
+    @property
+    def difficulty(self) -> str: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+
+class Field(NamedTuple):
+    """The mean of a measure over a group of pairs."""
+
+    measure: str
+    group: str
+
+    @classmethod
+    def parse(cls, text: str) -> Field:
+        """Read `[MEASURE@]GROUP`; a category may be named by an alias."""
+        measure, at, group = text.partition("@")
+        if not at or "=" in measure:  # a tag may hold an @ too
+            measure, group = SCORE, text
+        kind, equals, name = group.partition("=")
+        if equals:
+            return cls(measure.strip(), f"{kind.strip()}={name.strip()}")
+        return cls(measure.strip(), OVERALL if group == OVERALL else category_slug(group))
+
+    def __str__(self) -> str:
+        return self.group if self.measure == SCORE else f"{self.measure}@{self.group}"
+
+
+class Measured(Grouped, Protocol):
+    """An item of a run or a baseline."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def score(self) -> float | None: ...
+    def value(self, measure: str) -> float | None:
+        """Return the value of a measure, if it has one."""
+
+
+def groups_of(item: Grouped) -> tuple[str, ...]:
+    """Return the groups that an item belongs to."""
+    named = [f"difficulty={item.difficulty}"] if item.difficulty else []
+    tags = (f"tag={tag}" for tag in dict.fromkeys(item.tags))
+    return (OVERALL, item.category, *named, *tags)
+
+
+def count_groups(items: Iterable[Grouped]) -> Counter[str]:
+    """Count the items of each group."""
+    return Counter(group for item in items for group in groups_of(item))
+
+
+def groups_in(items: Iterable[Grouped]) -> list[str]:
+    """List the groups of all items: `overall`, the categories, then difficulties and tags, each in
+    the order of the alphabet.
+    """
+    items = list(items)
+    further = {group for item in items for group in groups_of(item) if "=" in group}
+    return [OVERALL, *in_order(item.category for item in items), *sorted(further)]

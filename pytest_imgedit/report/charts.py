@@ -1,0 +1,103 @@
+"""The charts of the HTML report, as numbers for its templates."""
+
+from collections import Counter
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+
+from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.sanitize import number, printable
+from pytest_imgedit.report import tables
+
+#: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
+WIDTH, LEFT, RIGHT = 720, 190, 660
+ROW, BIN_HEIGHT, TOP = 28, 120, 20
+BINS = 20
+#: Columns of a chart's label; a wide character takes two.
+LABEL = 20
+#: Height of the scatter plot, and the distance of its axes from its ends.
+SCATTER, EDGE = 420, 40
+
+
+def x_of(score: float | None) -> float | None:
+    """Place a score in [0, 10] on the axis; `None` stays `None`."""
+    return None if score is None else round(LEFT + (RIGHT - LEFT) * score / 10, 1)
+
+
+def category_chart(results: Results) -> dict[str, Any]:
+    """One row a category and the overall score: mean, 95% interval and, if there is one, the
+    baseline's mean.
+    """
+    compared = results.comparison.rows if results.comparison else {}
+    before = {name: row.before for name, row in compared.items()}
+    summaries = {**results.categories, "overall": results.overall.macro}
+    rows = [
+        {
+            "name": name,
+            "label": name
+            if cell_len(name) <= LABEL
+            else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
+            "y": ROW * position + ROW / 2,
+            "mean": x_of(row.mean),
+            "text": "no score" if row.mean is None else f"{row.mean:.2f}",
+            "low": row.ci95 and x_of(row.ci95[0]),
+            "high": row.ci95 and x_of(row.ci95[1]),
+            "before": x_of(before.get(name)),
+        }
+        for position, (name, row) in enumerate(summaries.items())
+    ]
+    return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
+
+
+def histogram(results: Results) -> dict[str, Any]:
+    """Counts of pairs by score, in bins half a point wide; the last one includes 10."""
+    scores = [item.score for item in results.items if item.score is not None]
+    counts = Counter(min(BINS - 1, int(score * BINS / 10)) for score in scores)
+    most = max(counts.values(), default=1)
+    width = (RIGHT - LEFT) / BINS
+    bars = [
+        {
+            "x": round(LEFT + width * position + 1, 1),
+            "width": round(width - 2, 1),
+            "y": round(BIN_HEIGHT * (1 - counts[position] / most) + TOP, 1),
+            "height": round(BIN_HEIGHT * counts[position] / most, 1),
+            "count": counts[position],
+            "range": f"{position * 10 / BINS:g} to {(position + 1) * 10 / BINS:g}",
+        }
+        for position in range(BINS)
+    ]
+    return {"bars": bars, "height": BIN_HEIGHT + TOP, "ticks": _ticks()}
+
+
+def _ticks() -> list[dict[str, float | None]]:
+    return [{"x": x_of(score), "score": score} for score in range(0, 11, 2)]
+
+
+def scatter(results: Results) -> dict[str, Any] | None:
+    """One point a pair: the first two main measures, such as following the instruction against
+    preserving the rest; `None` for a run without two.
+    """
+    names = tables.main_measures(results)[:2]
+    points = [(item, [item.value(name) for name in names]) for item in results.items]
+    if len(names) < 2 or not all(results.measures[name].is_bounded for name in names):
+        return None
+    axes = [
+        {"name": printable(name), "low": low, "high": high}
+        for name, (low, high) in ((name, results.measures[name].ends) for name in names)
+    ]
+    (left, right), (low, high) = (results.measures[name].ends for name in names)
+    return {
+        "axes": axes,
+        "size": SCATTER,
+        "edge": EDGE,
+        "points": [
+            {
+                "id": item.id,
+                "text": f"{item.id}: {names[0]} {number(x)}, {names[1]} {number(y)}",
+                "x": round(EDGE + (SCATTER - 2 * EDGE) * (x - left) / (right - left), 1),
+                "y": round(SCATTER - EDGE - (SCATTER - 2 * EDGE) * (y - low) / (high - low), 1),
+            }
+            for item, (x, y) in points
+            if x is not None and y is not None
+        ],
+    }
