@@ -6,7 +6,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.core.sanitize import number, printable
+from pytest_imgedit.core.sanitize import first_of, number, printable
 from pytest_imgedit.report import tables
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
@@ -74,30 +74,36 @@ def _ticks() -> list[dict[str, float | None]]:
 
 
 def scatter(results: Results) -> dict[str, Any] | None:
-    """One point a pair: the first two main measures, such as following the instruction against
-    preserving the rest; `None` for a run without two.
+    """Pairs by the first two main measures, such as following the instruction and preserving the
+    rest: a circle for those with the same values, whose area is their number; `None` for a run
+    without two such measures.
     """
     names = tables.main_measures(results)[:2]
-    points = [(item, [item.value(name) for name in names]) for item in results.items]
     if len(names) < 2 or not all(results.measures[name].is_bounded for name in names):
         return None
-    axes = [
-        {"name": printable(name), "low": low, "high": high}
-        for name, (low, high) in ((name, results.measures[name].ends) for name in names)
-    ]
-    (left, right), (low, high) = (results.measures[name].ends for name in names)
+    pairs: dict[tuple[float, float], list[str]] = {}
+    for item in results.items:
+        x, y = (item.value(name) for name in names)
+        if x is not None and y is not None:
+            pairs.setdefault((x, y), []).append(item.id)
+    axes = [(printable(name), *results.measures[name].ends) for name in names]
     return {
         "axes": axes,
         "size": SCATTER,
         "edge": EDGE,
         "points": [
             {
-                "id": item.id,
-                "text": f"{item.id}: {names[0]} {number(x)}, {names[1]} {number(y)}",
-                "x": round(EDGE + (SCATTER - 2 * EDGE) * (x - left) / (right - left), 1),
-                "y": round(SCATTER - EDGE - (SCATTER - 2 * EDGE) * (y - low) / (high - low), 1),
+                "first": ids[0],
+                "text": f"{first_of(ids)}: {names[0]} {number(x)}, {names[1]} {number(y)}",
+                "x": _along(x, *axes[0][1:]),
+                "y": SCATTER - _along(y, *axes[1][1:]),
+                "radius": round(4 * len(ids) ** 0.5, 1),
             }
-            for item, (x, y) in points
-            if x is not None and y is not None
+            for (x, y), ids in pairs.items()
         ],
     }
+
+
+def _along(value: float, low: float, high: float) -> float:
+    """Place a value on an axis of the scatter plot."""
+    return round(EDGE + (SCATTER - 2 * EDGE) * (value - low) / (high - low), 1)

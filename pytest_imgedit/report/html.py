@@ -92,7 +92,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
                 )
             ],
             words=tables.WORDS,
-            wide_only=WIDE_ONLY,
+            wide_only=(*WIDE_ONLY, *tables.category_header(results)[len(tables.CATEGORY_HEADER) :]),
             sections=[
                 (readable(section.title), readable(section.body)) for section in results.sections
             ],

@@ -10,7 +10,7 @@ from documents import a_run, an_item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.core.results import Comparison, GateResult, ItemError
+from pytest_imgedit.core.results import Comparison, GateResult, ItemError, Summary
 from pytest_imgedit.plugin.junit import gate_reports
 from pytest_imgedit.report import charts, html, markdown, terminal
 from pytest_imgedit.report.pictures import Picture
@@ -256,6 +256,25 @@ def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
         < rows["physics"]["high"]
         <= charts.RIGHT
     )
+
+
+def test_scatter_has_a_circle_for_pairs_of_the_same_two_values():
+    measure = {"scale": (0, 10), "is_main": True, "rows": {"overall": Summary(3, 3, 0, mean=4.0)}}
+    score = {"scale": (0, 10), "rows": {"overall": Summary(3, 3, 0, mean=5.0)}}
+    grades = ((0.0, 10.0), (0.0, 10.0), (10.0, 5.0))
+    made = [
+        an_item(f"p{number}", aspects={"instruction": x, "preservation": y})
+        for number, (x, y) in enumerate(grades)
+    ]
+    of_two = {"score": score, "instruction": measure, "preservation": measure}
+    plot = charts.scatter(run(items=made, measures=of_two))
+    low, high = charts.EDGE, charts.SCATTER - charts.EDGE
+    assert [(point["x"], point["y"], point["radius"]) for point in plot["points"]] == [
+        (low, low, pytest.approx(5.7)),
+        (high, charts.SCATTER / 2, 4),
+    ]
+    assert plot["points"][0]["text"] == "p0, p1: instruction 0.00, preservation 10.00"
+    assert charts.scatter(run()) is None
 
 
 def test_pairs_with_one_reason_are_one_line_with_their_count():
