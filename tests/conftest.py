@@ -102,10 +102,12 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pytorch() -> None:
-    """Import PyTorch once: threads for workers cannot all import it at once, and a second import in
-    a process, after pytester has forgotten the first one, is a `SystemError`.
+    """Import PyTorch and diffusers once: threads for workers cannot import them, and transformers,
+    at once, and a second import of PyTorch in a process, after pytester has forgotten the first one,
+    is a `SystemError`.
     """
     import torch._dynamo  # noqa: F401
+    from diffusers import DiffusionPipeline  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)
