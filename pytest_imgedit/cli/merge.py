@@ -37,7 +37,6 @@ from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import (
     Evidence,
     decide,
-    declared_in,
     measures_of,
     summarize_items,
 )
@@ -164,7 +163,10 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
     by_id = {item.id: item for shard in shards for item in shard.results.items}
     items = [by_id[pair_id] for pair_id in shards[0].info.ids]
     computed = _computed(shards)
-    measures = measures_of(items, declared_in([shard.results for shard in shards]))
+    declared = {
+        name: measured.bare for shard in shards for name, measured in shard.results.measures.items()
+    }
+    measures = measures_of(items, declared)
     evidence = Evidence(
         items,
         computed,

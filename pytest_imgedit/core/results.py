@@ -280,6 +280,11 @@ class MeasuredGroups(Measure):
 
     rows: dict[str, Summary]
 
+    @property
+    def bare(self) -> Measure:
+        """The measure without the statistics."""
+        return Measure(**self.model_dump(exclude={"rows"}))
+
 
 class Overall(Part):
     """Statistics of all pairs: `macro` weights categories equally, `micro` pairs."""

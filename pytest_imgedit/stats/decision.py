@@ -16,7 +16,6 @@ from pytest_imgedit.core.results import (
     Measure,
     MeasuredGroups,
     Overall,
-    Results,
     State,
     Summary,
 )
@@ -205,15 +204,6 @@ def measures_of(items: Iterable[Item], declared: Mapping[str, Measure]) -> dict[
     """
     found = dict.fromkeys(name for item in items for name in item.aspects)
     return {**SCORE_ONLY, **dict.fromkeys(found, Measure()), **declared}
-
-
-def declared_in(runs: Iterable[Results]) -> dict[str, Measure]:
-    """Return the measures of runs, without their statistics."""
-    return {
-        name: Measure(**measured.model_dump(exclude={"rows"}))
-        for run in runs
-        for name, measured in run.measures.items()
-    }
 
 
 def summarize_items(

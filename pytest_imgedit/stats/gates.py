@@ -282,8 +282,7 @@ class _Rule:
     """One gate of a family: the mean of a measure over a group of pairs against a limit.
 
     `observations` are those of the measure, negated where lower is better, so that the gate fails
-    under the `threshold`, which is `margin` away from what it has to find. Values are from `lowest`
-    to `highest`.
+    if their mean is under the `threshold`. `margin` is on the measure's own scale.
     """
 
     kind: MeanGate

@@ -146,10 +146,7 @@ def make_baseline(results: Results, name: str) -> Baseline:
         judge=results.judge,
         seeds=results.run.options.editor.seeds,
         not_needed=sum(item.status == "not_needed" for item in results.items),
-        measures={
-            name: Measure(**measured.model_dump(exclude={"rows"}))
-            for name, measured in results.measures.items()
-        },
+        measures={name: measured.bare for name, measured in results.measures.items()},
         overall=_rounded(results.overall.macro.mean),
         categories={
             category: BaselineCategory(n=row.n, scored=row.scored, mean=_rounded(row.mean))
