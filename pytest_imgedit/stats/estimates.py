@@ -28,8 +28,8 @@ EXACT_CLUSTERS = 13
 FLIPS = 10_000
 #: Of a summary: n, scored, errors, refused.
 Counts = tuple[int, int, int, int]
-#: Quantiles at the ends of a 95% interval.
-LOWER, UPPER = 1 - 0.975, 0.975
+#: Chance that a 95% interval misses the truth.
+ALPHA = 0.05
 #: Shares of the largest possible bet over which `evidence_above` averages.
 BETS = (np.arange(24) + 0.5) / 24
 #: Steps of a category's mean, from one end of the scale to the other, in the search for the least
@@ -78,16 +78,20 @@ class Estimate:
         """
         return float(1 / (self.weights**2).sum())
 
-    def interval(self) -> tuple[float, float] | None:
-        """Two-sided 95% interval of the mean from Student's t."""
+    def interval(self, alpha: float = ALPHA) -> tuple[float, float] | None:
+        """Two-sided interval of the mean from Student's t, which misses it with a chance of
+        `alpha`.
+        """
         if self.se is None:
             return None
-        half = float(stdtrit(self.freedom, UPPER)) * self.se
+        half = float(stdtrit(self.freedom, 1 - alpha / 2)) * self.se
         return (self.mean - half, self.mean + half)
 
-    def bounded_interval(self, lowest: float, highest: float) -> tuple[float, float] | None:
-        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, which allows for
-        rare values that were not seen.
+    def bounded_interval(
+        self, lowest: float, highest: float, alpha: float = ALPHA
+    ) -> tuple[float, float] | None:
+        """Two-sided interval of the mean of values from `lowest` to `highest`, which allows for
+        rare values that were not seen, and misses the mean with a chance of `alpha`.
 
         A Bayesian bootstrap over clusters (exponential weights) with one cluster more than was
         seen: at the lower end of the scale for the lower limit, at the upper end for the upper
@@ -100,8 +104,9 @@ class Estimate:
         unseen = shares[:, 0] * (self.weights**2).sum()
         total = shares[:, 1:] @ self.weights + unseen
         moves = shares[:, 1:] @ self.deviations
-        low = np.quantile((moves + unseen * (lowest - self.centers[1])) / total, LOWER)
-        high = np.quantile((moves + unseen * (highest - self.centers[0])) / total, UPPER)
+        upper = 1 - alpha / 2
+        low = np.quantile((moves + unseen * (lowest - self.centers[1])) / total, 1 - upper)
+        high = np.quantile((moves + unseen * (highest - self.centers[0])) / total, upper)
         return max(lowest, self.mean + float(low)), min(highest, self.mean + float(high))
 
     def p_below(self, limit: float) -> float:
