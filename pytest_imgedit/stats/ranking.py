@@ -1,0 +1,302 @@
+"""Statistics of a leaderboard: simultaneous intervals of means and ranks, groups of systems that
+cannot be told apart, and differences from a reference system.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core.pairs import in_order
+from pytest_imgedit.stats import simultaneous
+from pytest_imgedit.stats.estimates import ROUNDING, Estimate, Floats, estimate
+from pytest_imgedit.stats.holm import holm
+
+#: Decimals of a difference of two scores, as in `comparison`.
+DECIMALS = 6
+#: Lowest and highest score that there is, or `None` without ends.
+Scale = tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class RankedMean:
+    """The mean of a system in one column, in the unit of the scores.
+
+    `ci95` is simultaneous: with a chance of 95% the intervals of all systems in the column hold
+    their true means. It is `None` if a category has pairs of one source image only.
+    """
+
+    mean: float
+    ci95: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class ReferenceDifference:
+    """The paired mean difference of a system from the reference, system − reference.
+
+    `ci95` is the interval of this difference alone, as a comparison with a baseline gives it. `p`
+    is two-sided, and adjusted over all systems but the reference (Holm).
+    """
+
+    mean: float
+    ci95: tuple[float, float] | None
+    p: float
+
+
+@dataclass(frozen=True)
+class RankedSystem:
+    """One row of a leaderboard.
+
+    `rank` counts from 1 for the best overall mean; equal means share a rank. `rank_interval` are
+    the lowest and the highest rank that the differences leave open: with a chance of 95% those of
+    all systems hold the true ranks. Two systems can be told apart if and only if no number is in
+    the `groups` of both. `missing` counts the pairs without a score. `difference` is `None` for the
+    reference, and if there is none.
+    """
+
+    system: str
+    rank: int
+    rank_interval: tuple[int, int]
+    groups: tuple[int, ...]
+    overall: RankedMean
+    categories: dict[str, RankedMean]
+    missing: int
+    difference: ReferenceDifference | None
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Systems, the best first, over the `n` pairs that all of them have a score of.
+
+    `left_out` counts the pairs that any system lacks, `clusters` the source images of the others.
+    """
+
+    rows: tuple[RankedSystem, ...]
+    n: int
+    left_out: int
+    clusters: int
+
+
+@dataclass(frozen=True)
+class SystemScores:
+    """Scores of the same pairs by several systems.
+
+    `scores` has the shape (systems, pairs): the mean over seeds, NaN where a system has no score.
+    `categories` and `clusters` name the category and the source image of each pair.
+    """
+
+    systems: Sequence[str]
+    scores: Floats
+    categories: Sequence[str]
+    clusters: Sequence[str]
+
+    def select(self, pairs: NDArray[np.intp]) -> "SystemScores":
+        """Keep the pairs at these positions."""
+        return SystemScores(
+            self.systems,
+            self.scores[:, pairs],
+            [self.categories[pair] for pair in pairs],
+            [self.clusters[pair] for pair in pairs],
+        )
+
+    def in_category(self, category: str) -> "SystemScores":
+        """Keep the pairs of a category."""
+        return self.select(np.flatnonzero(np.array(self.categories) == category))
+
+    def estimate(self, values: Floats) -> Estimate:
+        """Estimate the macro mean of one value a pair."""
+        return estimate(values.tolist(), self.clusters, self.categories)
+
+    def difference(self, system: int, other: int) -> Estimate:
+        """Estimate the paired macro mean difference of two systems, by their positions."""
+        return self.estimate(np.round(self.scores[system] - self.scores[other], DECIMALS))
+
+
+def rank(
+    scores: SystemScores,
+    direction: Literal["higher", "lower"] = "higher",
+    scale: Scale = None,
+    reference: str | None = None,
+) -> Leaderboard:
+    """Rank systems by their macro mean, over the pairs that all of them have a score of.
+
+    `direction` says which scores are better. `scale` are the ends of the scale, if it has any: then
+    intervals of means stay within and allow for rare scores that were not seen. Raise `UsageError`
+    if there is nothing to rank, the reference is not among the systems, a score is beyond the
+    scale, or no pair of a category has a score of every system.
+    """
+    missing = np.isnan(scores.scores)
+    common = scores.select(np.flatnonzero(~missing.any(axis=0)))
+    _check_names(scores.systems, reference)
+    _check_scores(scores, common, scale)
+    bootstrap = simultaneous.ClusterBootstrap.of(common.clusters, common.categories)
+    overall = _column(common, bootstrap, scale)
+    categories = {
+        category: _column(common.in_category(category), bootstrap, scale)
+        for category in in_order(common.categories)
+    }
+    sign = 1 if direction == "higher" else -1
+    is_better = _clear_wins(common, bootstrap, sign)
+    worth = sign * np.array([mean.mean for mean in overall])
+    order = np.argsort(-worth, kind="stable").tolist()
+    lowest = (1 + is_better.sum(axis=0)).tolist()
+    highest = (len(order) - is_better.sum(axis=1)).tolist()
+    groups = _groups(order, is_better)
+    differences = _reference_differences(common, reference)
+    rows = []
+    for index in order:
+        row = RankedSystem(
+            system=scores.systems[index],
+            rank=1 + int((worth > worth[index] + ROUNDING).sum()),
+            rank_interval=(lowest[index], highest[index]),
+            groups=tuple(n for n, group in enumerate(groups, 1) if index in group),
+            overall=overall[index],
+            categories={category: column[index] for category, column in categories.items()},
+            missing=int(missing[index].sum()),
+            difference=differences.get(index),
+        )
+        rows.append(row)
+    return Leaderboard(
+        rows=tuple(rows),
+        n=len(common.clusters),
+        left_out=missing.shape[1] - len(common.clusters),
+        clusters=len(bootstrap.clusters),
+    )
+
+
+def _check_names(systems: Sequence[str], reference: str | None) -> None:
+    """Raise `UsageError` if names of systems or the reference cannot be used."""
+    if not systems:
+        raise errors.UsageError("no system to rank, expected at least one")
+    repeated = [name for name, count in Counter(systems).items() if count > 1]
+    if repeated:
+        raise errors.UsageError(
+            f"more than one system is named {sanitize.first_of(repeated)}: give each its own name"
+        )
+    if reference is not None and reference not in systems:
+        raise errors.UsageError(
+            f"reference {reference!r} is not among the systems, expected one of: "
+            f"{sanitize.first_of(systems)}{sanitize.did_you_mean(reference, systems)}"
+        )
+
+
+def _check_scores(scores: SystemScores, common: SystemScores, scale: Scale) -> None:
+    """Raise `UsageError` if a score is beyond the scale, or a category has no common pair."""
+    if not scores.categories:
+        raise errors.UsageError("no pair to rank systems by, expected at least one")
+    lowest, highest = scale or (-np.inf, np.inf)
+    for system, values in zip(scores.systems, scores.scores, strict=True):
+        beyond = values[(values < lowest) | (values > highest)]
+        if len(beyond):
+            raise errors.UsageError(
+                f"{system}: score {beyond[0]:g} is beyond the scale, expected {lowest:g} to "
+                f"{highest:g}: rank measures of one scale"
+            )
+    for category in in_order(scores.categories):
+        if category in common.categories:
+            continue
+        lacking = np.isnan(scores.in_category(category).scores).sum(axis=1)
+        worst = int(lacking.argmax())
+        raise errors.UsageError(
+            f"{category}: no pair has a score of every system, expected at least one; "
+            f"{scores.systems[worst]} lacks most ({lacking[worst]}): score its pairs, or leave it "
+            "out"
+        )
+
+
+def _column(
+    scores: SystemScores, bootstrap: simultaneous.ClusterBootstrap, scale: Scale
+) -> list[RankedMean]:
+    """Means of all systems in one column, with simultaneous intervals."""
+    means = [scores.estimate(values) for values in scores.scores]
+    resampled = bootstrap.errors(scores.clusters, means)
+    alpha = simultaneous.alpha_of_means(resampled, means[0].even_clusters)
+    return [RankedMean(mean.mean, _interval(mean, scale, alpha)) for mean in means]
+
+
+def _interval(mean: Estimate, scale: Scale, alpha: float) -> tuple[float, float] | None:
+    if scale is None:
+        return mean.interval(alpha)
+    return mean.bounded_interval(*scale, alpha)
+
+
+def _clear_wins(
+    scores: SystemScores, bootstrap: simultaneous.ClusterBootstrap, sign: int
+) -> NDArray[np.bool_]:
+    """Tell for each two systems whether the first (row) is shown to be better than the second.
+
+    Simultaneous intervals of all paired differences, at 95%, must exclude 0 (Mogstad, Romano,
+    Shaikh and Wilhelm, Review of Economic Studies 2024), and there must be enough clusters to show
+    it (`Estimate.can_show`).
+    """
+    count = len(scores.systems)
+    is_better = np.zeros((count, count), dtype=bool)
+    if count < 2:
+        return is_better
+    means = [scores.estimate(values) for values in scores.scores]
+    resampled = bootstrap.errors(scores.clusters, means)
+    alpha = simultaneous.alpha_of_differences(resampled, means[0].even_clusters)
+    for system, other in combinations(range(count), 2):
+        difference = scores.difference(system, other)
+        interval = difference.interval(alpha)
+        if interval is None or not difference.can_show(alpha / 2):
+            continue
+        low, high = sorted(sign * end for end in interval)
+        is_better[system, other] = low > ROUNDING
+        is_better[other, system] = high < -ROUNDING
+    return is_better
+
+
+def _groups(order: Sequence[int], is_better: NDArray[np.bool_]) -> list[set[int]]:
+    """Largest sets of systems that cannot be told apart, that of the best first.
+
+    Starts with one set of all, splits it by each two systems that can be told apart, and drops what
+    another set holds (insert and absorb: Piepho, J. Comput. Graph. Stat. 2004).
+    """
+    groups = [set(order)]
+    for better, worse in np.argwhere(is_better).tolist():
+        split: list[set[int]] = []
+        for group in groups:
+            if {better, worse} <= group:
+                split += [group - {better}, group - {worse}]
+            else:
+                split.append(group)
+        groups = _largest(split)
+    position = {system: place for place, system in enumerate(order)}
+    return sorted(groups, key=lambda group: sorted(position[system] for system in group))
+
+
+def _largest(groups: Sequence[set[int]]) -> list[set[int]]:
+    """Drop sets that are part of another, or equal to an earlier one."""
+    largest: list[set[int]] = []
+    for group in sorted(groups, key=len, reverse=True):
+        if not any(group <= other for other in largest):
+            largest.append(group)
+    return largest
+
+
+def _reference_differences(
+    scores: SystemScores, reference: str | None
+) -> dict[int, ReferenceDifference]:
+    """Differences from the reference, by the position of the system."""
+    if reference is None:
+        return {}
+    base = scores.systems.index(reference)
+    estimates = {
+        system: scores.difference(system, base)
+        for system in range(len(scores.systems))
+        if system != base
+    }
+    p_values = [
+        min(1.0, 2 * min(difference.p_below(0), difference.p_above(0)))
+        for difference in estimates.values()
+    ]
+    return {
+        system: ReferenceDifference(difference.mean, difference.interval(), p)
+        for (system, difference), p in zip(estimates.items(), holm(p_values), strict=True)
+    }

@@ -1,0 +1,107 @@
+"""Error rates of single intervals at which the intervals of many systems hold together.
+
+One cluster bootstrap, shared by all systems and columns, gives the joint distribution of their
+errors. The 95% quantile of the largest |t| is turned into the error rate of a normal number, at
+which single intervals are then computed with CR2 standard errors and Student's t
+(`estimates.Estimate`). So the joint distribution comes from the bootstrap, and the correction for
+few clusters from Bell and McCaffrey (2002), and Pustejovsky and Tipton (2018).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from pytest_imgedit.stats.estimates import ALPHA, ROUNDING, Estimate, Floats
+
+#: Resamples of the clusters; always the same random numbers.
+RESAMPLES = 8_000
+#: With fewer clusters of equal weight the bootstrap knows too little of how the errors of systems
+#: go together, and Bonferroni's inequality is used. Without this, all intervals of 8 systems over 4
+#: clusters held in 88% of simulated leaderboards, those of 30 systems over 12 clusters in 92%.
+ENOUGH_JOINTLY = 16
+
+
+@dataclass(frozen=True)
+class ClusterBootstrap:
+    """Resamples of clusters; `clusters` are their sorted names.
+
+    `draws` has the shape (`RESAMPLES`, clusters): how often a cluster was drawn, less once.
+    """
+
+    clusters: NDArray[np.str_]
+    draws: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, clusters: Sequence[str], categories: Sequence[str]) -> "ClusterBootstrap":
+        """Draw the clusters of pairs with replacement, within each category, or among all if any
+        has pairs of several categories.
+        """
+        names, cluster = np.unique(clusters, return_inverse=True)
+        kinds, kind = np.unique(categories, return_inverse=True)
+        holds = np.zeros((len(names), len(kinds)), dtype=bool)
+        holds[cluster, kind] = True
+        strata = holds.argmax(axis=1)
+        if (holds.sum(axis=1) > 1).any():
+            strata = np.zeros_like(strata)
+        return cls(names, _draws(tuple(strata.tolist())))
+
+    def errors(self, clusters: Sequence[str], means: Sequence[Estimate]) -> Floats:
+        """Resampled errors of the means of systems, (`RESAMPLES`, systems), over pairs of these
+        clusters.
+        """
+        columns = np.searchsorted(self.clusters, np.unique(clusters))
+        deviations = np.array([mean.deviations for mean in means])
+        return np.asarray(self.draws[:, columns] @ deviations.T, dtype=np.float64)
+
+
+@lru_cache(maxsize=2)
+def _draws(strata: tuple[int, ...]) -> NDArray[np.float32]:
+    generator = np.random.default_rng(0)
+    draws = np.zeros((RESAMPLES, len(strata)), dtype=np.float32)
+    for stratum in sorted(set(strata)):
+        members = np.flatnonzero(np.array(strata) == stratum)
+        shares = np.full(len(members), 1 / len(members))
+        draws[:, members] = generator.multinomial(len(members), shares, size=RESAMPLES) - 1
+    return draws
+
+
+def alpha_of_means(errors: Floats, even_clusters: float) -> float:
+    """Error rate of each interval at which the intervals of all means hold with a chance of 95%."""
+    largest = _t_values(errors).max(axis=1)
+    return _alpha_of_each(largest, errors.shape[1], even_clusters)
+
+
+def alpha_of_differences(errors: Floats, even_clusters: float) -> float:
+    """Error rate of each interval at which those of the differences of all two of at least two
+    means hold with a chance of 95%.
+    """
+    systems = errors.shape[1]
+    largest = np.zeros(len(errors))
+    for system in range(systems - 1):
+        t_values = _t_values(errors[:, system + 1 :] - errors[:, [system]])
+        largest = np.maximum(largest, t_values.max(axis=1))
+    return _alpha_of_each(largest, systems * (systems - 1) // 2, even_clusters)
+
+
+def _t_values(errors: Floats) -> Floats:
+    """Errors without sign, divided by their own standard deviation; 0 where there is none."""
+    spread = np.sqrt((errors**2).mean(axis=0))
+    t_values = np.zeros_like(errors)
+    np.divide(np.abs(errors), spread, out=t_values, where=spread > ROUNDING)
+    return t_values
+
+
+def _alpha_of_each(largest: Floats, count: int, even_clusters: float) -> float:
+    """Turn the largest |t| of each resample into the error rate of each of `count` intervals.
+
+    The rate lies between Bonferroni's and that of one interval alone. `even_clusters` are clusters
+    of equal weight (`Estimate.even_clusters`).
+    """
+    if even_clusters < ENOUGH_JOINTLY - ROUNDING:
+        return ALPHA / count
+    critical = float(np.quantile(largest, 1 - ALPHA))
+    return float(np.clip(2 * ndtr(-critical), ALPHA / count, ALPHA))
