@@ -21,7 +21,7 @@ from scipy import stats
 
 from pytest_imgedit.stats import resampling
 from pytest_imgedit.stats.agreement import agreement
-from pytest_imgedit.stats.estimates import LOWER, UPPER
+from pytest_imgedit.stats.estimates import ALPHA
 from pytest_imgedit.stats.raters import rater_agreement
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write_out_resamples(scores: Floats, ratings: Floats, clusters: list[str]) ->
         measures.append(
             (stats.spearmanr(x, y)[0], stats.kendalltau(x, y)[0], 0.5 + alike.mean() / 2)
         )
-    return [np.quantile(values, [LOWER, UPPER]) for values in np.array(measures).T]
+    return [np.quantile(values, [ALPHA / 2, 1 - ALPHA / 2]) for values in np.array(measures).T]
 
 
 def cpu_seconds(function: Callable[[], object]) -> float:

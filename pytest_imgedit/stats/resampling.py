@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_imgedit.stats.estimates import LOWER, UPPER, Floats
+from pytest_imgedit.stats.estimates import ALPHA, Floats
 
 Indices = NDArray[np.intp]
 #: Number of resamples; always with the same random numbers.
@@ -102,7 +102,7 @@ def with_interval(values: Floats) -> Statistic:
     defined = resampled[~np.isnan(resampled)]
     if len(defined) <= DEFINED * len(resampled):
         return Statistic(float(values[0]), None)
-    low, high = np.quantile(defined, [LOWER, UPPER]).tolist()
+    low, high = np.quantile(defined, [ALPHA / 2, 1 - ALPHA / 2]).tolist()
     return Statistic(float(values[0]), (low, high))
 
 

@@ -15,7 +15,7 @@ from plain_bootstrap import drawn_pairs
 from scipy import stats
 
 from pytest_imgedit.stats.agreement import agreement
-from pytest_imgedit.stats.estimates import LOWER, UPPER
+from pytest_imgedit.stats.estimates import ALPHA
 from pytest_imgedit.stats.resampling import Statistic, resample, spearman, with_interval
 
 MEASURES = ("spearman", "kendall", "pairwise", "within_source")
@@ -72,7 +72,7 @@ def test_measures_of_all_resamples_are_those_of_the_plain_computation(seed, sour
             assert measure == Statistic(None, None)
             continue
         assert measure.value == pytest.approx(values[0], abs=1e-9)
-        ends = np.nanquantile(values[1:], [LOWER, UPPER])
+        ends = np.nanquantile(values[1:], [ALPHA / 2, 1 - ALPHA / 2])
         assert measure.ci95 == pytest.approx(ends.tolist(), abs=1e-9)
 
 

@@ -10,7 +10,7 @@ import pytest
 from plain_bootstrap import drawn_pairs
 from scipy import stats
 
-from pytest_imgedit.stats.estimates import LOWER, UPPER
+from pytest_imgedit.stats.estimates import ALPHA
 from pytest_imgedit.stats.raters import rater_agreement
 from pytest_imgedit.stats.resampling import Statistic, resample
 
@@ -82,7 +82,7 @@ def test_measures_of_all_resamples_are_those_of_the_plain_computation():
     measures = (result.alpha, result.against_others, result.against_rater)
     for measure, values in zip(measures, np.array(plain).T, strict=True):
         assert measure.value == pytest.approx(values[0], abs=1e-9)
-        ends = np.quantile(values[1:], [LOWER, UPPER]).tolist()
+        ends = np.quantile(values[1:], [ALPHA / 2, 1 - ALPHA / 2]).tolist()
         assert measure.ci95 == pytest.approx(ends, abs=1e-9)
 
 
