@@ -108,7 +108,7 @@ class FinishedEdit(TypedDict):
     including padding.
 
     The thumbnails of edit and source are WebP, for reports; `signature` is that of
-    `images.signature`.
+    `images.signature`, `change` that of `kinds.change.change`.
     """
 
     op: Literal["finished"]
@@ -118,6 +118,7 @@ class FinishedEdit(TypedDict):
     signature: str
     edit_s: float
     batch_size: int
+    change: float
     near_copy: bool
     width: int
     height: int

@@ -40,6 +40,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 #: A result of `core.images.signature`.
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{1366}==$")]
 Score = Annotated[float, Field(ge=0, le=10)]
+#: A result of `kinds.change.change`.
+Change = Annotated[float, Field(ge=0, le=255)]
 BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|webp)$")]
 
 
@@ -77,6 +79,7 @@ class Edit:
     `seconds` is the edit's equal share of the editor's time for a call of `batch_size` edits,
     including padding.
 
+    `change` says how much it changes what its source shows, from 0 to 255 (`kinds/change.py`).
     `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio
     differs by over 3% (`kinds/edit_checks.py`). `width` and `height` are in pixels. `compiled` says
     that it comes from a compiled network, whose images differ from others by rounding. `signature`
@@ -96,6 +99,7 @@ class Edit:
     signature: Signature | Literal[""] = ""
     key: str = ""
     environment: str = ""
+    change: Change | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,7 @@ def store_edit(
         blob=blob,
         seconds=max(0.0, round(output["edit_s"], 4)),
         worker=worker.slot.name,
+        change=output["change"],
         near_copy=output["near_copy"],
         width=output["width"],
         height=output["height"],

@@ -45,6 +45,7 @@ class EditRecord(Record):
     blob: results.Sha256
     seconds: float = Field(ge=0)
     worker: str
+    change: results.Change
     near_copy: bool
     width: Annotated[int, Field(ge=1)]
     height: Annotated[int, Field(ge=1)]

@@ -21,6 +21,7 @@ from pytest_imgedit.core.errors import (
     is_out_of_memory,
 )
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.kinds.change import change
 from pytest_imgedit.kinds.compute.seeding import has_drawn, seed_all
 from pytest_imgedit.kinds.edit_checks import checked, is_near_copy, is_reframed
 
@@ -202,6 +203,7 @@ def finished_edit(
     `OutputError`.
     """
     image = checked(output, source, may_be_blank=may_be_blank)
+    changed = change(source, image)
     return {
         "op": "finished",
         "image": images.encode_png(image),
@@ -210,7 +212,8 @@ def finished_edit(
         "signature": images.signature(image),
         "edit_s": seconds,
         "batch_size": batch_size,
-        "near_copy": is_near_copy(source, image),
+        "change": changed,
+        "near_copy": is_near_copy(changed),
         "width": image.width,
         "height": image.height,
         "reframed": is_reframed(source, image),

@@ -93,6 +93,8 @@ EDITS = {
     "seconds-true": {"seconds": True},
     "worker-number": {"worker": 7},
     "worker-surrogate": {"worker": "\udc80"},
+    "change-nan": {"change": float("nan")},
+    "change-negative": {"change": -1.0},
     "near-copy-text": {"near_copy": "no"},
     "compiled-text": {"compiled": "no"},
 }

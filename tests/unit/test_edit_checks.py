@@ -1,13 +1,13 @@
-"""What counts as an edit, as blank, and as a copy."""
+"""What counts as an edit, as blank, and as the same image."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw, ImageFilter
+from PIL import Image, ImageFilter
 
 from pytest_imgedit.core.errors import OutputError
-from pytest_imgedit.kinds.edit_checks import checked, is_blank, is_near_copy, is_reframed
+from pytest_imgedit.kinds.edit_checks import checked, is_blank, is_reframed
 
 PHOTO = Image.effect_noise((256, 192), 80).filter(ImageFilter.GaussianBlur(4)).convert("RGB")
 
@@ -17,42 +17,6 @@ def noisy(image: Image.Image, levels: int) -> Image.Image:
         -levels, levels + 1, (192, 256, 3)
     )
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
-
-
-def with_dot(size: int) -> Image.Image:
-    image = PHOTO.copy()
-    ImageDraw.Draw(image).rectangle((100, 80, 100 + size, 80 + size), fill="red")
-    return image
-
-
-@pytest.mark.parametrize(
-    ("edited", "copy"),
-    [
-        pytest.param(PHOTO, True, id="itself"),
-        pytest.param(noisy(PHOTO, 8), True, id="fine-noise"),
-        pytest.param(PHOTO.resize((512, 384), Image.Resampling.BICUBIC), True, id="other-size"),
-        pytest.param(with_dot(8), False, id="small-object"),
-        pytest.param(PHOTO.point(lambda value: value * 0.8), False, id="darker"),
-        pytest.param(PHOTO.transpose(Image.Transpose.FLIP_LEFT_RIGHT), False, id="mirrored"),
-        pytest.param(Image.new("RGB", PHOTO.size), False, id="black"),
-    ],
-)
-def test_near_copies(edited, copy):
-    assert is_near_copy(PHOTO, edited) is copy
-
-
-def test_drawn_references_are_no_copies_of_their_sources():
-    from pytest_imgedit.config.settings import SuiteSettings
-    from pytest_imgedit.core.images import decode
-    from pytest_imgedit.suites.base import load_suite
-
-    pairs = load_suite(SuiteSettings()).pairs
-    copies = [
-        pair.id
-        for pair in pairs
-        if is_near_copy(decode(pair.source.read()), decode(pair.reference.read()))
-    ]
-    assert copies == []
 
 
 def test_blank_is_one_colour_all_over():

@@ -1,0 +1,152 @@
+"""How an edit is laid over its source: editors shift, scale and crop the frame a little."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Levels = NDArray[np.float32]
+#: Longest sides in pixels at which a placement is fitted, from coarse to fine, and the steps at
+#: each.
+FIT_SIDES, FIT_STEPS = (32, 64, 128), 3
+#: Residuals of so many times their mean still count, by side: at first all, so that the few edges
+#: of a flat drawing do, then less, so that a changed object does not.
+TOLERANCES = (100.0, 20.0, 6.0)
+#: How far a fit may move from its start: a share of the scale, and a share of the side. Editors
+#: that do nothing stay within 4%. With a wider reach, a fit may move a changed object out of the
+#: frame.
+MAX_SCALING, MAX_SHIFT = 0.06, 0.05
+#: Source and edit must overlap on this share of each side.
+MIN_OVERLAP = 0.5
+#: If the ratio of the aspect ratios differs from 1 by more than this, crops are fitted too; a fit
+#: reaches smaller ones anyway.
+SQUASHED = 0.03
+#: Added to the diagonal of the normal equations: relative, and absolute for flat images.
+DAMPING, FLOOR = 1e-4, 1e-3
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where a source lies in its edit along one axis: `scale` times the distance from the centre,
+    plus `shift` in sides.
+    """
+
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def near(self, start: "Axis") -> "Axis":
+        """Return the closest axis within reach of a start."""
+        scale = np.clip(self.scale / start.scale, 1 - MAX_SCALING, 1 + MAX_SCALING) * start.scale
+        return Axis(float(scale), float(np.clip(self.shift, -MAX_SHIFT, MAX_SHIFT)))
+
+    def overlap(self, side: int) -> slice:
+        """Return the pixels of the source that the edit shows, without its outermost pixels."""
+        is_shown = np.abs(self.scale * _from_centre(side) + self.shift * side) <= side / 2 - 1
+        shown = np.flatnonzero(is_shown)
+        if len(shown) < MIN_OVERLAP * side:
+            return slice(0, 0)
+        return slice(int(shown[0]), int(shown[-1]) + 1)
+
+    def offset(self, side: int) -> float:
+        """Return the pixel of the edit on which pixel 0 of the source lies."""
+        return (1 - self.scale) * side / 2 + self.shift * side
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a source lies in its edit if both are resized to one size."""
+
+    x: Axis
+    y: Axis
+
+    def overlap(self, size: tuple[int, int]) -> tuple[slice, slice]:
+        """Return the rows and columns of the source that the edit shows, empty if they are too few
+        to be compared.
+        """
+        return self.y.overlap(size[1]), self.x.overlap(size[0])
+
+    def laid_over(self, edited: Image.Image, resampling: Image.Resampling) -> Levels:
+        """Return an edit as it lies over its source, in levels of shape (H, W) or (H, W, 3)."""
+        width, height = edited.size
+        rows = (self.x.scale, 0.0, self.x.offset(width), 0.0, self.y.scale, self.y.offset(height))
+        laid = edited.transform(edited.size, Image.Transform.AFFINE, rows, resampling)
+        return np.asarray(laid, dtype=np.float32)
+
+
+def placements(source: Image.Image, edited: Image.Image, ratio: float) -> Iterator[Placement]:
+    """Yield the fitted placements of an edit that was resized to the size of its source.
+
+    `ratio` is the edit's aspect ratio over that of the source before. An edit of another aspect
+    ratio shows the whole source squashed, a part of it, or more than it.
+    """
+    greys = source.convert("L"), edited.convert("L")
+    pyramid = [(_reduced(greys[0], side), _reduced(greys[1], side)) for side in FIT_SIDES]
+    starts = [Placement(Axis(), Axis())]
+    if abs(ratio - 1) > SQUASHED:
+        starts += [Placement(Axis(), Axis(ratio)), Placement(Axis(1 / ratio), Axis())]
+    for start in starts:
+        yield _fitted(start, pyramid)
+
+
+def _reduced(image: Image.Image, side: int) -> Image.Image:
+    factor = side / max(image.size)
+    size = (max(4, round(image.width * factor)), max(4, round(image.height * factor)))
+    return image.resize(size, Image.Resampling.BOX).convert("F")
+
+
+def _fitted(start: Placement, pyramid: list[tuple[Image.Image, Image.Image]]) -> Placement:
+    """Fit a placement from coarse to fine, each by a fixed number of Gauss-Newton steps (Lucas and
+    Kanade, 1981).
+    """
+    placement = start
+    for (source, edited), tolerance in zip(pyramid, TOLERANCES, strict=True):
+        levels = np.asarray(source)
+        for _ in range(FIT_STEPS):
+            moved = _step(placement, levels, edited, tolerance)
+            placement = Placement(moved.x.near(start.x), moved.y.near(start.y))
+    return placement
+
+
+def _step(placement: Placement, source: Levels, edited: Image.Image, tolerance: float) -> Placement:
+    """Move a placement by one step of a robust least-squares fit, with contrast and brightness as
+    further unknowns.
+    """
+    overlap = placement.overlap(edited.size)
+    laid = placement.laid_over(edited, Image.Resampling.BILINEAR)
+    rise_y, rise_x = np.gradient(laid)
+    height, width = laid.shape
+    unknowns = (
+        rise_x * _from_centre(width),
+        rise_x * width,
+        rise_y * _from_centre(height)[:, None],
+        rise_y * height,
+        laid,
+        np.ones_like(laid),
+    )
+    design = np.array([unknown[overlap].ravel() for unknown in unknowns], dtype=np.float64)
+    residual = (source - laid)[overlap].ravel()
+    if not residual.size:
+        return placement
+    weighted = design * robust_weights(residual, tolerance)
+    normal = weighted @ design.T
+    normal += np.diag(DAMPING * np.diag(normal) + FLOOR)
+    step = np.linalg.solve(normal, weighted @ residual)
+    return Placement(
+        Axis(placement.x.scale + float(step[0]), placement.x.shift + float(step[1])),
+        Axis(placement.y.scale + float(step[2]), placement.y.shift + float(step[3])),
+    )
+
+
+def robust_weights(residual: Levels, tolerance: float) -> Levels:
+    """Weigh residuals so that those far above `tolerance` times their mean, as of a changed object,
+    hardly count (Geman and McClure, 1987).
+    """
+    limit = 2 + tolerance * np.abs(residual).mean()
+    kept: Levels = 1 / (1 + np.square(residual / limit, dtype=np.float32))
+    return kept * kept
+
+
+def _from_centre(side: int) -> Levels:
+    return np.arange(side, dtype=np.float32) + np.float32(0.5 - side / 2)
