@@ -81,7 +81,8 @@ class Edit:
 
     `change` says how much it changes what its source shows, from 0 to 255 (`kinds/change.py`).
     `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio
-    differs by over 3% (`kinds/edit_checks.py`). `width` and `height` are in pixels. `compiled` says
+    differs by over 3%, `leaked` that it equals its pair's reference, which differs from the source
+    (`kinds/edit_checks.py`). `width` and `height` are in pixels. `compiled` says
     that it comes from a compiled network, whose images differ from others by rounding. `signature`
     is that of `images.signature`. `key` is the key of its record in the store, `environment` the
     digest of its environment.
@@ -100,6 +101,7 @@ class Edit:
     key: str = ""
     environment: str = ""
     change: Change | None = None
+    leaked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageChops
 
 from pytest_imgedit.core import errors, images
 
@@ -12,6 +12,10 @@ BLANK_LEVELS = 2
 #: The largest `change.change` of an edit that counts as a copy of its source; `perf/near_copies.py`
 #: says how many edits of public models that finds.
 COPY_CHANGE = 3.0
+#: The largest difference of two images that are equal but for a codec, at any pixel. Three in four
+#: photographs differ by less from their JPEG of quality 90, and the embedded editor's best edits by
+#: more from the references that it was taught.
+SAME_LEVELS = 12
 #: An edit whose aspect ratio differs from its source's by a larger share is flagged: it was cropped
 #: or squashed.
 ASPECT_TOLERANCE = 0.03
@@ -68,3 +72,15 @@ def is_reframed(source: Image.Image, edited: Image.Image) -> bool:
 def is_near_copy(change: float) -> bool:
     """Tell whether an edit with a `change.change` shows only what its source shows."""
     return change <= COPY_CHANGE
+
+
+def is_same(first: Image.Image, second: Image.Image) -> bool:
+    """Tell whether two RGB images are equal but for a codec: no pixel differs by over
+    `SAME_LEVELS`.
+
+    This is far stricter than `is_near_copy`: an image that a model drew anew differs somewhere.
+    """
+    if first.size != second.size:
+        return False
+    difference = np.asarray(ImageChops.difference(first, second))
+    return int(difference.max()) <= SAME_LEVELS

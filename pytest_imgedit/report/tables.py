@@ -218,7 +218,9 @@ def _spread(results: Results) -> Iterator[str]:
 
 
 def _edits(results: Results) -> Iterator[str]:
-    """Count near-copies, edits of another aspect ratio, and what other environments computed."""
+    """Count near-copies, edits of another aspect ratio, leaks, and what other environments
+    computed.
+    """
     edits = [edit for item in results.items for edit in item.edits]
     copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
     line = copies_line(copies, len(edits))
@@ -229,6 +231,8 @@ def _edits(results: Results) -> Iterator[str]:
             f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their "
             "source (over 3%)"
         )
+    if leaks := sum(edit.leaked for edit in edits):
+        yield f"leaks: {leaks} of {len(edits)} edits equal the reference of their pair"
     reuse = results.reuse
     numbers = ((reuse.edits, "edits"), (reuse.verdicts, "verdicts"))
     if counts := [f"{count} {name}" for count, name in numbers if count]:

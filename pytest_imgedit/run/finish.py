@@ -15,6 +15,7 @@ from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.protocols.protocol import Call, Protocol, Row
 from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
+from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.work import make_items
 from pytest_imgedit.stats import estimates
@@ -52,6 +53,7 @@ def make_results(ended: EndedRun) -> results.Results:
     """Make the results of a run; pairs that were not needed count in no table and no gate."""
     plan, request = ended.plan, ended.plan.request
     expects_scores = plan.settings.run.stage != "edit"
+    mark_leaks(plan.works, plan.store)
     items = make_items(plan.works, expects_scores, ended.stopped_by)
     computed = Computed(_editor(plan), _judge(plan), _environments(plan))
     trials = ended.trials or Trials()

@@ -83,6 +83,34 @@ def test_near_copies_are_flagged_and_counted(bench):
     assert not any(item["seeds"][0]["edit"]["near_copy"] for item in bench.results["items"])
 
 
+def test_shifted_and_toned_sources_are_near_copies(bench):
+    (bench.path / "lazy.py").write_text(
+        "from PIL import ImageChops\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        "        return ImageChops.offset(request.source, 2, -1).point(lambda v: v * 0.9 + 10)\n"
+    )
+    result = bench.run("--imgedit-editor=lazy:Editor", "--imgedit-limit=2")
+    result.stdout.fnmatch_lines(["*10 of 10 edits hardly differ from their source*"])
+    edits = [item["seeds"][0]["edit"] for item in bench.results["items"]]
+    assert all(0 < edit["change"] <= 3 for edit in edits)
+
+
+def test_edits_that_equal_their_reference_are_leaks_and_counted(bench):
+    result = bench.run("--imgedit-editor=oracle", "--imgedit-limit=2")
+    line = "leaks: 10 of 10 edits equal the reference of their pair"
+    result.stdout.fnmatch_lines([line])
+    assert all(item["seeds"][0]["edit"]["leaked"] for item in bench.results["items"])
+    for report in ("report.md", "report.html"):
+        assert line in (bench.runs[-1] / report).read_text()
+    again = bench.run("--imgedit-editor=oracle", "--imgedit-limit=2")
+    again.stdout.fnmatch_lines([line])
+    blend = bench.run("--imgedit-editor=blend", "--imgedit-limit=2")
+    assert "leaks:" not in blend.stdout.str()
+    assert not any(item["seeds"][0]["edit"]["leaked"] for item in bench.results["items"])
+
+
 def test_edits_of_another_aspect_ratio_are_flagged_and_counted(bench):
     (bench.path / "crops.py").write_text(
         "class Editor:\n"

@@ -50,6 +50,7 @@ def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(
     for worker in document["workers"]:  # torch alone takes more than that
         assert 100 * 2**20 < worker["host_peak"] < 20 * 2**30
         assert worker["gpu_peak"] is None
+    assert not any(item["seeds"][0]["edit"]["leaked"] for item in document["items"])
     seed = embedded.items["physics-0000"]["seeds"][0]
     assert seed["verdict"]["replies"]["aspects"].startswith("instruction: ")
     scores = _scores(embedded)

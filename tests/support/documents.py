@@ -32,7 +32,11 @@ def an_item(
     aspects = changes.pop("aspects", {} if score is None else {"realism": 7.0})
     verdict = None if score is None else Verdict({"": changes.pop("reply", "")}, aspects, score)
     edit = Edit(
-        changes.pop("blob", "ab" * 32), 1.0, "edit-0", signature=changes.pop("signature", "")
+        changes.pop("blob", "ab" * 32),
+        1.0,
+        "edit-0",
+        signature=changes.pop("signature", ""),
+        **changes.pop("edit", {}),
     )
     status = "judge_error" if error else "scored"
     given = {

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image, ImageFilter
 
 from pytest_imgedit.core.errors import OutputError
-from pytest_imgedit.kinds.edit_checks import checked, is_blank, is_reframed
+from pytest_imgedit.core.images import decode, encode_jpeg
+from pytest_imgedit.kinds.edit_checks import checked, is_blank, is_reframed, is_same
 
 PHOTO = Image.effect_noise((256, 192), 80).filter(ImageFilter.GaussianBlur(4)).convert("RGB")
 
@@ -58,3 +59,12 @@ def test_one_value_that_is_not_finite_is_found():
 )
 def test_an_edit_of_another_aspect_ratio_is_reframed(size, reframed):
     assert is_reframed(Image.new("RGB", (328, 200)), Image.new("RGB", size)) == reframed
+
+
+def test_images_are_the_same_up_to_a_codec():
+    assert is_same(PHOTO, PHOTO.copy())
+    assert is_same(PHOTO, decode(encode_jpeg(PHOTO, 90)))
+    assert not is_same(PHOTO, PHOTO.resize((128, 96)))
+    dotted = PHOTO.copy()
+    dotted.putpixel((100, 80), (255, 0, 0))
+    assert not is_same(PHOTO, dotted)
