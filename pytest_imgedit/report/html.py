@@ -195,9 +195,12 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         replies.append(error.reply)
     greedy = [verdict.greedy for verdict in item.verdicts if verdict.greedy is not None]
     is_expected = bool(greedy) and len(greedy) == len(item.verdicts)
+    changes = [edit.change for edit in item.edits if edit.change is not None]
     marks = {
         item.difficulty: bool(item.difficulty),
         "near-copy": any(edit.near_copy for edit in item.edits),
+        "reframed": any(edit.reframed for edit in item.edits),
+        "leak": any(edit.leaked for edit in item.edits),
         "collapsed": comparison is not None and item.id in comparison.collapsed,
     }
     return {
@@ -207,7 +210,10 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "score": item.score,
         "before": before and before.before,
         "difference": before and before.difference,
+        "change": min(changes, default=None),
         "near_copy": marks["near-copy"],
+        "reframed": marks["reframed"],
+        "leaked": marks["leak"],
         "collapsed": marks["collapsed"],
         "instruction": readable(item.instruction),
         "tags": list(map(readable, [*item.tags, *filter(marks.get, marks)])),

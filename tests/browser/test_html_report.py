@@ -83,6 +83,15 @@ def test_filters_by_category_and_by_errors(page, report):
     page.fill("#search", "unreadable_reply")
     assert page.locator("#count").inner_text() == "1 of 20 pairs"
     page.fill("#search", "")
+    for kind, count in (("copy", 0), ("reframed", 0), ("leak", 20)):  # the editor is the oracle
+        page.select_option("#status", kind)
+        assert len(cards(page)) == count
+    page.select_option("#status", "")
+    page.select_option("#sort", "change")
+    lines = page.locator("article p", has_text="change from the source").all_text_contents()
+    changes = [float(line.split()[-1]) for line in lines]
+    assert changes == sorted(changes)
+    assert len(changes) == 20
     page.select_option("#sort", "best")
     assert cards(page)[-1] == "pair-causal-0000"
 

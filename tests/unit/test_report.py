@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError, Summary
 from pytest_imgedit.plugin.junit import gate_reports
-from pytest_imgedit.report import charts, html, markdown, terminal
+from pytest_imgedit.report import charts, html, markdown, tables, terminal
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
 from pytest_imgedit.stats.estimates import summarize
@@ -135,6 +135,27 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
         "thumbnail": f"thumb/ab/{'ab' * 32}.png",
         "full": f"../../blobs/ab/{'ab' * 32}.png",
     }
+
+
+def test_reports_show_how_much_edits_change_and_count_what_is_odd():
+    edits = (
+        {"change": 0.4, "near_copy": True},
+        {"change": 61.25, "leaked": True},
+        {"change": 12.0, "reframed": True},
+        {},
+    )
+    results = a_run(items=[an_item(f"p{n}", edit=edit) for n, edit in enumerate(edits)])
+    page = html.render(results, lambda name: None)
+    data = re.search(r'id="cards">(.*?)</script>', page, re.DOTALL)[1]
+    cards = json.loads(data)
+    assert [card["change"] for card in cards] == [0.4, 61.25, 12.0, None]
+    assert [card["tags"] for card in cards] == [["near-copy"], ["leak"], ["reframed"], []]
+    for name in ("near_copy", "leaked", "reframed"):
+        assert [card[name] for card in cards] == [edit.get(name, False) for edit in edits]
+    remarks = list(tables.remarks(results))
+    assert "near-copies: 1 of 4 edits hardly differ from their source" in remarks
+    assert "leaks: 1 of 4 edits equal the reference of their pair" in remarks
+    assert "reframed: 1 of 4 edits have another aspect ratio than their source (over 3%)" in remarks
 
 
 def gate(state, why, **changes):

@@ -40,6 +40,7 @@ function draw(card) {
   const parts = [title, element("p", { class: "instruction" }, card.instruction), images];
   if (card.aspects.length)
     parts.push(element("p", { class: "aspects" }, ...card.aspects.map(([name, value]) => element("span", {}, name + " ", element("b", {}, value)))));
+  if (card.change !== null) parts.push(element("p", { class: "quiet" }, "change from the source " + card.change.toFixed(1)));
   if (card.greedy !== null) parts.push(element("p", { class: "quiet" }, "expected score; the greedy reply gives " + card.greedy));
   if (card.error) parts.push(element("p", { class: "error" }, card.error));
   if (card.replies.length)
@@ -66,6 +67,7 @@ const orders = {
   best: (a, b) => (b.score ?? -1) - (a.score ?? -1),
   drop: (a, b) => (a.difference ?? 0) - (b.difference ?? 0),
   rise: (a, b) => (b.difference ?? 0) - (a.difference ?? 0),
+  change: (a, b) => (a.change ?? 256) - (b.change ?? 256),  // over any change, so that pairs without an edit come last
   suite: () => 0,
 };
 
@@ -73,6 +75,8 @@ const kinds = {
   scored: (card) => card.status === "scored",
   error: (card) => card.error !== null,
   copy: (card) => card.near_copy,
+  reframed: (card) => card.reframed,
+  leak: (card) => card.leaked,
   collapsed: (card) => card.collapsed,
   fell: (card) => card.difference < 0,
   rose: (card) => card.difference > 0,
