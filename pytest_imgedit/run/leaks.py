@@ -1,6 +1,8 @@
 """Which edits are their pair's reference image."""
 
+import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pytest_imgedit.core import errors, images
@@ -14,19 +16,21 @@ def mark_leaks(works: Iterable[Work], store: Store) -> None:
     source.
 
     The reference does not decide an edit, and is not in its record: a stored edit is compared with
-    the reference that its pair has now.
+    the reference that its pair has now. Decoding takes most of the time, and runs in threads.
     """
-    last, image = "", None  # the repetitions of a pair follow each other
-    for work in works:
-        edit, reference = work.edit, work.reference
-        if edit is None or reference is None or edit.near_copy:
-            continue
-        if reference.size != (edit.width, edit.height):
-            continue
-        try:
-            if image is None or reference.sha256 != last:
-                last, image = reference.sha256, images.decode(reference.read())
-            edited = images.decode(store.blobs.get(edit.blob) or b"")
-            work.edit = replace(edit, leaked=is_same(edited, image))
-        except errors.ImageError:
-            continue  # what cannot be read is compared with nothing
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        list(pool.map(lambda work: _mark_leak(work, store), works))
+
+
+def _mark_leak(work: Work, store: Store) -> None:
+    edit, reference = work.edit, work.reference
+    if edit is None or reference is None or edit.near_copy:
+        return
+    if reference.size != (edit.width, edit.height):
+        return
+    try:
+        wanted = images.decode(reference.read())
+        edited = images.decode(store.blobs.get(edit.blob) or b"")
+    except errors.ImageError:
+        return  # what cannot be read is compared with nothing
+    work.edit = replace(edit, leaked=is_same(edited, wanted))
