@@ -9,6 +9,7 @@ import pytest
 from documents import a_baseline, baseline_item
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.measures import SCORE_ONLY
 from pytest_imgedit.stats.comparison import compare
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.ranking import SystemScores, rank
@@ -133,6 +134,7 @@ def test_two_systems_differ_as_a_comparison_says():
     row = compare(
         a_baseline(*(baseline_item(f"p{n}", value) for n, value in enumerate(before.tolist()))),
         items(now.tolist()),
+        SCORE_ONLY,
         0.05,
     ).rows["overall"]
     names = [item.cluster for item in items(now.tolist())]
