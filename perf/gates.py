@@ -21,7 +21,7 @@ from pytest_imgedit.stats import planning
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.gates import fail_under, max_drop
 from pytest_imgedit.stats.sequential import Looks, PlannedPair, at_the_end, in_parts
-from pytest_imgedit.stats.trend import evidence_by_field
+from pytest_imgedit.stats.trend import evidence_by_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,8 +158,8 @@ def in_a_series(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
         difficulties = cell.difficulties()
         scores = [cell.scores(difficulties, shift).tolist() for shift in shifts]
         series = [dict(zip(names, row, strict=True)) for row in scores]
-        evidence, limit = evidence_by_field(series, clusters, kinds, 0.05)
-        return any(max(values) >= limit for values in evidence.values())
+        evidence = evidence_by_group(series, clusters, kinds)
+        return any(max(values) >= len(evidence) / 0.05 for values in evidence.values())
 
     yield "nothing changes in 30 looks: imgedit trend fails", alarm([0.0] * 31)
     if shift:

@@ -98,7 +98,7 @@ _COMMANDS = (
     ),
     _Command(
         "trend",
-        "compare:trend",
+        "trend:trend",
         "tell whether a series of checkpoints got worse",
         {
             **_STORE,
@@ -112,13 +112,19 @@ _COMMANDS = (
                 "metavar": "N",
                 "help": "the store's newest N runs with the same pairs and judge",
             },
+            "--measure": {
+                "metavar": "NAME",
+                "action": "append",
+                "default": [],
+                "help": "a measure to look at; repeatable (default: the score and main measures)",
+            },
             "--alpha": {
                 **_ALPHA,
                 "help": "false-alarm rate of the whole series (default: 0.05)",
             },
             "--html": {"type": Path, "metavar": "PATH", "help": "write a page with charts"},
         },
-        "scores have fallen",
+        "a measure got worse",
     ),
     _Command(
         "report",
@@ -224,7 +230,7 @@ _COMMANDS = (
     ),
     _Command(
         "plan",
-        "compare:plan",
+        "plan:plan",
         "tell how many pairs gates need, and what that costs",
         {
             **_STORE,
@@ -236,8 +242,8 @@ _COMMANDS = (
             "--power": {
                 "type": float,
                 "metavar": "MDE",
-                "help": "drop that gates must detect, in points; without it, what the pairs of RUN "
-                "can decide",
+                "help": "drop that gates must detect, on the scale of the measure; without it, "
+                "what the pairs of RUN can decide",
             },
             "--before": {
                 "metavar": "REF",
@@ -247,7 +253,7 @@ _COMMANDS = (
                 "metavar": "FIELD",
                 "action": "append",
                 "default": [],
-                "help": "overall (default) or a category; repeatable",
+                "help": "[MEASURE@]GROUP, as in gates (default: overall); repeatable",
             },
             "--spread": {
                 "type": float,

@@ -1,46 +1,59 @@
-"""The HTML page of `imgedit trend`: means of a series of runs, and the evidence that they have
-fallen.
+"""The HTML page of `imgedit trend`: means of a series of runs by measure, and the evidence that
+they got worse.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from pytest_imgedit.core.measures import OVERALL, Field
+from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import interval, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import html, tables
+from pytest_imgedit.report.measure_tables import label
 
 #: Size of a plot, and the left and top margins of its labels, in SVG units.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
+#: Steps between the ticks of means, as multiples of a power of ten, and the most ticks.
+STEPS, TICKS = (1, 2, 5), 6
 HEADER = ("run", "overall", "state", "evidence", "95% CI", "pairs", "finished", "commit")
 #: Columns that a narrow screen omits.
 WIDE_ONLY = ("evidence", "95% CI", "pairs", "finished", "commit")
 
 
+class MeasureTable(NamedTuple):
+    """The runs by one measure, in the columns of `HEADER`."""
+
+    measure: str
+    label: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def moved(measure: Measure) -> str:
+    """Say what a measure did that got worse."""
+    return "rose" if measure.lower_is_better else "fell"
+
+
 def render(document: JsonObject) -> str:
     """Render the document of `imgedit trend --json` as one HTML page without any script."""
-    runs, limit = document["runs"], document["limit"]
-    ends = [end for run in runs if run["ci95"] for end in run["ci95"]]
-    low, high = math.floor(min(ends, default=0.0)), math.ceil(max(ends, default=10.0))
-    evidence = {
-        field: [math.log10(max(1e-3, run["evidence"][field])) for run in runs]
-        for field in document["fields"]
-    }
-    most = max(math.log10(limit) + 1, *(max(values) for values in evidence.values()))
     templates = html.environment()
     style = templates.get_template("report.css").render()
     return templates.get_template("trend.html").render(
         title=printable(document["title"]),
         outcome=printable(document["outcome"]),
-        state="fail" if document["fell"] else "pass",
-        notes=document["notes"],
+        state="fail" if document["worse"] else "pass",
+        notes=list(map(printable, document["notes"])),
         axis={"width": WIDTH, "height": HEIGHT, "left": LEFT, "top": TOP},
-        means=_points([run["mean"] for run in runs], low, high, runs),
-        mean_ticks=_ticks(low, high, range(low, high + 1)),
-        lines=[(field, _points(values, -3, most, runs)) for field, values in evidence.items()],
-        evidence_ticks=_ticks(-3, most, range(-3, math.floor(most) + 1), power=True),
-        limit=_y(math.log10(limit), -3, most),
-        header=HEADER,
-        rows=rows(document),
+        parts=[
+            {
+                "table": table,
+                "means": _means(document, table.measure),
+                "evidence": _evidence_chart(document, table.measure),
+            }
+            for table in tables_of(document)
+        ],
         words=tables.WORDS,
         wide_only=WIDE_ONLY,
         style=style,
@@ -48,21 +61,80 @@ def render(document: JsonObject) -> str:
     )
 
 
-def rows(document: JsonObject) -> list[tuple[str, ...]]:
-    """One row a run, in the columns of `HEADER`."""
-    return [
-        (
-            printable(run["name"]),
-            number(run["mean"]),
-            "fell: " + ", ".join(run["fell"]) if run["fell"] else "",
-            _evidence(run["evidence"]["overall"]),
-            interval(run["ci95"]),
-            str(run["pairs"]),
-            tables.human_time(run["finished"]),
-            printable(run["commit"] or "–"),
-        )
-        for run in document["runs"]
-    ]
+def tables_of(document: JsonObject) -> Iterator[MeasureTable]:
+    """Yield a table of the runs for each measure."""
+    for name, fields in document["measures"].items():
+        measure = Measure(**fields)
+        rows = [_row(run, name, measure) for run in document["runs"]]
+        yield MeasureTable(name, printable(label(name, measure)), HEADER, rows)
+
+
+def _row(run: JsonObject, name: str, measure: Measure) -> tuple[str, ...]:
+    mean = run["measures"][name]
+    worse = [field.group for field in map(Field.parse, run["worse"]) if field.measure == name]
+    evidence = run["evidence"].get(str(Field(name, OVERALL)))
+    return (
+        printable(run["name"]),
+        number(mean["mean"], measure.decimals),
+        f"{moved(measure)}: {', '.join(worse)}" if worse else "",
+        "–" if evidence is None else _evidence(evidence),
+        interval(mean["ci95"], digits=measure.decimals),
+        str(mean["pairs"]),
+        tables.human_time(run["finished"]),
+        printable(run["commit"] or "–"),
+    )
+
+
+def _means(document: JsonObject, name: str) -> JsonObject:
+    """Place the means of a measure and the ends of their intervals, on an axis that holds them."""
+    means = [run["measures"][name] for run in document["runs"]]
+    ends = [value for mean in means for value in (mean["ci95"] or [mean["mean"]])]
+    known = [value for value in ends if value is not None]
+    ticks = _ticks(min(known, default=0.0), max(known, default=10.0))
+    low, high = ticks[0], ticks[-1]
+    points = _points([mean["mean"] for mean in means], low, high, document)
+    for point in points:
+        ci95 = means[point["run"]]["ci95"]
+        point["ends"] = None if ci95 is None else [_y(end, low, high) for end in ci95]
+    return {
+        "points": points,
+        "ticks": [{"y": _y(tick, low, high), "text": f"{tick:g}"} for tick in ticks],
+    }
+
+
+def _evidence_chart(document: JsonObject, name: str) -> JsonObject | None:
+    """Place the evidence of a measure on a logarithmic axis; `None` if no conclusion is drawn."""
+    lines = {
+        field.group: [
+            math.log10(max(1e-3, run["evidence"][str(field)])) for run in document["runs"]
+        ]
+        for field in map(Field.parse, document["fields"])
+        if field.measure == name
+    }
+    if not lines:
+        return None
+    limit = math.log10(document["limit"])
+    low, high = -3, max(limit + 1, *(max(values) for values in lines.values()))
+    powers = range(low, math.floor(high) + 1)
+    every = max(1, len(powers) // TICKS)
+    return {
+        "lines": [(group, _points(line, low, high, document)) for group, line in lines.items()],
+        "ticks": [
+            {"y": _y(power, low, high), "text": f"{10.0**power:g}"}
+            for power in powers
+            if power % every == 0
+        ],
+        "limit": _y(limit, low, high),
+    }
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return ticks at round numbers, from the last one under `low` to the first one over `high`."""
+    power = math.floor(math.log10((high - low) or 1.0)) - 1
+    sizes = [step * 10.0**exponent for exponent in (power, power + 1) for step in STEPS]
+    size = next((size for size in sizes if (high - low) / size <= TICKS - 1), 10.0 ** (power + 2))
+    first, last = math.floor(low / size), math.ceil(high / size)
+    return [round(number * size, 9) for number in range(first, max(last, first + 1) + 1)]
 
 
 def _evidence(value: float) -> str:
@@ -74,27 +146,18 @@ def _y(value: float, low: float, high: float) -> float:
 
 
 def _points(
-    values: Sequence[float | None], low: float, high: float, runs: Sequence[JsonObject]
+    values: Sequence[float | None], low: float, high: float, document: JsonObject
 ) -> list[JsonObject]:
     """Place the values of the runs from left to right, without those that are `None`."""
     step = (WIDTH - LEFT - 20) / max(1, len(values) - 1)
     return [
         {
+            "run": position,
             "x": round(LEFT + 10 + step * position, 1),
             "y": _y(value, low, high),
-            "ends": None if run["ci95"] is None else [_y(end, low, high) for end in run["ci95"]],
-            "name": printable(run["name"]),
-            "text": f"{value:.2f}",
+            "name": printable(document["runs"][position]["name"]),
+            "text": f"{value:.4g}",
         }
-        for position, (value, run) in enumerate(zip(values, runs, strict=True))
+        for position, value in enumerate(values)
         if value is not None
-    ]
-
-
-def _ticks(low: float, high: float, values: range, power: bool = False) -> list[JsonObject]:
-    every = max(1, len(values) // 6)
-    return [
-        {"y": _y(value, low, high), "text": f"{10.0**value:g}" if power else str(value)}
-        for value in values
-        if value % every == 0
     ]

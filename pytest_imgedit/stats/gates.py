@@ -118,29 +118,36 @@ def check_fields(
     are known at the end alone.
     """
     for text, limit in limits.items():
-        measure, group = Field.parse(text)
-        if group not in groups:
-            known = [group for group in groups if "=" not in group]
-            if len(known) < len(groups):
-                known.append("difficulty=NAME, tag=NAME")
-            raise errors.UsageError(
-                f"{name}: unknown field {text!r}, expected one of: {', '.join(known)}"
-                f"{sanitize.did_you_mean(group, groups)}"
-            )
+        check_field(name, text, groups, measures)
         if measures is None:
             continue
-        if measure not in measures:
-            raise errors.UsageError(
-                f"{name}: unknown measure {measure!r} in {text!r}, expected one of: "
-                f"{', '.join(measures)}{sanitize.did_you_mean(measure, measures)}"
-            )
-        lowest, highest = measures[measure].ends
+        lowest, highest = measures[Field.parse(text).measure].ends
         if name.endswith("drop"):
             lowest, highest = 0.0, highest - lowest
         if not lowest <= limit <= highest:
             raise errors.UsageError(
                 f"{name}: {text}:{limit:g}, expected a number from {lowest:g} to {highest:g}"
             )
+
+
+def check_field(
+    name: str, text: str, groups: Collection[str], measures: Mapping[str, Measure] | None
+) -> None:
+    """Raise `UsageError` if a field of `name` is of a group or a measure that the run has not."""
+    measure, group = Field.parse(text)
+    if group not in groups:
+        known = [group for group in groups if "=" not in group]
+        if len(known) < len(groups):
+            known.append("difficulty=NAME, tag=NAME")
+        raise errors.UsageError(
+            f"{name}: unknown field {text!r}, expected one of: {', '.join(known)}"
+            f"{sanitize.did_you_mean(group, groups)}"
+        )
+    if measures is not None and measure not in measures:
+        raise errors.UsageError(
+            f"{name}: unknown measure {measure!r} in {text!r}, expected one of: "
+            f"{', '.join(measures)}{sanitize.did_you_mean(measure, measures)}"
+        )
 
 
 def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""A series of checkpoints, looked at after each: evidence that scores have fallen, valid at every
+"""A series of checkpoints, looked at after each: evidence that values have fallen, valid at every
 look.
 """
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.stats.estimates import Floats
 
@@ -14,24 +15,21 @@ from pytest_imgedit.stats.estimates import Floats
 BETS = (np.arange(12) + 0.5) / 12
 
 
-def evidence_by_field(
+def evidence_by_group(
     series: Sequence[Mapping[str, float]],
     clusters: Mapping[str, str],
     categories: Mapping[str, str],
-    alpha: float,
-) -> tuple[dict[str, list[float]], float]:
-    """Return `evidence_of_fall` of the macro mean and of each category, and what chance reaches in
-    a share of `alpha` of series, in any of them.
-    """
+) -> dict[str, list[float]]:
+    """Return `evidence_of_fall` of the macro mean and, if there are several, of each category."""
     sizes = Counter(categories.values())
     kinds = in_order(sizes)
     evidence = {}
-    for field in ("overall", *(kinds if len(kinds) > 1 else ())):
+    for group in (OVERALL, *(kinds if len(kinds) > 1 else ())):
         weights = {
-            pair: 1 / sizes[kind] for pair, kind in categories.items() if field in ("overall", kind)
+            pair: 1 / sizes[kind] for pair, kind in categories.items() if group in (OVERALL, kind)
         }
-        evidence[field] = evidence_of_fall(series, clusters, weights)
-    return evidence, len(evidence) / alpha
+        evidence[group] = evidence_of_fall(series, clusters, weights)
+    return evidence
 
 
 def evidence_of_fall(
@@ -40,7 +38,8 @@ def evidence_of_fall(
     """E-value after each run of a series against "no run scores lower than those before it"; 1
     after the first.
 
-    `series` holds the score of each pair that has one, by pair, `clusters` the source of each pair,
+    `series` holds the value of each pair that has one, by pair; the sign of a value where lower is
+    better is changed, `clusters` the source of each pair,
     and `weights` what it counts in the mean. If nothing changes, any order of the runs is as
     likely, so that each source's rank in the newest run is independent of all ranks before, and
     uniform. Every source bets on a low rank, with a linear bet, from every run on: run s with a

@@ -66,13 +66,16 @@ def test_the_newest_runs_of_the_store_are_a_series(imgedit, tmp_path):
     assert "FAIL: overall" in html
     code, out, _ = imgedit("trend", "--last=2", "--json")
     document = json.loads(out)
-    assert (code, len(document["runs"]), document["fell"]) == (0, 2, {})
+    assert (code, len(document["runs"]), document["worse"]) == (0, 2, {})
     assert document["runs"][0]["evidence"]["overall"] == 1
 
 
 def test_a_series_without_a_fall_passes(imgedit):
     code, out, _ = imgedit("trend", "night0", "night1", "night2")
-    assert (code, out.splitlines()[-1]) == (0, "PASS: no fall is shown in 2 looks")
+    assert (code, out.splitlines()[-1]) == (
+        0,
+        "PASS: no measure is shown to have got worse in 2 looks",
+    )
 
 
 def test_a_checkpoint_may_be_looked_at_every_night(imgedit, nights, tmp_path):
@@ -112,18 +115,27 @@ def test_runs_that_ended_early_are_no_part_of_a_series(imgedit, nights, tmp_path
         pytest.param(
             ["trend", "--last=3", "--alpha=2"], "--alpha=2: expected a number *", id="alpha"
         ),
+        pytest.param(
+            ["trend", "--last=3", "--measure=scor"],
+            "--measure=scor: * has no such measure, expected one of: score*did you mean*",
+            id="measure",
+        ),
         pytest.param(["trend", "night0", "gone"], "gone: no such run*", id="gone"),
         pytest.param(
             ["plan", "--power=0.3"], "expected a RUN to go by, or --spread=SD, *", id="plan"
         ),
-        pytest.param(["plan", "latest", "--power=0"], "--power=0: expected points *", id="power"),
+        pytest.param(
+            ["plan", "latest", "--power=0"], "--power=0: expected a number over 0", id="power"
+        ),
         pytest.param(
             ["plan", "--spread=-1", "--power=1"],
-            "--spread=-1.0: expected points over 0*",
+            "--spread=-1.0: expected a number over 0*",
             id="spread",
         ),
         pytest.param(
-            ["plan", "--spread=nan", "--power=1"], "--spread=nan: expected points over 0*", id="nan"
+            ["plan", "--spread=nan", "--power=1"],
+            "--spread=nan: expected a number over 0*",
+            id="nan",
         ),
         pytest.param(
             ["plan", "latest", "--power=1", "--alpha=0"],
@@ -132,7 +144,7 @@ def test_runs_that_ended_early_are_no_part_of_a_series(imgedit, nights, tmp_path
         ),
         pytest.param(
             ["plan", "latest", "--power=1", "--gate=x"],
-            "--gate=x: expected one of: overall, *",
+            "--gate: unknown field 'x', expected one of: overall, *",
             id="gate",
         ),
         pytest.param(

@@ -1,0 +1,247 @@
+"""`imgedit plan`: what the pairs of a run can decide, and how many pairs would decide more."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from pytest_imgedit.cli.compare import read_either, refuse_to_compare
+from pytest_imgedit.cli.runs import find_run
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
+from pytest_imgedit.core.results import Measure, Results
+from pytest_imgedit.core.sanitize import counted, number
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.report import terminal
+from pytest_imgedit.stats import estimates, gates, planning
+from pytest_imgedit.stats.comparison import differences
+from pytest_imgedit.stats.estimates import Estimate
+from pytest_imgedit.store.baselines import Baseline, BaselineItem, read_results, reduced
+
+#: Edits a pair for which is planned.
+SEEDS = (1, 2, 4)
+HEADER = ("gate", "seeds", "pairs now", "MDE now", "pairs needed", "edits")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What is known of a gate's number: its standard error with `pairs` pairs, and how much of it
+    comes from the seeds.
+
+    `error` is on the scale of the measure. `noise` is the share of the variance that comes from
+    `seeds` seeds, or `None` if it is unknown.
+    """
+
+    gate: str
+    measure: Measure
+    pairs: int
+    error: float
+    freedom: float
+    seeds: int
+    noise: float | None
+
+    def error_with(self, seeds: int) -> float | None:
+        """Return the standard error with so many seeds a pair, or `None` if it is unknown."""
+        if seeds == self.seeds:
+            return self.error
+        if self.noise is None:
+            return None
+        return self.error * math.sqrt(1 - self.noise + self.noise * self.seeds / seeds)
+
+
+def plan(
+    reference: str | None,
+    before: str | None,
+    gate: Sequence[str],
+    spread: float | None,
+    power: float | None,
+    alpha: float,
+    out: Path,
+) -> tuple[JsonObject, str, int]:
+    """Say with how many pairs gates would find a difference of `power`, by a stored run or by a
+    stated `spread` of a pair; without `power`, what the pairs of the run can decide.
+
+    `gate` names fields; `power` and `spread` are on the scales of their measures.
+    """
+    fields = list(dict.fromkeys(map(Field.parse, gate))) or [Field(SCORE, OVERALL)]
+    if power is not None and not 0 < power < math.inf:
+        raise errors.UsageError(f"--power={power:g}: expected a number over 0")
+    if not 0 < alpha < 0.5:
+        raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
+    if (reference is None) == (spread is None):
+        raise errors.UsageError(
+            "expected a RUN to go by, or --spread=SD, the standard deviation of a pair's number"
+        )
+    cost, hours, share = None, "hours", alpha
+    if reference is None:
+        if before is not None or spread is None or not 0 < spread < math.inf:
+            raise errors.UsageError(f"--spread={spread}: expected a number over 0, and no --before")
+        if power is None:
+            raise errors.UsageError(
+                f"--spread={spread:g}: says nothing of pairs at hand, expected --power=MDE too"
+            )
+        spreads = [Spread(f"of spread {spread:g}", Measure(), 100, spread / 10, 99.0, 1, None)]
+        origin = f"pairs whose number has a standard deviation of {spread:g}"
+    else:
+        run = read_results(find_run(reference, out))
+        origin, baseline = f"run {run.run.id}", None
+        if before is not None:
+            baseline = read_either(before, out)
+            refuse_to_compare(baseline, read_either(reference, out), f"{before} and {run.run.id}")
+            origin += f" against {before}"
+            share = alpha / 2  # gates on drops share α with the gate on the tail
+        spreads = list(_spreads(run, baseline, fields))
+        cost = _cost(run)
+        hours = "GPU hours" if run.run.machine.gpus else "worker hours"
+        if unneeded := sum(item.status == "not_needed" for item in run.items):
+            origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
+    count = len(fields)
+    if power is None:
+        return _decidable(
+            spreads, share / count, f"alpha {alpha:g} over {counted(count, 'gate')}, by {origin}"
+        )
+    rows = list(_rows(spreads, power, share / count, cost))
+    table = [
+        (
+            row["gate"],
+            str(row["seeds"]),
+            "–" if spread else str(row["pairs_now"]),
+            "–" if spread else number(row["mde"]),
+            f"{row['pairs']:,}" if row["pairs"] else "over a million",
+            f"{row['edits']:,}" if row["edits"] else "–",
+            number(row["hours"]),
+        )
+        for row in rows
+    ]
+    lines = [
+        f"for an MDE of {power:g} in 80% of runs at alpha {alpha:g} over "
+        f"{counted(count, 'gate')}, by {origin}",
+        terminal.render_table((*HEADER, hours), table).rstrip(),
+    ]
+    if any(known.noise is None for known in spreads):
+        lines.append(
+            "what further seeds would do is known for the score alone, from a run with two or more "
+            "of them"
+        )
+    return {"mde": power, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0
+
+
+def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[JsonObject, str, int]:
+    """Say what the pairs at hand can decide, each gate at `alpha`."""
+    rows, lines = [], [f"in 80% of runs at {told}:"]
+    for spread in spreads:
+        mde = planning.mde(spread.error, spread.freedom, alpha)
+        rows.append({"gate": spread.gate, "pairs_now": spread.pairs, "mde": mde})
+        distance = number(mde, spread.measure.decimals)
+        lower_is_better = spread.measure.lower_is_better
+        side, change = ("over", "rises") if lower_is_better else ("under", "drops")
+        decided = f"means more than {distance} {side} the limit"
+        if spread.gate.startswith("max_drop"):
+            decided = f"{change} more than {distance} over the limit"
+        lines.append(f"{spread.gate}: {spread.pairs} pairs can decide {decided}")
+    return {"rows": rows}, "\n".join(lines), 0
+
+
+def _rows(
+    spreads: Sequence[Spread], power: float, alpha: float, cost: float | None
+) -> Iterator[JsonObject]:
+    """Yield a row for each spread and each number of seeds for which its error is known."""
+    for spread, seeds in product(spreads, SEEDS):
+        error = spread.error_with(seeds)
+        if error is None:
+            continue
+        row: JsonObject = {
+            "gate": spread.gate,
+            "seeds": seeds,
+            "pairs_now": spread.pairs,
+            "mde": planning.mde(error, spread.freedom, alpha),
+            "pairs": None,
+            "edits": None,
+            "hours": None,
+        }
+        factor = planning.size_for(power, error, spread.freedom, alpha)
+        if factor is not None:
+            row["pairs"] = max(estimates.ENOUGH, math.ceil(factor * spread.pairs))
+            row["edits"] = row["pairs"] * seeds
+            row["hours"] = None if cost is None else row["edits"] * cost / 3600
+        yield row
+
+
+def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -> Iterator[Spread]:
+    """Yield the spread of a run's values by field, or of their differences to a baseline."""
+    items = list(map(reduced, run.items))
+    measures = {**SCORE_ONLY, **run.measures}
+    for field in fields:
+        gates.check_field("--gate", str(field), groups_in(items), measures)
+        measure = measures[field.measure]
+        if baseline is None:
+            kind, observations = "fail_under", gates.observe(items, field.measure, measure)
+        else:
+            kind = "max_drop"
+            observations = differences(baseline.items, items, field.measure, measure)
+        known = [pair for pair in observations if pair.value is not None]
+        mean = gates.estimate_group(field.group, known)
+        if mean is None:
+            sides = "" if baseline is None else " on both sides"
+            raise errors.UsageError(f"--gate={field}: no pair of run {run.run.id} has it{sides}")
+        if not mean.se:
+            raise errors.UsageError(
+                f"--gate={field}: no spread seen in {mean.n} pairs, which tells nothing of others"
+            )
+        noise = None
+        if field.measure == SCORE:
+            noise = _noise(field.group, items, baseline, mean)
+        seeds = run.run.options.editor.seeds
+        spread = Spread(f"{kind} {field}", measure, mean.n, mean.se, mean.freedom, seeds, noise)
+        yield spread
+        if noise and baseline is None:
+            yield replace(
+                spread,
+                gate=f"max_drop {field}, if seeds alone differ",
+                error=mean.se * math.sqrt(2 * noise),
+                noise=1.0,
+            )
+
+
+def _noise(
+    group: str, items: Sequence[BaselineItem], baseline: Baseline | None, mean: Estimate
+) -> float | None:
+    """Return the share of the variance of a mean score, or of a mean difference, that comes from
+    the seeds; `None` with a single seed.
+    """
+    earlier = {item.id: item for item in (baseline.items if baseline else ())}
+    members = [item for item in items if group in groups_of(item) and item.score is not None]
+    if baseline is not None:
+        members = [item for item in members if earlier[item.id].score is not None]
+    seeds = len(members[0].seeds)
+    if seeds == 1:
+        return None
+    sides = [members]
+    if baseline is not None:
+        sides.append([earlier[item.id] for item in members])
+    within = sum(float(np.mean(list(map(_variance, side)))) for side in sides) / seeds
+    return min(1.0, within / max(within, (mean.se or 0.0) ** 2 * len(members)))
+
+
+def _variance(item: BaselineItem) -> float:
+    """Return the sample variance of the scores of an item's seeds."""
+    return float(np.var([seed.score for seed in item.seeds if seed.score is not None], ddof=1))
+
+
+def _cost(run: Results) -> float | None:
+    """Return the seconds, times GPUs, that an edit and its verdict took; `None` without any edit.
+
+    Verdicts of a run that took them all from its store count as free.
+    """
+    options = run.run.options
+    edit_seconds = [edit.seconds for item in run.items for edit in item.edits]
+    if not edit_seconds:
+        return None
+    edit = options.workers["gpus_per_worker"] * float(np.mean(edit_seconds))
+    judging = [worker for worker in run.workers if worker.stage == "score" and worker.jobs]
+    jobs = max(1, sum(worker.jobs for worker in judging))
+    verdict_seconds = sum(worker.busy_s for worker in judging) / jobs
+    return float(edit + options.judge["gpus_per_replica"] * verdict_seconds)

@@ -1,0 +1,253 @@
+"""`imgedit trend`: whether a series of checkpoints got worse, by each of its measures."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pytest_imgedit.cli.compare import read_either, refuse_to_compare
+from pytest_imgedit.cli.runs import no_runs
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
+from pytest_imgedit.core.results import Measure
+from pytest_imgedit.core.sanitize import counted, did_you_mean
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.report import terminal, trend_page, write
+from pytest_imgedit.stats.gates import estimate_group, measured_by, observe
+from pytest_imgedit.stats.trend import evidence_by_group
+from pytest_imgedit.store.baselines import Baseline, as_baseline
+from pytest_imgedit.store.store import finished_runs
+
+#: The id of a pair, and the hashes of its edits.
+_Draw = tuple[str, tuple[str | None, ...]]
+#: Characters of the chart in the terminal.
+CHART = 24
+
+
+def trend(
+    references: Sequence[str],
+    last: int | None,
+    measure: Sequence[str],
+    alpha: float,
+    out: Path,
+    html: Path | None,
+) -> tuple[JsonObject, str, int]:
+    """Say of a series of runs or baselines, oldest first, whether a measure got worse at any look.
+
+    `last` takes the newest runs of the store in place of `references`: those of the newest one's
+    pairs and judge. `measure` names measures; without any they are the score and the main measures.
+    """
+    if not 0 < alpha < 0.5:
+        raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
+    if html is not None:
+        write.check_writable(html)
+    if bool(references) == (last is not None):
+        raise errors.UsageError("expected two or more runs or baselines, oldest first, or --last=N")
+    baselines = (read_either(reference, out) for reference in references)
+    series = list(baselines) if last is None else _newest(last, out)
+    if len(series) < 2:
+        raise errors.UsageError(
+            f"a trend takes two or more runs, found {len(series)} that can be compared"
+        )
+    for run in series:
+        _refuse_partial(run)
+        refuse_to_compare(series[0], run, f"{series[0].run} and {run.run}")
+    document = _document(series, _measures(series[-1], measure), alpha)
+    lines = [document["title"]]
+    for table in trend_page.tables_of(document):
+        marks = _marks([run["measures"][table.measure]["mean"] for run in document["runs"]])
+        rows = [(*row, mark) for row, mark in zip(table.rows, marks, strict=True)]
+        lines += ["", table.label, terminal.render_table((*table.header, "chart"), rows)]
+    lines += ["", *document["notes"], document["outcome"]]
+    if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(trend_page.render(document), encoding="utf-8")
+        lines.append(f"html: {os.path.relpath(html)}")
+    return document, "\n".join(lines), int(bool(document["worse"]))
+
+
+def _measures(newest: Baseline, names: Sequence[str]) -> dict[str, Measure]:
+    """Return the named measures of the newest run, or the score and the main ones; raise
+    `UsageError` for a name that it has not.
+    """
+    known = {**SCORE_ONLY, **newest.measures}
+    for name in names:
+        if name not in known:
+            raise errors.UsageError(
+                f"--measure={name}: {newest.run} has no such measure, expected one of: "
+                f"{', '.join(known)}{did_you_mean(name, known)}"
+            )
+    main = [name for name, measure in known.items() if name == SCORE or measure.is_main]
+    return {name: known[name] for name in names or main}
+
+
+def _newest(count: int, out: Path) -> list[Baseline]:
+    """Return the newest runs of a store that have the pairs and the judge of the newest one, oldest
+    first.
+    """
+    if count < 2:
+        raise errors.UsageError(f"--last={count}: expected 2 or more")
+    runs: dict[frozenset[_Draw], Baseline] = {}
+    for path in reversed(finished_runs(out)):
+        with suppress(errors.UsageError):
+            run = as_baseline(path)
+            _refuse_partial(run)
+            newest = next(iter(runs.values()), run)
+            if {item.id for item in run.items} == {item.id for item in newest.items}:
+                refuse_to_compare(newest, run, "")
+                runs.setdefault(frozenset(_draws(run)), run)
+        if len(runs) == count:
+            break
+    if not runs:
+        raise errors.UsageError(f"--last={count}: {no_runs(out)}")
+    return list(runs.values())[::-1]
+
+
+def _draws(run: Baseline) -> set[_Draw]:
+    return {(item.id, item.edits) for item in run.items}
+
+
+def _refuse_partial(run: Baseline) -> None:
+    """Raise `UsageError` for a run that left out pairs by what others scored."""
+    if run.not_needed:
+        raise errors.UsageError(
+            f"{run.run}: ended early (--imgedit-until=decided), expected runs with all their pairs"
+        )
+
+
+def _document(series: Sequence[Baseline], measures: dict[str, Measure], alpha: float) -> JsonObject:
+    draws, copies = _new_draws(series)
+    evidence: dict[str, list[float]] = {}
+    for name, measure in measures.items():
+        if measure.is_bounded:
+            evidence |= _evidence(series, draws, name, measure)
+    limit = len(evidence) / alpha
+    runs = [_look(run, measures) for run in series]
+    alarms: dict[str, int] = {}
+    outcomes: list[str] = []
+    for index, run in enumerate(runs):
+        run["evidence"] = {field: values[index] for field, values in evidence.items()}
+        run["worse"] = [field for field, value in run["evidence"].items() if value >= limit]
+        for name, measure in measures.items():
+            first = [
+                field
+                for field in run["worse"]
+                if field not in alarms and Field.parse(field).measure == name
+            ]
+            if first:
+                alarms |= dict.fromkeys(first, index)
+                outcomes.append(f"{', '.join(first)} {trend_page.moved(measure)} at {run['name']}")
+    return {
+        "title": f"Trend of {len(series)} runs, {len(series[0].items)} pairs, judge "
+        f"{series[0].judge.spec}",
+        "alpha": alpha,
+        "limit": limit,
+        "measures": {name: measure.model_dump() for name, measure in measures.items()},
+        "fields": list(evidence),
+        "runs": runs,
+        "worse": {field: alarms[field] for field in evidence if field in alarms},
+        "notes": list(_notes(measures, len(evidence), alpha, copies)),
+        "outcome": _outcome(outcomes, len(evidence), len(series) - 1),
+    }
+
+
+def _outcome(outcomes: Sequence[str], means: int, looks: int) -> str:
+    if outcomes:
+        return f"FAIL: {'; '.join(outcomes)}"
+    if means:
+        return f"PASS: no measure is shown to have got worse in {counted(looks, 'look')}"
+    return "no conclusion is drawn"
+
+
+def _notes(measures: dict[str, Measure], means: int, alpha: float, copies: int) -> Iterator[str]:
+    if means:
+        yield (
+            "Evidence: e-values against the hypothesis that no run is worse than those before it. "
+            f"The alarm is at {means / alpha:g}: at most {alpha:.0%} of series reach it by chance, "
+            f"over all {counted(means, 'mean')} and all looks."
+        )
+    for name, measure in measures.items():
+        if not measure.is_bounded:
+            yield f"{name} has no ends of its scale: no conclusion is drawn from its means"
+    if copies:
+        yield f"{copies} edits are those of an earlier run, and no further evidence"
+
+
+def _new_draws(series: Sequence[Baseline]) -> tuple[list[set[str]], int]:
+    """Return the pairs of each run whose edits no earlier run has, and the number of the others.
+
+    An edit of an earlier run is no further draw, and its values are no evidence.
+    """
+    known: set[_Draw] = set()
+    pairs: list[set[str]] = []
+    copies = 0
+    for run in series:
+        draws = _draws(run)
+        pairs.append({pair_id for pair_id, _ in draws - known})
+        copies += len(known & draws)
+        known |= draws
+    return pairs, copies
+
+
+def _evidence(
+    series: Sequence[Baseline], draws: Sequence[set[str]], name: str, measure: Measure
+) -> dict[str, list[float]]:
+    """Return the evidence of each run that a measure got worse, by field, over the pairs that it
+    applies to in the newest run.
+    """
+    sign = -1 if measure.lower_is_better else 1
+    items = list(measured_by(series[-1].items, name))
+    values = [
+        {
+            item.id: sign * value
+            for item in run.items
+            if item.id in pairs and (value := item.value(name)) is not None
+        }
+        for run, pairs in zip(series, draws, strict=True)
+    ]
+    by_group = evidence_by_group(
+        values,
+        {item.id: item.cluster for item in items},
+        {item.id: item.category for item in items},
+    )
+    return {str(Field(name, group)): evidence for group, evidence in by_group.items()}
+
+
+def _look(run: Baseline, measures: dict[str, Measure]) -> JsonObject:
+    return {
+        "name": run.run if run.name == run.run.lower() else run.name,
+        "run": run.run,
+        "commit": None if run.commit is None else run.commit.sha[:10],
+        "finished": run.finished,
+        "editor": run.editor.spec,
+        "measures": {name: _mean(run, name, measure) for name, measure in measures.items()},
+    }
+
+
+def _mean(run: Baseline, name: str, measure: Measure) -> JsonObject:
+    """Return the macro mean of a measure with its 95% interval: Student's if the scale has no
+    ends.
+    """
+    observations = observe(run.items, name, measure)
+    mean = estimate_group(OVERALL, observations)
+    pairs = sum(pair.value is not None for pair in observations)
+    if mean is None:
+        return {"pairs": pairs, "mean": None, "ci95": None}
+    ci95 = mean.interval()
+    if measure.is_bounded:
+        ci95 = mean.bounded_interval(*measure.ends)
+    return {"pairs": pairs, "mean": mean.mean, "ci95": ci95}
+
+
+def _marks(means: Sequence[float | None]) -> Iterator[str]:
+    """Yield a strip for each run with a mark where its mean lies, from the lowest mean to the
+    highest.
+    """
+    known = [mean for mean in means if mean is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    for mean in means:
+        if mean is None:
+            yield ""
+        else:
+            position = round((mean - low) / ((high - low) or 1.0) * (CHART - 1))
+            yield f"{'·' * position}●{'·' * (CHART - 1 - position)}"
