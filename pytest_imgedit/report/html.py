@@ -12,7 +12,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from pytest_imgedit.core.results import ComparedPair, Item, Results
+from pytest_imgedit.core.measures import SCORE
+from pytest_imgedit.core.results import ComparedPair, Item, Measure, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, left_out, mostly_copies, outcome
@@ -97,6 +98,10 @@ def render(results: Results, locate: pictures.Locate) -> str:
                 (readable(section.title), readable(section.body)) for section in results.sections
             ],
             compared=results.comparison is not None,
+            measures=[
+                {"name": readable(name), "sign": -1 if measure.lower_is_better else 1}
+                for name, measure in _further_measures(results)
+            ],
             cards=cards,
             script=script,
             style=style,
@@ -187,6 +192,10 @@ def csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def _further_measures(results: Results) -> list[tuple[str, Measure]]:
+    return [(name, measure) for name, measure in results.measures.items() if name != SCORE]
+
+
 def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, Any]:
     comparison, error = results.comparison, item.error
     before = None if comparison is None else comparison.pairs.get(item.id)
@@ -218,6 +227,7 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "instruction": readable(item.instruction),
         "tags": list(map(readable, [*item.tags, *filter(marks.get, marks)])),
         "aspects": [[readable(name), number(value)] for name, value in item.aspects.items()],
+        "values": [item.value(name) for name, _ in _further_measures(results)],
         "error": str(error) if error is not None and item.status != "not_needed" else None,
         "greedy": number(sum(greedy) / len(greedy)) if is_expected else None,
         "replies": [readable(reply) for reply in replies],

@@ -7,7 +7,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from documents import a_run, an_item
 from PIL import Image
+
+from pytest_imgedit.core.results import ItemError, Measure
+from pytest_imgedit.report.html import render
+from pytest_imgedit.stats.decision import measures_of, summarize_items
 
 
 @pytest.fixture
@@ -26,6 +31,25 @@ def report(bench):
     )
     bench.run("--imgedit-editor=oracle", "--imgedit-judge=mixed:Judge", "--imgedit-limit=4")
     return f"file://{bench.runs[-1] / 'report.html'}"
+
+
+@pytest.fixture
+def measured_report(tmp_path):
+    """The report of a run with measures of both directions; one pair has no value of any."""
+    measures = {
+        "realism": Measure(scale=(0.0, 10.0)),
+        "lpips": Measure(scale=(0.0, 1.0), lower_is_better=True),
+    }
+    items = [
+        an_item("low", score=1.0, aspects={"realism": 5.0, "lpips": 0.1}),
+        an_item("middle", score=2.0, aspects={"realism": 4.0, "lpips": 0.2}),
+        an_item("high", score=3.0, aspects={"realism": 6.0, "lpips": 0.3}),
+        an_item("without", score=None, error=ItemError("score", "unreadable_reply", "no number")),
+    ]
+    _, _, measured = summarize_items(items, measures_of(items, measures))
+    path = tmp_path / "report.html"
+    path.write_text(render(a_run(items=items, measures=measured), lambda name: None))
+    return f"file://{path}"
 
 
 def cards(page):
@@ -94,6 +118,17 @@ def test_filters_by_category_and_by_errors(page, report):
     assert len(changes) == 20
     page.select_option("#sort", "best")
     assert cards(page)[-1] == "pair-causal-0000"
+
+
+def test_sorts_by_any_measure_its_worst_values_first(page, measured_report):
+    page.goto(measured_report)
+    page.select_option("#sort", label="realism, worst first")
+    assert cards(page) == ["pair-middle", "pair-low", "pair-high", "pair-without"]
+    page.select_option("#sort", label="lpips, worst first")  # lower is better
+    assert cards(page) == ["pair-high", "pair-middle", "pair-low", "pair-without"]
+    page.select_option("#sort", "worst")
+    assert cards(page) == ["pair-without", "pair-low", "pair-middle", "pair-high"]
+    assert page.problems == []
 
 
 def test_a_card_shows_images_instruction_aspects_and_reply(page, report):

@@ -68,8 +68,16 @@ const orders = {
   drop: (a, b) => (a.difference ?? 0) - (b.difference ?? 0),
   rise: (a, b) => (b.difference ?? 0) - (a.difference ?? 0),
   change: (a, b) => (a.change ?? 256) - (b.change ?? 256),  // over any change, so that pairs without an edit come last
+  measure: (a, b) => measureRank(a) - measureRank(b),
   suite: () => 0,
 };
+
+// The worst value of the chosen measure comes first, and pairs without a value last.
+function measureRank(card) {
+  const { position, sign } = controls.sort.selectedOptions[0].dataset;
+  const value = card.values[position];
+  return value === null ? Number.MAX_VALUE : sign * value;
+}
 
 const kinds = {
   scored: (card) => card.status === "scored",
