@@ -1,0 +1,114 @@
+"""Logs finished runs to Weights & Biases (wandb), which this package does not require.
+
+In a `conftest.py`, this logs every run to a run of wandb:
+
+    from pytest_imgedit.tracking import pytest_imgedit_run_finished
+
+A training loop that has a run of wandb already calls `log_run` with its step.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.results import Item, Results
+from pytest_imgedit.store.blobs import Blobs
+
+#: Number of pairs, worst first, whose source and edit are logged as thumbnails.
+PICTURES = 16
+
+
+def pytest_imgedit_run_finished(results: Results, store: Path) -> None:
+    """Log a finished run: to the active run of wandb, or else to a new one.
+
+    The environment variables of wandb choose its project, entity and mode.
+    """
+    wandb = _wandb()
+    if wandb.run is not None:
+        log_run(results, store, wandb.run)
+        return
+    with wandb.init(name=results.run.id, job_type="imgedit") as run:
+        log_run(results, store, run)
+
+
+def log_run(results: Results, store: Path, run: Any = None, step: int | None = None) -> None:
+    """Log a finished run to a run of wandb, by default the active one.
+
+    Scalars are the means of each measure by group, such as `physics/score`, on the scale of the
+    measure. The table `imgedit/pairs` has a row a pair, worst score first, and the thumbnails in
+    the `store` of the first 16 that have an edit. The config `imgedit` names run, suite, editor and
+    judge. `step` must not be under a step that was logged before, or wandb drops the values.
+
+    Raises `UsageError` if wandb is not installed or no run of it is active.
+    """
+    wandb = _wandb()
+    run = run or wandb.run
+    if run is None:
+        raise UsageError("log_run: wandb has no active run, expected wandb.init() before, or run=")
+    origin = {
+        "run": results.run.id,
+        "suite": results.suite.name,
+        "editor": results.editor.spec,
+        "judge": results.judge.spec,
+    }
+    run.config.update({"imgedit": origin}, allow_val_change=True)
+    table = {"imgedit/pairs": _table(wandb, results, Blobs(store / "blobs"))}
+    run.log({**means(results), **table}, step=step)
+
+
+def means(results: Results) -> dict[str, float]:
+    """Return the mean of each measure by group as `GROUP/MEASURE`, without those that are not
+    known.
+    """
+    return {
+        f"{group}/{name}": row.mean
+        for name, measured in results.measures.items()
+        for group, row in measured.rows.items()
+        if row.mean is not None
+    }
+
+
+def worst_first(items: tuple[Item, ...]) -> list[Item]:
+    """Sort items by score: first those that have none though they were needed, last those that
+    were not needed.
+    """
+
+    def badness(item: Item) -> tuple[bool, bool, float]:
+        is_scored = item.score is not None
+        return (item.status == "not_needed", is_scored, item.score or 0.0)
+
+    return sorted(items, key=badness)
+
+
+def _table(wandb: Any, results: Results, blobs: Blobs) -> Any:
+    """A row a pair; pairs without a value of a measure have an empty cell."""
+    columns = ["id", "category", "status", "instruction", *results.measures, "source", "edit"]
+    rows: list[list[Any]] = []
+    pictured = 0
+    for item in worst_first(results.items):
+        source, edit = None, None
+        if item.edits and pictured < PICTURES:
+            source = _thumbnail(wandb, blobs, item.source and Path(item.source).stem)
+            edit = _thumbnail(wandb, blobs, item.edits[0].blob)
+            pictured += 1
+        values = [item.value(name) for name in results.measures]
+        rows.append([item.id, item.category, item.status, item.instruction, *values, source, edit])
+    return wandb.Table(columns=columns, data=rows)
+
+
+def _thumbnail(wandb: Any, blobs: Blobs, sha256: str | None) -> Any:
+    """Return the thumbnail of a blob as an image of wandb; `None` if the store has none."""
+    path = blobs.thumbnail(sha256) if sha256 else None
+    return None if path is None else wandb.Image(str(path))
+
+
+def _wandb() -> Any:
+    try:
+        import wandb
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "pytest_imgedit.tracking needs the package wandb: pip install 'pytest-imgedit[wandb]'"
+        ) from error
+    return wandb

@@ -1,0 +1,156 @@
+"""Runs in the tracker of a training loop; wandb is run offline, where it is installed."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+
+import pytest
+from documents import a_run, an_item
+
+from pytest_imgedit.core import images
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.results import ItemError
+from pytest_imgedit.store.blobs import Blobs
+from pytest_imgedit.tracking import (
+    PICTURES,
+    log_run,
+    means,
+    pytest_imgedit_run_finished,
+    worst_first,
+)
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    """The library wandb, offline, with its files below `tmp_path`."""
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for variable in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    yield wandb
+    wandb.teardown()
+
+
+@pytest.fixture
+def results():
+    items = [an_item(f"p{n:02}", score=n / 2) for n in range(20)]
+    error = ItemError("score", "unreadable_reply", "no number")
+    return a_run(items=[*items, an_item("x", score=None, error=error)])
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store with a thumbnail of the image that all pairs have."""
+    from PIL import Image
+
+    blobs = Blobs(tmp_path / "store" / "blobs")
+    blobs.path("ab" * 32).parent.mkdir(parents=True)
+    blobs.put_thumbnail("ab" * 32, images.thumbnail(Image.new("RGB", (8, 8), "red")))
+    return tmp_path / "store"
+
+
+def stored(path):
+    """Yield the records of an offline run: a log of LevelDB behind a header of 7 bytes, whose parts
+    have each a header of checksum, length and position, and never cross a block of 32 KiB.
+    """
+    data, offset, record = path.read_bytes(), 7, b""
+    while offset + 7 <= len(data):
+        if 2**15 - offset % 2**15 < 7:  # the rest of a block
+            offset += 2**15 - offset % 2**15
+            continue
+        _, length, position = struct.unpack_from("<IHB", data, offset)
+        record += data[offset + 7 : offset + 7 + length]
+        offset += 7 + length
+        if position in (1, 4):  # whole, or the last part
+            yield record
+            record = b""
+
+
+def records(folder):
+    """What the file of an offline run holds: its config, the rows of its history by key, and the
+    paths in its artifacts.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    config, history, paths = {}, [], []
+    for data in stored(path):
+        record = Record.FromString(data)
+        for change in (*record.run.config.update, *record.config.update):
+            config[change.key or change.nested_key[0]] = json.loads(change.value_json)
+        if record.WhichOneof("record_type") == "history":
+            row = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                for item in record.history.item
+            }
+            history.append(row)
+        paths += [entry.path for entry in record.artifact.manifest.contents]
+    return config, history, paths
+
+
+def table_of(folder):
+    (path,) = folder.glob("wandb/offline-run-*/files/media/table/imgedit/*.table.json")
+    return json.loads(path.read_text())
+
+
+def test_scalars_are_named_by_group_and_measure(results):
+    scalars = means(results)
+    assert scalars["physics/score"] == pytest.approx(4.75)
+    assert scalars["overall/realism"] == 7.0
+
+
+def test_pairs_without_a_score_come_first_and_those_not_needed_last():
+    error = ItemError("score", "unreadable_reply", "no number")
+    items = (
+        an_item("unneeded", score=None, status="not_needed"),
+        an_item("zero", score=0.0),
+        an_item("good", score=9.0),
+        an_item("failed", score=None, error=error),
+    )
+    assert [item.id for item in worst_first(items)] == ["failed", "zero", "good", "unneeded"]
+
+
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
+    results, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UsageError, match=r"pip install 'pytest-imgedit\[wandb\]'"):
+        log_run(results, tmp_path)
+
+
+def test_without_a_run_of_wandb_nothing_is_logged(offline, results, store):
+    with pytest.raises(UsageError, match="wandb has no active run"):
+        log_run(results, store)
+
+
+def test_a_training_loop_logs_with_its_step(offline, results, store, tmp_path):
+    with offline.init(project="training", config={"lr": 1e-4}) as run:
+        run.log({"loss": 0.5}, step=100)
+        log_run(results, store, step=100)
+        log_run(results, store, step=200)
+    config, history, _ = records(tmp_path)
+    assert config["lr"] == 1e-4
+    assert config["imgedit"]["editor"] == "identity"
+    assert [row["_step"] for row in history] == [100, 200]
+    assert history[0]["loss"] == 0.5
+    assert history[1]["physics/score"] == pytest.approx(4.75)
+
+
+def test_the_hook_logs_a_table_with_thumbnails_of_the_worst_pairs(
+    offline, results, store, tmp_path
+):
+    pytest_imgedit_run_finished(results, store)
+    assert offline.run is None  # the run that the hook opened is finished
+    table = table_of(tmp_path)
+    assert table["columns"][4:] == ["score", "realism", "source", "edit"]
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [row["id"] for row in rows[:3]] == ["x", "p00", "p01"]
+    assert (rows[0]["score"], rows[1]["score"]) == (None, 0.0)
+    assert sum(row["edit"] is not None for row in rows) == PICTURES
+    assert all(row["source"] is None for row in rows[PICTURES:])
+    _, (logged,), paths = records(tmp_path)
+    assert logged["imgedit/pairs/nrows"] == 21
+    assert [path for path in paths if path.endswith(f"/{'ab' * 32}.thumbnail.webp")]
