@@ -14,7 +14,7 @@ from pytest_imgedit.core.measures import SCORE_ONLY, groups_in
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import measure_tables, tables, terminal
 from pytest_imgedit.stats import collapse, gates
-from pytest_imgedit.stats.comparison import compare, differences, environment_differences
+from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.store.baselines import (
     FOLDER,
     Baseline,
@@ -60,16 +60,10 @@ def compare_runs(
     )
     measures = {**SCORE_ONLY, **b.measures}
     gates.check_fields("--max-drop", settings.max_drop, groups_in(b.items), measures)
-    samples = {
-        name: differences(a.items, b.items, name, measure) for name, measure in measures.items()
-    }
-    results = gates.max_drop(settings, samples, a.name, measures)
-    tail, fallen = collapse.max_collapsed(
-        settings, collapse.moves_between(a.items, b.items), a.name
-    )
-    comparison = compare(
-        a, b.items, measures, alpha, results, environment_differences(a, b), fallen
-    )
+    paired = PairedItems(a, b.items, measures)
+    results = gates.max_drop(settings, paired.differences, a.name, measures)
+    tail, fallen = collapse.max_collapsed(settings, paired.moves, a.name)
+    comparison = compare(paired, alpha, results, environment_differences(a, b), fallen)
     if max_collapsed is not None:
         results.append(tail)
     lines = [

@@ -17,7 +17,7 @@ from pytest_imgedit.core.sanitize import counted, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats import estimates, gates, planning
-from pytest_imgedit.stats.comparison import differences
+from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, read_results, reduced
 
@@ -181,7 +181,8 @@ def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -
             kind, observations = "fail_under", gates.observe(items, field.measure, measure)
         else:
             kind = "max_drop"
-            observations = differences(baseline.items, items, field.measure, measure)
+            paired = PairedItems(baseline, items, {field.measure: measure})
+            observations = paired.differences[field.measure]
         known = [pair for pair in observations if pair.value is not None]
         mean = gates.estimate_group(field.group, known)
         if mean is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_imgedit.config.settings import GatesSettings, Settings
 from pytest_imgedit.core import environments, errors
-from pytest_imgedit.core.measures import SCORE, Field, groups_of
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY, Field, groups_of
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.requests import token_cost
 from pytest_imgedit.core.results import (
@@ -183,10 +183,9 @@ class Blocks:
             scores = [Observation(item.category, item.id, item.score) for item in items]
             self._scores.see(number, dict(zip(pairs, scores, strict=True)))
             if self.baseline is not None:
-                drops = comparison.differences(
-                    self.baseline.items, [reduced(item) for item in items]
-                )
-                self._drops.see(number, dict(zip(pairs, drops, strict=True)))
+                now = [reduced(item) for item in items]
+                paired = comparison.PairedItems(self.baseline, now, SCORE_ONLY)
+                self._drops.see(number, dict(zip(pairs, paired.differences[SCORE], strict=True)))
         self._looked = self.seen
         return (
             f"{sum(map(len, self.parts[: self.seen]))} of {len(self.works)} pairs seen, "

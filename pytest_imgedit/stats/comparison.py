@@ -2,12 +2,13 @@
 documents.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pytest_imgedit.core import environments
-from pytest_imgedit.core.measures import SCORE, SCORE_ONLY, Field, groups_in, groups_of
+from pytest_imgedit.core.measures import SCORE, Field, groups_in, groups_of
 from pytest_imgedit.core.results import (
     ComparedPair,
     Comparison,
@@ -28,22 +29,42 @@ from pytest_imgedit.store.baselines import Baseline, BaselineItem
 MOST = 5
 
 
-def differences(
-    before: Iterable[BaselineItem],
-    now: Iterable[BaselineItem],
-    name: str = SCORE,
-    measure: Measure = SCORE_ONLY[SCORE],
-) -> list[Observation]:
-    """Pair the items of a run that a measure applies to with those of a baseline by id; `value` is
-    now − before.
-
-    A pair without a value on one side has none, and bounds from the ends of the scale.
+@dataclass(frozen=True)
+class PairedItems:
+    """The items of a run, each with the item of a baseline that has its id, and the measures of the
+    run.
     """
-    old = {item.id: item for item in before}
-    return [_difference(old[item.id], item, name, measure) for item in measured_by(now, name)]
+
+    baseline: Baseline
+    items: Sequence[BaselineItem]
+    measures: Mapping[str, Measure]
+
+    @cached_property
+    def moves(self) -> list[collapse.Move]:
+        """The change of each pair's score, in the order of the items."""
+        return collapse.moves_between(self.baseline.items, self.items)
+
+    @cached_property
+    def differences(self) -> dict[str, list[Observation]]:
+        """The difference of each pair that a measure applies to, by measure; `value` is
+        now − before.
+
+        A pair without a value on one side has none, and bounds from the ends of the scale.
+        """
+        old = {item.id: item for item in self.baseline.items}
+        alike = {move.pair: move.alike for move in self.moves}
+        return {
+            name: [
+                _difference(old[item.id], item, name, measure, alike[item.id])
+                for item in measured_by(self.items, name)
+            ]
+            for name, measure in self.measures.items()
+        }
 
 
-def _difference(old: BaselineItem, item: BaselineItem, name: str, measure: Measure) -> Observation:
+def _difference(
+    old: BaselineItem, item: BaselineItem, name: str, measure: Measure, alike: bool
+) -> Observation:
     was, value = old.value(name), item.value(name)
     lowest, highest = measure.ends
     return Observation(
@@ -52,27 +73,25 @@ def _difference(old: BaselineItem, item: BaselineItem, name: str, measure: Measu
         value=None if value is None or was is None else round(value - was, 6),
         lowest=(lowest if value is None else value) - (highest if was is None else was),
         highest=(highest if value is None else value) - (lowest if was is None else was),
-        alike=collapse.are_alike(old, item),
+        alike=alike,
         before=was,
         groups=groups_of(item),
     )
 
 
 def compare(
-    baseline: Baseline,
-    items: Sequence[BaselineItem],
-    measures: Mapping[str, Measure],
+    paired: PairedItems,
     alpha: float,
     gates: Sequence[GateResult] = (),
     environment: Sequence[str] = (),
     collapsed: Sequence[str] = (),
 ) -> Comparison:
-    """Compare a run's items, measured by `measures`, with a baseline.
+    """Compare a run's items with those of a baseline.
 
     The row of a field with a gate in `gates` has that gate's p, state and MDE. `environment` is the
     list of `environment_differences`, `collapsed` the ids from `max_collapsed`.
     """
-    observations = differences(baseline.items, items)
+    baseline, items, observations = paired.baseline, paired.items, paired.differences[SCORE]
     old = {item.id: item for item in baseline.items}
     moved = sorted(
         (
@@ -83,8 +102,8 @@ def compare(
         key=lambda pair: (pair.difference, pair.id),
     )
     rows = {
-        name: _rows(baseline, items, name, measure, alpha, gates)
-        for name, measure in measures.items()
+        name: _rows(paired, name, alpha, gates)
+        for name in paired.measures
         if name == SCORE or name in baseline.measures
     }
     return Comparison(
@@ -112,18 +131,13 @@ def compare(
 
 
 def _rows(
-    baseline: Baseline,
-    items: Sequence[BaselineItem],
-    name: str,
-    measure: Measure,
-    alpha: float,
-    gates: Sequence[GateResult],
+    paired: PairedItems, name: str, alpha: float, gates: Sequence[GateResult]
 ) -> dict[str, ComparisonRow]:
     """One row a group; p values are adjusted over `overall` and the categories, and over the other
     groups.
     """
-    items = list(measured_by(items, name))
-    pairs = list(zip(items, differences(baseline.items, items, name, measure), strict=True))
+    items = list(measured_by(paired.items, name))
+    pairs = list(zip(items, paired.differences[name], strict=True))
     gate_of = {gate.field: gate for gate in gates}
     groups = groups_in(items)
     rows = {}
@@ -134,7 +148,7 @@ def _rows(
         for group, row in _family(family, pairs, name, alpha).items():
             gate = gate_of.get(str(Field(name, group)))
             if gate is not None:
-                worse = "p_rise" if measure.lower_is_better else "p"
+                worse = "p_rise" if paired.measures[name].lower_is_better else "p"
                 update = {worse: gate.p, "finding": gate.state, "mde": gate.mde}
                 row = row.model_copy(update=update)
             rows[group] = row

@@ -20,7 +20,7 @@ from pytest_imgedit.core.results import (
     Summary,
 )
 from pytest_imgedit.stats import collapse, controls, estimates, outcome, sequential
-from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
+from pytest_imgedit.stats.comparison import Computed, PairedItems, compare, environment_differences
 from pytest_imgedit.stats.gates import (
     Observation,
     allowed_pairs,
@@ -109,20 +109,17 @@ def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[Gat
 def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[GateResult]]:
     settings, measures = evidence.settings, evidence.measures
     now = [reduced(item) for item in evidence.needed]
-    moved = {
-        name: differences(baseline.items, now, name, measure) for name, measure in measures.items()
-    }
+    paired = PairedItems(baseline, now, measures)
+    moved = paired.differences
     drops = _unless_decided(
         evidence, max_drop(sequential.at_the_end(settings), moved, baseline.name, measures)
     )
-    tail, collapsed = collapse.max_collapsed(
-        settings, collapse.moves_between(baseline.items, now), baseline.name
-    )
+    tail, collapsed = collapse.max_collapsed(settings, paired.moves, baseline.name)
     if unneeded := len(evidence.items) - len(now):
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
     unlike = environment_differences(baseline, evidence.computed)
     gates = against_environment(settings, [*drops, tail], unlike)
-    comparison = compare(baseline, now, measures, settings.alpha, gates[:-1], unlike, collapsed)
+    comparison = compare(paired, settings.alpha, gates[:-1], unlike, collapsed)
     if settings.min_coverage:
         gates.append(baseline_coverage(settings, moved[SCORE], len(baseline.items), baseline.name))
     return comparison, gates

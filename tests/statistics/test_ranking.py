@@ -10,7 +10,7 @@ from documents import a_baseline, baseline_item
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.measures import SCORE_ONLY
-from pytest_imgedit.stats.comparison import compare
+from pytest_imgedit.stats.comparison import PairedItems, compare
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.ranking import SystemScores, rank
 from pytest_imgedit.stats.simultaneous import (
@@ -131,12 +131,11 @@ def items(values):
 def test_two_systems_differ_as_a_comparison_says():
     generator = np.random.default_rng(1)
     before, now = np.round(np.clip(generator.normal([[6], [6.5]], 1, (2, 24)), 0, 10), 3)
-    row = compare(
-        a_baseline(*(baseline_item(f"p{n}", value) for n, value in enumerate(before.tolist()))),
-        items(now.tolist()),
-        SCORE_ONLY,
-        0.05,
-    ).rows["overall"]
+    baseline = a_baseline(
+        *(baseline_item(f"p{n}", value) for n, value in enumerate(before.tolist()))
+    )
+    paired = PairedItems(baseline, items(now.tolist()), SCORE_ONLY)
+    row = compare(paired, 0.05).rows["overall"]
     names = [item.cluster for item in items(now.tolist())]
     scores = SystemScores(["main", "new"], np.array([before, now]), ["physics"] * 24, names)
     board = by_system(rank(scores, reference="main"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.measures import SCORE_ONLY
-from pytest_imgedit.stats.comparison import compare, differences, environment_differences
+from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.store.baselines import (
     BaselineItem,
     read_baseline,
@@ -166,10 +166,10 @@ def items(*rows):
 
 
 def test_differences_are_paired_by_id_and_bounded_where_a_score_is_missing():
-    found = differences(
-        items(("a", 4.0), ("b", None), ("c", 9.0)), items(("c", None), ("a", 6.5), ("b", 3))
-    )
-    assert [(one.value, one.lowest, one.highest) for one in found] == [
+    before = a_baseline(*(baseline_item(*row) for row in (("a", 4.0), ("b", None), ("c", 9.0))))
+    paired = PairedItems(before, items(("c", None), ("a", 6.5), ("b", 3)), SCORE_ONLY)
+    differences = paired.differences["score"]
+    assert [(pair.value, pair.lowest, pair.highest) for pair in differences] == [
         (None, -9, 1),
         (2.5, 2.5, 2.5),
         (None, -7, 3),
@@ -177,8 +177,10 @@ def test_differences_are_paired_by_id_and_bounded_where_a_score_is_missing():
 
 
 def test_scores_that_differ_by_rounding_only_did_not_move():
-    (one,) = differences(items(("a", round(80**0.5, 6))), [reduced(an_item("a", score=80**0.5))])
-    assert one.value == 0
+    before = a_baseline(baseline_item("a", round(80**0.5, 6)))
+    paired = PairedItems(before, [reduced(an_item("a", score=80**0.5))], SCORE_ONLY)
+    (difference,) = paired.differences["score"]
+    assert difference.value == 0
 
 
 def test_comparison_by_hand():
@@ -187,7 +189,7 @@ def test_comparison_by_hand():
         *(baseline_item(*row) for row in [*((f"p{n}", 8.0) for n in range(6)), *social])
     )
     now = items(*((f"p{n}", 6.0 - n / 10) for n in range(6)), *social)
-    found = compare(before, now, SCORE_ONLY, 0.05)
+    found = compare(PairedItems(before, now, SCORE_ONLY), 0.05)
     physics, social, overall = (found.rows[name] for name in ("physics", "social", "overall"))
     assert (physics.n, physics.before, physics.now) == (6, 8.0, pytest.approx(5.75))
     assert physics.difference == pytest.approx(-2.25)
