@@ -119,8 +119,7 @@ def _document(series: Sequence[Baseline], measures: dict[str, Measure], alpha: f
     draws, copies = _new_draws(series)
     evidence: dict[str, list[float]] = {}
     for name, measure in measures.items():
-        if measure.is_bounded:
-            evidence |= _evidence(series, draws, name, measure)
+        evidence |= _evidence(series, draws, name, measure)
     limit = len(evidence) / alpha
     runs = [_look(run, measures) for run in series]
     alarms: dict[str, int] = {}
@@ -146,29 +145,23 @@ def _document(series: Sequence[Baseline], measures: dict[str, Measure], alpha: f
         "fields": list(evidence),
         "runs": runs,
         "worse": {field: alarms[field] for field in evidence if field in alarms},
-        "notes": list(_notes(measures, len(evidence), alpha, copies)),
-        "outcome": _outcome(outcomes, len(evidence), len(series) - 1),
+        "notes": list(_notes(len(evidence), alpha, copies)),
+        "outcome": _outcome(outcomes, len(series) - 1),
     }
 
 
-def _outcome(outcomes: Sequence[str], means: int, looks: int) -> str:
+def _outcome(outcomes: Sequence[str], looks: int) -> str:
     if outcomes:
         return f"FAIL: {'; '.join(outcomes)}"
-    if means:
-        return f"PASS: no measure is shown to have got worse in {counted(looks, 'look')}"
-    return "no conclusion is drawn"
+    return f"PASS: no measure is shown to have got worse in {counted(looks, 'look')}"
 
 
-def _notes(measures: dict[str, Measure], means: int, alpha: float, copies: int) -> Iterator[str]:
-    if means:
-        yield (
-            "Evidence: e-values against the hypothesis that no run is worse than those before it. "
-            f"The alarm is at {means / alpha:g}: at most {alpha:.0%} of series reach it by chance, "
-            f"over all {counted(means, 'mean')} and all looks."
-        )
-    for name, measure in measures.items():
-        if not measure.is_bounded:
-            yield f"{name} has no ends of its scale: no conclusion is drawn from its means"
+def _notes(means: int, alpha: float, copies: int) -> Iterator[str]:
+    yield (
+        "Evidence: e-values against the hypothesis that no run is worse than those before it. "
+        f"The alarm is at {means / alpha:g}: at most {alpha:.0%} of series reach it by chance, "
+        f"over all {counted(means, 'mean')} and all looks."
+    )
     if copies:
         yield f"{copies} edits are those of an earlier run, and no further evidence"
 

@@ -72,12 +72,11 @@ def tables_of(document: JsonObject) -> Iterator[MeasureTable]:
 def _row(run: JsonObject, name: str, measure: Measure) -> tuple[str, ...]:
     mean = run["measures"][name]
     worse = [field.group for field in map(Field.parse, run["worse"]) if field.measure == name]
-    evidence = run["evidence"].get(str(Field(name, OVERALL)))
     return (
         printable(run["name"]),
         number(mean["mean"], measure.decimals),
         f"{moved(measure)}: {', '.join(worse)}" if worse else "",
-        "–" if evidence is None else _evidence(evidence),
+        _evidence(run["evidence"][str(Field(name, OVERALL))]),
         interval(mean["ci95"], digits=measure.decimals),
         str(mean["pairs"]),
         tables.human_time(run["finished"]),
@@ -102,8 +101,8 @@ def _means(document: JsonObject, name: str) -> JsonObject:
     }
 
 
-def _evidence_chart(document: JsonObject, name: str) -> JsonObject | None:
-    """Place the evidence of a measure on a logarithmic axis; `None` if no conclusion is drawn."""
+def _evidence_chart(document: JsonObject, name: str) -> JsonObject:
+    """Place the evidence of a measure on a logarithmic axis."""
     lines = {
         field.group: [
             math.log10(max(1e-3, run["evidence"][str(field)])) for run in document["runs"]
@@ -111,8 +110,6 @@ def _evidence_chart(document: JsonObject, name: str) -> JsonObject | None:
         for field in map(Field.parse, document["fields"])
         if field.measure == name
     }
-    if not lines:
-        return None
     limit = math.log10(document["limit"])
     low, high = -3, max(limit + 1, *(max(values) for values in lines.values()))
     powers = range(low, math.floor(high) + 1)

@@ -29,7 +29,10 @@ def a_night(night, lpips):
         an_item(
             f"p{n}",
             score=5.0 + 0.01 * night + 0.1 * n,
-            aspects={"lpips": lpips + 0.01 * n + 0.001 * (n * night % 5), "psnr": 30.0 + n},
+            aspects={
+                "lpips": lpips + 0.01 * n + 0.001 * (n * night % 5),
+                "psnr": 30.0 + n - 10 * round(lpips - 0.21, 1),
+            },
             source=f"ab/{hashlib.sha256(bytes([n])).hexdigest()}.png",
             blob=hashlib.sha256(bytes([night, n])).hexdigest(),
             difficulty="hard" if n % 2 else "easy",
@@ -42,7 +45,9 @@ def a_night(night, lpips):
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
-    """Baselines of four nights; the last two are worse by `lpips`, where lower is better."""
+    """Baselines of four nights; the last two are worse by `lpips`, where lower is better, and by
+    `psnr`.
+    """
     folder = tmp_path_factory.mktemp("nights")
     runs = [a_night(night, lpips) for night, lpips in enumerate((0.21, 0.2, 0.4, 0.41))]
     return [
@@ -80,19 +85,16 @@ def test_named_measures_take_the_place_of_the_usual_ones(nights, tmp_path):
     assert (code, document["fields"]) == (0, ["overall"])
 
 
-def test_no_conclusion_is_drawn_from_a_measure_without_ends(nights, tmp_path):
+def test_a_measure_without_ends_is_judged_too(nights, tmp_path):
     page = tmp_path / "trend.html"
     document, text, code = trend(nights, None, ["psnr"], 0.05, tmp_path, page)
-    assert code == 0
-    assert document["notes"] == [
-        "psnr has no ends of its scale: no conclusion is drawn from its means"
-    ]
-    assert "no conclusion is drawn" in text.splitlines()[-2]
+    assert (code, document["worse"]) == (1, {"psnr@overall": 2})
+    assert text.splitlines()[-2] == "FAIL: psnr@overall fell at night2"
     first = document["runs"][0]["measures"]["psnr"]
     assert first["mean"] == pytest.approx(37.5)
     low, high = first["ci95"]
     assert 37.5 - low == pytest.approx(high - 37.5)  # Student's
-    assert page.read_text().count("<svg") == 1
+    assert page.read_text().count("<svg") == 2
 
 
 def test_a_measure_that_the_newest_run_lacks_is_refused(nights, tmp_path):
