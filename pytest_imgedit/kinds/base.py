@@ -23,12 +23,14 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import checkpoint_files, source
 
 GIB = 2**30
-Role = Literal["editor", "judge"]
+Role = Literal["editor", "judge", "metric"]
+#: The roles of which every run has one model.
 ROLES: tuple[Role, ...] = ("editor", "judge")
 #: The option that gives one worker of a role several GPUs.
 GPUS_OPTION: Mapping[Role, str] = {
     "editor": "--imgedit-gpus-per-worker",
     "judge": "judge.gpus_per_replica",
+    "metric": "--imgedit-gpus",
 }
 #: Raise this when an editor or judge of this package computes something else, so that stored
 #: results are not reused.
@@ -334,7 +336,6 @@ class Model:
     measures: ClassVar[bool] = False
     #: Of judges: what it answers with beside the score; `None` where that is not known.
     aspects: ClassVar[Mapping[str, Measure] | None] = {}
-    needs_reference: ClassVar[bool] = False
     #: Of judges: why it is not tried with other instructions, such as "does not read instructions".
     blind_to_words: ClassVar[str] = ""
 
@@ -385,6 +386,11 @@ class Model:
     def checkpoint(self) -> checkpoint_files.Checkpoint | None:
         """Its weights; `None` for a model without."""
         return None
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a judge or a metric cannot measure a pair without a reference image."""
+        return False
 
     @property
     def expects_grades(self) -> bool:
@@ -444,6 +450,23 @@ class Model:
     def finished_images(self, pairs: Iterable[EditPair]) -> FinishedImages | None:
         """Return the finished images of pairs; `None` for an editor that makes images."""
         return None
+
+
+class Metric(Model):
+    """A number of an edit, such as PSNR, on a scale of its own: its worker is a judge that
+    measures, whose `Answer.score` is that number.
+
+    A kind sets its `measure`. An edit is compared with the image that the parameter `against`
+    names, of the metrics that have it.
+    """
+
+    role = "metric"
+    measures = True
+    measure: ClassVar[Measure] = Measure()
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.params.get("against") == "reference"
 
 
 @dataclass(frozen=True)

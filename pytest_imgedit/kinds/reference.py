@@ -126,8 +126,11 @@ class Reference(Model):
         "psnr": Measure(scale=(0.0, MAX_PSNR)),
         "ssim": Measure(scale=(-1.0, 1.0)),
     }
-    needs_reference = True
     blind_to_words = "it does not read instructions"
+
+    @property
+    def needs_reference(self) -> bool:
+        return True
 
 
 class NoJudge(Model):

@@ -38,7 +38,11 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
 }
 #: Kinds to guess for a spec without one: of a checkpoint or hub id, and of the name of a served
 #: model.
-_GUESSED = {"editor": ("diffusers", "openai-images"), "judge": ("qwen-vl", "openai")}
+_GUESSED = {
+    "editor": ("diffusers", "openai-images"),
+    "judge": ("qwen-vl", "openai"),
+    "metric": ("dino", "http-score"),
+}
 
 
 @cache
@@ -92,11 +96,12 @@ DEFAULT = "scenes"
 
 
 def make_model(role: base.Role, spec: str, params: Mapping[str, Any], gpus: int = 1) -> base.Model:
-    """Return the editor or judge that a spec names; raises `UsageError` if there is none."""
+    """Return the editor, judge or metric that a spec names; raises `UsageError` if there is
+    none.
+    """
     name, path, argument = resolve(role, spec, known(role), lambda text: _guess(role, text))
     if name is None:
-        custom = CustomEditor if role == "editor" else CustomJudge
-        return custom(spec, None, dict(params), gpus)
+        return CUSTOM[role](spec, None, dict(params), gpus)
     return kind_at(role, name, path).of(spec, argument, params, gpus)
 
 
@@ -160,3 +165,15 @@ class CustomJudge(CustomClass):
 
     role = "judge"
     aspects = None
+
+
+class CustomMetric(CustomClass, base.Metric):
+    """A class that measures; its scale has no ends, and higher is better."""
+
+
+#: By role, the kind of a class that is no kind.
+CUSTOM: Mapping[str, type[CustomClass]] = {
+    "editor": CustomEditor,
+    "judge": CustomJudge,
+    "metric": CustomMetric,
+}

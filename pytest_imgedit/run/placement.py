@@ -24,7 +24,7 @@ WORKING_SHARE, WORKING_BYTES = 0.15, GIB
 #: Why models are where they are, in plans.
 AFTER, BOTH = "one after the other", "both stay, no swap"
 #: The name of a role's work, in plans, names of workers and settings.
-STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
+STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge", "metric": "metric"}
 
 
 @dataclass(frozen=True)
