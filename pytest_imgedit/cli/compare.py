@@ -20,6 +20,7 @@ from pytest_imgedit.store.baselines import (
     Baseline,
     as_baseline,
     read_baseline,
+    unlike_further,
     unlike_items,
     unlike_judges,
     unlike_losses,
@@ -91,6 +92,7 @@ def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False)
     losses = unlike_losses(a, b.editor.lossy) if gated else None
     reason = (
         unlike_judges(a, dict(b.judge), b.seeds)
+        or unlike_further(a, {name: dict(judge) for name, judge in b.further.items()})
         or unlike_rewrites(a, b.editor.rewrites is not None)
         or unlike_items(a, items)
         or losses

@@ -288,7 +288,12 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[score.Scor
         ask_servers(plan)
         run = Run(
             plan,
-            RunContext(lambda role: launcher.pool(judge.model, judge), progress, hooks.no_hooks),
+            RunContext(
+                lambda role: launcher.pool(judge.model, judge),
+                lambda identity: launcher.pool(identity.model, identity),
+                progress,
+                hooks.no_hooks,
+            ),
         )
         run.execute()
     assert run.trials is not None

@@ -18,6 +18,7 @@ from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.results import (
     ComputedIn,
     Controls,
+    FurtherInfo,
     HostOrigin,
     Item,
     JudgeInfo,
@@ -32,6 +33,7 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.run.finish import protocol_table
+from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import (
@@ -119,6 +121,10 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
         "stage": lambda shard: shard.results.run.options.run.stage,
         "editor": lambda shard: _identified(shard.results.editor, compiled=None, batch_sizes=()),
         "judge": lambda shard: _identified(shard.results.judge, usage=None, returned={}),
+        "further judge or metric": lambda shard: {
+            name: _identified(further, usage=None, returned={}, agreement=None)
+            for name, further in shard.results.further.items()
+        },
         "seeds or batch size of the editor": lambda shard: shard.results.run.options.editor,
         "options of the judge": lambda shard: shard.results.run.options.judge,
         "gates": lambda shard: shard.results.run.options.gates,
@@ -186,6 +192,7 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
             "selection": first.selection.model_copy(update={"shard": None}),
             "editor": computed.editor,
             "judge": computed.judge,
+            "further": {name: _further(name, shards, items) for name in first.further},
             "environments": dict(computed.environments),
             "reuse": ReuseInfo(
                 policy=first.reuse.policy,
@@ -237,10 +244,11 @@ def _computed(shards: Sequence[ShardRun]) -> Computed:
     sizes = chain.from_iterable(part.editor.batch_sizes for part in parts)
     environments: dict[str, ComputedIn] = {}
     for digest, environment in chain.from_iterable(part.environments.items() for part in parts):
-        counts = {"edits": environment.edits, "verdicts": environment.verdicts}
+        counts = environment.model_dump(include={"edits", "verdicts", "further"})
         if digest in environments:
             counts["edits"] += environments[digest].edits
             counts["verdicts"] += environments[digest].verdicts
+            counts["further"] += environments[digest].further
         environments[digest] = environment.model_copy(update=counts)
     return Computed(
         editor.model_copy(
@@ -249,14 +257,28 @@ def _computed(shards: Sequence[ShardRun]) -> Computed:
                 "batch_sizes": tuple(sorted(set(sizes))),
             }
         ),
-        judge.model_copy(
-            update={
-                "usage": _usage([part.judge for part in parts]),
-                "returned": dict(sum((Counter(part.judge.returned) for part in parts), Counter())),
-            }
-        ),
+        judge.model_copy(update=_answered([part.judge for part in parts])),
         environments,
     )
+
+
+def _further(name: str, shards: Sequence[ShardRun], items: Sequence[Item]) -> FurtherInfo:
+    """Join what the shards tell of a further judge or metric."""
+    parts = [shard.results.further[name] for shard in shards]
+    update = _answered(parts)
+    if parts[0].agreement is not None:
+        is_judge = parts[0].role == "judge"
+        measure = f"{name}.score" if is_judge else name
+        update["agreement"] = describe_agreement(items, measure, is_judge)
+    return parts[0].model_copy(update=update)
+
+
+def _answered(judges: Sequence[JudgeInfo]) -> dict[str, Any]:
+    """Add up the tokens of a judge in all shards, and its answers by model."""
+    return {
+        "usage": _usage(judges),
+        "returned": dict(sum((Counter(judge.returned) for judge in judges), Counter())),
+    }
 
 
 def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:

@@ -2,6 +2,7 @@
 heavy.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,7 +35,8 @@ class Option:
 OPTIONS = (
     Option(
         "config",
-        "TOML file with [suite] [editor] [judge] [workers] [gates] [protocols.NAME]",
+        "TOML file with [suite] [editor] [judge] [judges.NAME] [metrics.NAME] [workers] [gates] "
+        "[protocols.NAME]",
         None,
         "FILE",
     ),
@@ -63,9 +65,18 @@ OPTIONS = (
     Option(
         "judge",
         "scenes, qwen-vl:MODEL, openai:URL#MODEL, reference, none (edits only), "
-        "package.module:Class (default: scenes)",
-        "judge.spec",
+        "package.module:Class (default: scenes); repeatable, further judges score the same edits",
+        None,
         "SPEC",
+        "list",
+    ),
+    Option(
+        "metric",
+        "psnr, ssim, lpips:FILE, clip-image:MODEL, clip-text:MODEL, dino:MODEL, http-score:URL, "
+        "package.module:Class; repeatable",
+        None,
+        "SPEC",
+        "list",
     ),
     Option(
         "variant",
@@ -177,6 +188,13 @@ OPTIONS = (
         kind="flag",
     ),
 )
+
+
+def further_name(spec: str) -> str:
+    """Name a further judge or a metric by the last part of its spec that is a name, such as
+    `Qwen3-VL-30B-A3B` for `qwen-vl:Qwen/Qwen3-VL-30B-A3B`, and `lpips` for `lpips`.
+    """
+    return str(re.findall(r"[\w.-]*\w[\w.-]*", spec, re.ASCII)[-1])
 
 
 def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-set") -> None:

@@ -7,13 +7,14 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from pytest_imgedit.config import options, toml_file
 from pytest_imgedit.core import errors, measures, pairs, redaction, results
 from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
 
@@ -111,6 +112,15 @@ class JudgeSettings(_OpenSection):
         """Tell whether this is a judge at all; with the judge `none`, a run ends with its edits."""
         kind = kind_of("judge", self.spec)
         return kind is None or kind.scores
+
+
+class MetricSettings(_OpenSection):
+    """`[metrics.NAME]`: the spec, by default the name, edits a call, and arguments for the
+    metric.
+    """
+
+    spec: str = ""
+    batch_size: AutoOrCount = "auto"
 
 
 class WorkersSettings(_Section):
@@ -261,8 +271,41 @@ class Settings(_Section):
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     workers: WorkersSettings = Field(default_factory=WorkersSettings)
     gates: GatesSettings = Field(default_factory=GatesSettings)
+    judges: dict[str, JudgeSettings] = Field(default_factory=dict)
+    metrics: dict[str, MetricSettings] = Field(default_factory=dict)
     protocols: options.Tables = Field(default_factory=dict)
     run: RunSettings = Field(default_factory=RunSettings)
+
+    @field_validator("judges", "metrics")
+    @classmethod
+    def _named(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """Refuse names that no field of a gate could hold."""
+        for name in value:
+            if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII) or name == measures.SCORE:
+                raise ValueError(f"{name!r} cannot be a name: expected letters, digits, . _ or -")
+        return value
+
+    @property
+    def further(self) -> dict[str, "Further"]:
+        """The further judges and the metrics by name."""
+        judges = {
+            name: Further("judge", name, self.model_copy(update={"judge": judge}))
+            for name, judge in self.judges.items()
+        }
+        metrics = {}
+        for name, metric in self.metrics.items():
+            fields = {"spec": metric.spec or name, "batch_size": metric.batch_size}
+            as_judge = JudgeSettings.model_validate({**metric.params, **fields})
+            settings = self.model_copy(update={"judge": as_judge})
+            metrics[name] = Further("metric", name, settings)
+        return {**judges, **metrics}
+
+    @property
+    def scores_further(self) -> bool:
+        """Tell whether further judges and metrics score the edits: unless a run with a judge is to
+        edit alone.
+        """
+        return self.run.stage != "edit" or not self.judge.scores
 
     @property
     def tries_judge(self) -> bool:
@@ -275,7 +318,8 @@ class Settings(_Section):
         """A redactor of the secrets of this process's environment, of the editor and judge, and of
         the keys of servers.
         """
-        params = (self.editor.params, self.judge.params)
+        further = (*self.judges.values(), *self.metrics.values())
+        params = [section.params for section in (self.editor, self.judge, *further)]
         return redaction.Redactor(os.environ, *params, *map(redaction.server_key, params))
 
     def place(self, section: str, key: str) -> str:
@@ -285,6 +329,21 @@ class Settings(_Section):
         if f"{section}.{key}" in self.run.asked:
             return ""
         return self.run.config_file.place(section, key)
+
+
+class Further(NamedTuple):
+    """A judge or metric that scores every edit beside the judge, with the `settings` of a run whose
+    only judge it would be.
+    """
+
+    role: Role
+    name: str
+    settings: Settings
+
+    @property
+    def section(self) -> str:
+        """The table of a config that names it."""
+        return f"{self.role}s.{self.name}"
 
 
 def read_tables(config: Path | None) -> options.Tables:
@@ -304,7 +363,7 @@ def make_settings(raw: options.Tables) -> Settings:
         raise errors.UsageError(
             f"{file.place('run', unknown)}run.{unknown}: not a key of a config, expected run.reuse"
         )
-    for section in ("editor", "judge"):
+    for section in ("editor", "judge", "judges", "metrics"):
         for key, value in raw.get(section, {}).items():
             try:  # whether it can go into keys and results: JSON types and finite numbers only
                 json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
@@ -317,6 +376,10 @@ def make_settings(raw: options.Tables) -> Settings:
         settings = Settings.model_validate(raw)
     except ValidationError as error:
         raise errors.UsageError(_first_problem(error, raw)) from None
+    if twice := settings.judges.keys() & settings.metrics.keys():
+        raise errors.UsageError(
+            f"metrics.{min(twice)}: a judge has this name too, expected another one"
+        )
     if settings.judge.scores:
         return settings
     if (stage := settings.run.stage) not in ("all", "edit"):
@@ -331,7 +394,10 @@ def _first_problem(error: ValidationError, raw: options.Tables) -> str:
     option.
     """
     first = error.errors()[0]
-    section, key = (*map(str, first["loc"]), "")[:2]
+    section, *keys = map(str, first["loc"])
+    key = keys[0] if keys else ""
+    if section in ("judges", "metrics") and len(keys) > 1:
+        section, key = f"{section}.{key}", keys[1]
     name = f"{section}.{key}" if key else f"[{section}]"
     location = raw["run"]["config_file"].place(section, key)
     if not location:

@@ -77,8 +77,10 @@ class ConfigFile:
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` of a key, or an empty string if the file does not hold it."""
-        table = self.tables.get(section)
-        if self.path is None or table is None or (key and key not in table):
+        table: Any = self.tables
+        for name in section.split(".", 1):  # a judge or metric may have a dot in its name
+            table = table.get(name) if isinstance(table, dict) else None
+        if self.path is None or not isinstance(table, dict) or (key and key not in table):
             return ""
         header = f"{self.prefix}.{section}".removeprefix(".")
         return f"{self.path}:{_line_of_key(self.text, header, key)}: "
@@ -138,6 +140,11 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     _replace(result.get("suite"), "spec", partial(_rebase_suite, join))
     for role in ROLES:
         _rebase_model(role, result.get(role), base)
+    for section, role in _FURTHER.items():
+        named = result.get(section)
+        for name, table in named.items() if isinstance(named, dict) else ():
+            _rebase_model(role, table, base, name)
+            _replace(table, "prompts", join)
     for section, key, pattern in (
         ("suite", "root", ""),
         ("judge", "prompts", ""),
@@ -178,9 +185,15 @@ def _rebase_suite(join: Callable[[str], str], spec: str) -> str:
     return spec
 
 
-def _rebase_model(role: Role, table: Any, base: str) -> None:
-    """Rebase the spec of an editor or judge, and the parameters that its kind says are paths."""
-    spec = table.get("spec", DEFAULT) if isinstance(table, dict) else None
+#: Sections of further models by name, and their roles.
+_FURTHER: dict[str, Role] = {"judges": "judge", "metrics": "metric"}
+
+
+def _rebase_model(role: Role, table: Any, base: str, usual: str = DEFAULT) -> None:
+    """Rebase the spec of a model, and the parameters that its kind says are paths; `usual` is the
+    spec of a table that has none.
+    """
+    spec = table.get("spec", usual) if isinstance(table, dict) else None
     if not isinstance(spec, str) or (kind := kind_of(role, spec)) is None:
         return
     name, colon, argument = spec.partition(":")

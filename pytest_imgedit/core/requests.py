@@ -144,7 +144,7 @@ class Question(Generic[ImageT]):
 @dataclass(frozen=True)
 class Answer:
     """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that
-    measures.
+    measures; the `score` of a metric is on its own scale.
 
     A reply that is `cut`, since it reached a limit on its length, is not read.
 

@@ -106,7 +106,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge's replies about one edit amount to: aspects, and a score in [0, 10].
+    """What a judge's replies about one edit amount to: aspects, and a score in [0, 10]; or the
+    value of a metric, `score`, on its own scale.
 
     `replies` holds the raw replies by the protocol's calls. `aspects` are the values that the
     protocol makes of them, on their own scales. `batch_size` is the largest number of questions
@@ -120,7 +121,7 @@ class Verdict:
 
     replies: Mapping[str, str]
     aspects: Mapping[str, float]
-    score: Score
+    score: float
     batch_size: int = 1
     greedy: Score | None = None
     off_scale: float | None = None
@@ -147,22 +148,27 @@ class ItemError:
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """One repetition of a pair: its edit and verdict, or the error that ended it."""
+    """One repetition of a pair: its edit and verdict, or the error that ended it.
+
+    `further` holds the verdict of each further judge and metric by name, or its error.
+    """
 
     seed: int
     edit: Edit | None = None
     verdict: Verdict | None = None
     error: ItemError | None = None
+    further: Mapping[str, Verdict | ItemError] = field(default_factory=dict)
 
 
 class Item(Part):
     """One selected pair: its texts and images, and its results.
 
     `score` and `aspects` are means over the seeds; they are `None` and empty unless all seeds have
-    a verdict. In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they
-    were done; pairs `not_needed` were left out since every gate was decided. `source` and
-    `reference` name blobs. `rewritten` is the instruction that the editor was given in place of the
-    pair's own.
+    a verdict. `aspects` holds the values of metrics too, as `NAME`, and those of further judges, as
+    `NAME.score` and `NAME.ASPECT`; `missing` names those that an edit failed to get. In stage
+    `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they were done; pairs
+    `not_needed` were left out since every gate was decided. `source` and `reference` name blobs.
+    `rewritten` is the instruction that the editor was given in place of the pair's own.
     """
 
     id: PairId
@@ -178,6 +184,7 @@ class Item(Part):
     status: Status
     score: Score | None
     aspects: dict[str, float]
+    missing: tuple[str, ...] = ()
     seeds: Annotated[tuple[SeedResult, ...], once("seed")]
     error: ItemError | None = None
 
@@ -271,6 +278,18 @@ class Measure(Part):
     def is_bounded(self) -> bool:
         """Whether its scale has two ends."""
         return None not in self.scale
+
+    @property
+    def range(self) -> str:
+        """Its scale in words, such as `0 to 10`."""
+        lowest, highest = self.scale
+        if lowest is None and highest is None:
+            return "no fixed scale"
+        if highest is None:
+            return f"{lowest:g} or more"
+        if lowest is None:
+            return f"{highest:g} or less"
+        return f"{lowest:g} to {highest:g}"
 
     @property
     def decimals(self) -> int:
@@ -723,16 +742,37 @@ class JudgeInfo(ModelInfo):
     returned: dict[str, int] = Field(default_factory=dict)
 
 
+class Agreement(Part):
+    """How a further judge or metric goes with the judge over the `n` pairs that both have scored:
+    Spearman's rho with its 95% interval, and, of a judge, its mean score less that of the judge.
+    """
+
+    n: int
+    spearman: float | None
+    ci95: tuple[float, float] | None
+    difference: float | None
+
+
+class FurtherInfo(JudgeInfo):
+    """A further judge or a metric, with its agreement with the judge; `None` without a judge."""
+
+    role: Literal["judge", "metric"]
+    agreement: Agreement | None
+
+
 class ComputedIn(Environment):
-    """An environment, with the number of edits and verdicts of the run that were computed in it."""
+    """An environment, with the number of edits and verdicts of the run that were computed in it;
+    `further` are the verdicts of further judges and metrics.
+    """
 
     edits: int
     verdicts: int
+    further: int = 0
 
     @property
     def bare(self) -> Environment:
         """The environment without the counts."""
-        return Environment(**self.model_dump(exclude={"edits", "verdicts"}))
+        return Environment(**self.model_dump(exclude={"edits", "verdicts", "further"}))
 
 
 class ReuseInfo(Part):
@@ -752,7 +792,8 @@ class Timing(Part):
     `edit_s` includes `load_s`, the time until the first editor is loaded. `swap_s` is the time from
     the last edit to the first loaded judge, `first_verdict_s` that to the first verdict, and
     `score_s` that from the loaded judge to the last verdict. If scoring overlaps editing, `swaps`
-    is 0 and `score_s` is the time after the last edit. `edit_gpu_busy` and `score_gpu_busy` are the
+    is 0 and `score_s` is the time after the last edit. `further_s` is the time of further judges
+    and metrics, with their loading. `edit_gpu_busy` and `score_gpu_busy` are the
     fractions of each stage, from its first loaded worker on, in which its GPUs computed.
     """
 
@@ -764,6 +805,7 @@ class Timing(Part):
     first_verdict_s: float = 0.0
     score_s: float = 0.0
     trials_s: float = 0.0
+    further_s: float = 0.0
     swaps: int = 0
     edits: int = 0
     verdicts: int = 0
@@ -774,8 +816,8 @@ class Timing(Part):
 
 
 class WorkerInfo(Part):
-    """The work of one worker in a stage; `ready_s` is the time from the start of the stage until it
-    was loaded.
+    """The work of one worker in a stage, or of a further judge or metric (`further` is its name);
+    `ready_s` is the time from the start of the stage until it was loaded.
 
     `batch_size` is the largest number of edits or questions of one call at its end. `gpu_peak` and
     `host_peak` are its peak memory in bytes: PyTorch's memory on one of its GPUs, and its resident
@@ -792,6 +834,7 @@ class WorkerInfo(Part):
     ready_s: float
     gpu_peak: int | None
     host_peak: int | None
+    further: str = ""
 
 
 class Section(Part):
@@ -810,6 +853,7 @@ class Results(Part):
     selection: SelectionInfo
     editor: EditorInfo
     judge: JudgeInfo
+    further: dict[str, FurtherInfo] = Field(default_factory=dict)
     environments: dict[str, ComputedIn]
     reuse: ReuseInfo
     timing: Timing

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.config.options import OPTIONS, Tables, assign
+from pytest_imgedit.config.options import OPTIONS, Tables, assign, further_name
 from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,14 +111,20 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
     command_line = explicit_options(config)
     check_texts(config)
     merged: Tables = {section: dict(table) for section, table in file.tables.items()}
-    for role in ("editor", "judge"):
-        spec, table = command_line.get(f"imgedit_{role}"), merged.get(role, {})
+    judges = command_line.pop("imgedit_judge", [])
+    specs = {"editor": command_line.get("imgedit_editor"), "judge": next(iter(judges), None)}
+    for role, spec in specs.items():
+        table = merged.get(role, {})
         if (
             spec is not None
             and "spec" in table
             and _kind(role, spec) != _kind(role, str(table["spec"]))
         ):
             merged[role] = {key: value for key, value in table.items() if key in _OWN_KEYS[role]}
+    if judges:
+        merged["judge"] = {**merged.get("judge", {}), "spec": judges[0]}
+    _name_further(merged, "judges", judges[1:])
+    _name_further(merged, "metrics", command_line.pop("imgedit_metric", []))
     assignments = command_line.get("imgedit_set", ())
     assign(merged, assignments)
     if "imgedit_out" in command_line:
@@ -127,9 +133,29 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
         )
     _apply(merged, command_line)
     keys = {option.toml for option in OPTIONS if option.dest in command_line and option.toml}
+    keys |= {"judge.spec"} if judges else set()
     keys |= {".".join(text.partition("=")[0].strip().split(".")[:2]) for text in assignments}
     merged["run"] = {**merged.get("run", {}), "config_file": file, "asked": frozenset(keys)}
     return merged
+
+
+def _name_further(merged: Tables, section: str, specs: Iterable[str]) -> None:
+    """Add judges or metrics of the command line, each by the name that its spec gives it.
+
+    Raises `UsageError` if two of them have one name.
+    """
+    named: set[str] = set()
+    for spec in specs:
+        name = further_name(spec)
+        if name in named:
+            raise UsageError(
+                f"--imgedit-{section[:-1]}={spec}: another one is named {name!r}, expected "
+                f"[{section}.NAME] in a config, with its spec"
+            )
+        named.add(name)
+        tables = dict(merged.get(section, {}))
+        tables[name] = {**tables.get(name, {}), "spec": spec}
+        merged[section] = tables
 
 
 #: Keys of a section that do not belong to the model which its spec names.

@@ -51,10 +51,8 @@ def _groups_table(results: Results, name: str) -> Table:
 
 def label(name: str, measure: Measure) -> str:
     """Name a measure with its scale, and its direction if lower is better."""
-    lowest, highest = ("?" if end is None else f"{end:g}" for end in measure.scale)
-    scale = "no fixed scale" if measure.scale == (None, None) else f"{lowest} to {highest}"
     direction = ", lower is better" if measure.lower_is_better else ""
-    return f"{shorten(name, 60)} ({scale}{direction})"
+    return f"{shorten(name, 60)} ({measure.range}{direction})"
 
 
 def compared_tables(

@@ -13,6 +13,8 @@ from pytest_imgedit.core.results import (
     Comparison,
     Controls,
     EditorInfo,
+    FurtherInfo,
+    ItemError,
     JudgeInfo,
     Noise,
     ProtocolTable,
@@ -201,9 +203,35 @@ def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
     yield from _expected_grades(results)
     if verbose or results.noise is not None:
         yield from _sensitivity(results)
-    if usage := results.judge.usage:
+    yield from _usage("judge", results.judge)
+    for name, further in results.further.items():
+        yield from _further(name, further, results)
+
+
+def _usage(label: str, judge: JudgeInfo) -> Iterator[str]:
+    if usage := judge.usage:
         cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
-        yield f"judge: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
+        yield f"{label}: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
+
+
+def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]:
+    """Say what a further judge or metric is, how it goes with the judge, and what it failed at."""
+    label, agreement = f"{further.role} {printable(name)}", further.agreement
+    known = [f"{label}: {printable(further.spec)}"]
+    if agreement is not None and agreement.spearman is not None:
+        known.append(
+            f"Spearman {agreement.spearman:.2f} ({interval(agreement.ci95)}) with the "
+            f"judge over {counted(agreement.n, 'pair')}"
+        )
+    if agreement is not None and agreement.difference is not None:
+        known.append(f"its mean less that of the judge {agreement.difference:+.2f}")
+    yield " · ".join(known)
+    outcomes = [seed.further.get(name) for item in results.items for seed in item.seeds]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, ItemError)]
+    if failures:
+        edits = sum(outcome is not None for outcome in outcomes)
+        yield f"{label}: {len(failures)} of {edits} edits without a value, such as {failures[0]}"
+    yield from _usage(label, further)
 
 
 def _spread(results: Results) -> Iterator[str]:
@@ -278,6 +306,7 @@ def timing_line(results: Results) -> str:
     """Say how long each stage took and what came from the store."""
     timing = results.timing
     swap = f"swap {timing.swap_s:.1f} s ({counted(timing.swaps, 'swap')}) · "
+    further = f" · further judges and metrics {timing.further_s:.1f} s" if timing.further_s else ""
     trials = f" · trials of the judge {timing.trials_s:.1f} s" if timing.trials_s else ""
     shares = [("editing", timing.edit_gpu_busy), ("scoring", timing.score_gpu_busy)]
     busy = ", ".join(f"{share:.0%} while {stage}" for stage, share in shares if share is not None)
@@ -285,7 +314,7 @@ def timing_line(results: Results) -> str:
     return (
         f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the "
         f"store) · {swap if timing.swaps else ''}score {timing.score_s:.1f} s ({timing.verdicts} "
-        f"scored, {timing.verdicts_cached} from the store){trials}{gpus}"
+        f"scored, {timing.verdicts_cached} from the store){trials}{further}{gpus}"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import provenance, redaction, results, sanitize
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.items import ItemResult
@@ -15,10 +16,12 @@ from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.protocols.protocol import Call, Protocol, Row
 from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
+from pytest_imgedit.run.further import FurtherScorer
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
-from pytest_imgedit.run.work import make_items
 from pytest_imgedit.stats import estimates
+from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import (
@@ -35,13 +38,14 @@ from pytest_imgedit.workers.base import Worker
 class EndedRun:
     """A run that has ended: complete, or `stopped_by` someone or something.
 
-    `workers` are listed by stage; `trials` is `None` if the run ended before them. `hosts` are the
-    other machines that computed.
+    `workers` are listed by stage, `further_workers` by the name of the judge or metric; `trials` is
+    `None` if the run ended before them. `hosts` are the other machines that computed.
     """
 
     plan: RunPlan
     timing: results.Timing
     workers: Sequence[tuple[results.Stage, Worker]]
+    further_workers: Sequence[tuple[str, Worker]]
     trials: Trials | None
     run_id: str
     started: datetime
@@ -54,7 +58,7 @@ def make_results(ended: EndedRun) -> results.Results:
     plan, request = ended.plan, ended.plan.request
     expects_scores = plan.settings.run.stage != "edit"
     mark_leaks(plan.works, plan.store)
-    items = make_items(plan.works, expects_scores, ended.stopped_by)
+    items = make_items(plan.works, expects_scores, ended.stopped_by, plan.further)
     computed = Computed(_editor(plan), _judge(plan), _environments(plan))
     trials = ended.trials or Trials()
     controls = noise = None
@@ -67,7 +71,9 @@ def make_results(ended: EndedRun) -> results.Results:
         )
     if trials.repeats:
         noise = describe_noise(plan.works, trials.repeats)
-    declared = {} if plan.scorer is None else plan.scorer.measures
+    declared = {} if plan.scorer is None else dict(plan.scorer.measures)
+    for further in plan.further:
+        declared |= further.measures
     measures = measures_of(items, declared)
     evidence = Evidence(
         items,
@@ -111,12 +117,19 @@ def make_results(ended: EndedRun) -> results.Results:
         ),
         editor=computed.editor,
         judge=computed.judge,
+        further={
+            further.name: _further(further, plan.settings, evidence.needed)
+            for further in plan.further
+        },
         environments=dict(computed.environments),
         reuse=_reuse(plan),
         timing=ended.timing.model_copy(
             update={name: round(value, 3) for name, value in ended.timing if value is not None}
         ),
-        workers=tuple(_worker(stage, worker) for stage, worker in ended.workers),
+        workers=(
+            *(_worker(stage, worker) for stage, worker in ended.workers),
+            *(_worker("score", worker, name) for name, worker in ended.further_workers),
+        ),
         categories=categories,
         overall=overall,
         measures=measured,
@@ -193,9 +206,10 @@ def _protocol_row(row: Row) -> results.ProtocolRow:
 def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
     hardware, trials = ended.plan.hardware, ended.trials
     is_cut_off = any(
-        seed.error is not None and seed.error.kind == "interrupted"
+        isinstance(end, results.ItemError) and end.kind == "interrupted"
         for item in items
         for seed in item.seeds
+        for end in (seed.error, *seed.further.values())
     )
     is_complete = trials is not None and not (is_cut_off or trials.remaining)
     return results.RunInfo(
@@ -230,20 +244,20 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
 
 
 def _judge(plan: RunPlan) -> results.JudgeInfo:
-    judge, scorer = plan.judge, plan.scorer
-    spec = redaction.mask_shapes(plan.settings.judge.spec)
-    if judge is None or scorer is None:
-        return results.JudgeInfo(spec=spec)
-    measures = judge.model.measures
-    return results.JudgeInfo(
-        spec=spec,
-        **judge.told,
-        decoder=judge.recipe.get("decoder"),
-        usage=scorer.usage,
-        protocol=None if measures else scorer.protocol.name,
-        variant=None if measures else scorer.protocol.variant,
-        protocol_sha256=None if measures else scorer.protocol.sha256,
-        returned=dict(scorer.models),
+    if plan.scorer is None:
+        return results.JudgeInfo(spec=redaction.mask_shapes(plan.settings.judge.spec))
+    return results.JudgeInfo(**plan.scorer.facts)
+
+
+def _further(
+    further: FurtherScorer, settings: Settings, items: Sequence[results.Item]
+) -> results.FurtherInfo:
+    is_judge = further.model.role == "judge"
+    measure = next(iter(further.measures))
+    return results.FurtherInfo(
+        **further.scorer.facts,
+        role="judge" if is_judge else "metric",
+        agreement=describe_agreement(items, measure, is_judge) if settings.judge.scores else None,
     )
 
 
@@ -251,13 +265,20 @@ def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
     """Return where edits and verdicts were computed, by digest, with the number of each."""
     edits = Counter(work.edit.environment for work in plan.works if work.edit is not None)
     verdicts = Counter(work.verdict.environment for work in plan.works if work.verdict is not None)
+    further = Counter(
+        scored.verdict.environment
+        for work in plan.works
+        for scored in work.scored.values()
+        if scored.verdict is not None
+    )
     return {
         digest: results.ComputedIn(
             **plan.store.environments[digest].model_dump(),
             edits=edits[digest],
             verdicts=verdicts[digest],
+            further=further[digest],
         )
-        for digest in dict.fromkeys([*edits, *verdicts])
+        for digest in dict.fromkeys([*edits, *verdicts, *further])
     }
 
 
@@ -280,8 +301,9 @@ def _reuse(plan: RunPlan) -> results.ReuseInfo:
     )
 
 
-def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
+def _worker(stage: results.Stage, worker: Worker, further: str = "") -> results.WorkerInfo:
     return results.WorkerInfo(
+        further=further,
         name=worker.slot.name,
         device=worker.slot.label,
         stage=stage,

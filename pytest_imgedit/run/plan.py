@@ -28,13 +28,14 @@ from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run import edit, placement, pools, score
+from pytest_imgedit.run.further import FurtherScorer
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.preflight import declared_measures
 from pytest_imgedit.run.work import (
     SelectedShard,
     Work,
     by_pair,
     hand_over,
-    make_items,
     make_works,
     missing_edits,
 )
@@ -54,6 +55,7 @@ from pytest_imgedit.store.baselines import (
     read_results,
     reduced,
     refuse,
+    unlike_further,
     unlike_items,
     unlike_judges,
     unlike_losses,
@@ -85,18 +87,35 @@ def resolve_models(settings: Settings) -> dict[Role, Model]:
     return {role: resolve(role, settings) for role in roles}
 
 
-def resolve(role: Role, settings: Settings) -> Model:
-    """Resolve the spec of the editor or the judge, and the batch size of edits.
+def resolve_further(settings: Settings) -> dict[str, Model]:
+    """Resolve the specs of the further judges and the metrics, by name.
 
-    Raises `UsageError` with the location of the spec.
+    Raises `UsageError`, with its location, for a spec that names nothing that scores.
+    """
+    if not settings.scores_further:
+        return {}
+    models = {
+        name: resolve(further.role, further.settings, further.section)
+        for name, further in settings.further.items()
+    }
+    for name, model in models.items():
+        if not model.scores:
+            raise errors.UsageError(f"judge {name!r}: {model.spec!r} scores nothing, name one")
+    return models
+
+
+def resolve(role: Role, settings: Settings, section_name: str = "") -> Model:
+    """Resolve the spec of the editor, a judge or a metric, and the batch size of edits.
+
+    Raises `UsageError` with the location of the spec, in the section of this name of a config.
     """
     section = settings.editor if role == "editor" else settings.judge
     gpus = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
     try:
         model = make_model(role, section.spec, section.params, gpus)
     except errors.UsageError as error:
-        raise errors.UsageError(f"{settings.place(role, 'spec')}{error}") from None
-    if role == "judge":
+        raise errors.UsageError(f"{settings.place(section_name or role, 'spec')}{error}") from None
+    if role != "editor":
         return model
     size = settings.editor.batch_size
     usual = model.usual_batch if gpus == 1 else 1
@@ -109,6 +128,7 @@ class Request:
     `shard` of them.
 
     `resting` gates concern pairs outside the `selection`, which counts the pairs of all shards.
+    `further` are the further judges and the metrics by name.
     """
 
     settings: Settings
@@ -119,6 +139,7 @@ class Request:
     resting: Sequence[GateResult] = ()
     baseline: Baseline | None = None
     shard: SelectedShard | None = None
+    further: Mapping[str, Model] = field(default_factory=dict)
 
 
 class Blocks:
@@ -227,6 +248,7 @@ class RunPlan:
     works: tuple[Work, ...]
     scorer: score.Scorer | None
     blocks: Blocks | None = None
+    further: tuple[FurtherScorer, ...] = ()
     peaks: Mapping[Role, placement.Peak] = field(default_factory=dict)
 
     @property
@@ -256,7 +278,8 @@ def make_plan(
     editor, works = _plan_edits(request, store, launcher, note)
     judge = scorer = blocks = None
     if "judge" in request.models and settings.run.stage != "edit":
-        judge = _identify_judge(request, store, launcher, note, works)
+        model = request.models["judge"]
+        judge = _identify_scorer(model, settings, store, launcher, note, works)
         scorer = score.Scorer(settings, judge, store)
         if settings.tries_judge and judge.model.blind_to_words:
             note(
@@ -267,15 +290,43 @@ def make_plan(
             note(line)
         if request.baseline is not None:
             _refuse_baseline(request.baseline, settings, editor, judge, works)
+    further = tuple(_further_scorers(request, store, launcher, note, works))
+    if request.baseline is not None:
+        known = {each.name: each.scorer.facts for each in further}
+        refuse(request.baseline, unlike_further(request.baseline, known))
     hardware = launcher.hardware
     settled = placement.settle(request.models["editor"], len(works), hardware)
     models = {**request.models, "editor": settled}
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
-    plan = RunPlan(request, store, hardware, models, editor, judge, works, scorer, blocks)
+    plan = RunPlan(request, store, hardware, models, editor, judge, works, scorer, blocks, further)
     if not hardware.has_gpus:
         return plan
     return replace(plan, peaks=known_peaks(settings, plan.identities, request.suite, store))
+
+
+def _further_scorers(
+    request: Request,
+    store: Store,
+    launcher: pools.Launcher,
+    note: Callable[[str], None],
+    works: Sequence[Work],
+) -> Iterator[FurtherScorer]:
+    """Identify the further judges and the metrics, and say what they will be asked.
+
+    Raises `UsageError` for one that needs a reference image, if no pair has one.
+    """
+    for name, model in request.further.items():
+        if model.needs_reference and not any(work.reference for work in works):
+            raise errors.UsageError(
+                f"{model.role} {name!r}: no pair has a reference image, with which it compares"
+            )
+        settings = request.settings.further[name].settings
+        identity = _identify_scorer(model, settings, store, launcher, note, works)
+        further = FurtherScorer(name, score.Scorer(settings, identity, store))
+        yield further
+        for line in _question_lines(further.scorer, works):
+            note(f"{line} ({model.role} {name})")
 
 
 def _question_lines(scorer: score.Scorer, works: Sequence[Work]) -> Iterator[str]:
@@ -349,7 +400,7 @@ def _expected_lines(request: Request, store: Store) -> Iterator[str]:
     )
     if not any(limits for _, limits in kinds):
         return
-    measures = declared_measures(request.settings, request.models["judge"])
+    measures = declared_measures(request.settings, request.models["judge"], request.further)
     earlier = [
         results
         for results in _newest_runs(request.suite, store)
@@ -535,7 +586,7 @@ def _peak_of(
     used = [
         worker
         for worker in results.workers
-        if worker.stage == stage and worker.gpu_peak is not None
+        if worker.stage == stage and not worker.further and worker.gpu_peak is not None
     ]
     if not used:
         return None
@@ -562,15 +613,15 @@ def _benchmark(suite: str) -> str:
     return suite.partition("?")[0]
 
 
-def _identify_judge(
-    request: Request,
+def _identify_scorer(
+    model: Model,
+    settings: Settings,
     store: Store,
     launcher: pools.Launcher,
     note: Callable[[str], None],
     works: Sequence[Work],
 ) -> Identity:
-    settings = request.settings
-    candidates = _candidates(request.models["judge"], settings, store, launcher, note)
+    candidates = _candidates(model, settings, store, launcher, note)
     if len(candidates) == 1:
         return candidates[0]
     scorers = [score.Scorer(settings, judge, store) for judge in candidates]
@@ -669,14 +720,22 @@ def ask_servers(plan: RunPlan) -> None:
         return
     missing = missing_edits(plan.works)
     edited = [work for work in plan.works if work.error is None and work.edit is not None]
-    is_judging = scorer is not None and bool(
-        missing
-        or run.fresh
-        or settings.tries_judge
-        or settings.judge.repeats
-        or any(scorer.stored_verdict(work, run.reuse) is None for work in edited)
+
+    def has_questions(scorer: score.Scorer, works: Sequence[Work]) -> bool:
+        if missing or run.fresh:
+            return True
+        return any(scorer.stored_verdict(work, run.reuse) is None for work in works)
+
+    is_judging = scorer is not None and (
+        settings.tries_judge or settings.judge.repeats > 0 or has_questions(scorer, edited)
     )
-    for role, model in plan.models.items():
-        has_work = is_judging if role == "judge" else missing
-        if has_work and pools.python_of(settings, role) is None:
+    asked = {"editor": bool(missing), "judge": is_judging}
+    models = [model for role, model in plan.models.items() if asked[role]]
+    models += [
+        further.model
+        for further in plan.further
+        if has_questions(further.scorer, further.take(edited))
+    ]
+    for model in models:
+        if pools.python_of(settings, model.role) is None:
             model.reach()

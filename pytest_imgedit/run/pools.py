@@ -108,7 +108,7 @@ class Launcher:
         slots, workers = self._slots(model), self.settings.workers
         load = timeouts.Deadline(workers.load_timeout, "workers.load_timeout")
         job = timeouts.Deadline(workers.edit_timeout, "workers.edit_timeout")
-        if model.role == "judge":
+        if model.role != "editor":
             job = timeouts.Deadline(workers.judge_timeout, "workers.judge_timeout")
         message: protocol.Preparing = {
             "target": {
@@ -149,6 +149,8 @@ class Launcher:
             groups.extend([("", ())] * model.requirements.concurrency)
         elif not groups:
             count = 1 if is_remote(self.settings) else self.settings.workers.cpu_workers
+            if model.role == "metric" and not model.has_weights:
+                count = max(count, (os.cpu_count() or 1) // MOST_THREADS)
             groups.extend([(host.name, ()) for host in hosts] * count)
         machines = {"": ""} | {host.name: host.machine for host in hosts}
         return [
@@ -268,6 +270,13 @@ class SessionWorkers:
     def launch(self, role: Role) -> Pool:
         """Make a pool for a run; no process is started yet."""
         return self.launcher.pool(self.models[role], self.identity(role))
+
+    def launch_further(self, identity: Identity) -> Pool:
+        """Make a pool of a further judge or a metric; what the session keeps on the GPUs ends."""
+        if groups_of(identity.model, self.launcher.hardware):
+            for role in list(self.pools):
+                self.release(role)
+        return self.launcher.pool(identity.model, identity)
 
     def give_back(self, role: Role, pool: Pool) -> None:
         """Take a pool that a run no longer needs: keep it, or end it."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.config.settings import Further, Settings
 from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair, in_order
@@ -16,6 +16,8 @@ from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.report.write import check_writable
+from pytest_imgedit.run.further import named_measures
+from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import (
@@ -46,8 +48,11 @@ def naming_gpus(settings: Settings) -> Iterator[None]:
         ) from None
 
 
-def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware) -> None:
-    """Raise `UsageError` if a model, its protocol or an interpreter is missing or wrong.
+def check_models(
+    settings: Settings, models: Iterable[Model], hardware: Hardware, section: str = ""
+) -> None:
+    """Raise `UsageError` if a model, its protocol or an interpreter is missing or wrong; `section`
+    of a config names it, by default that of its role.
 
     Hosts are not connected yet, so that they may have GPUs.
     """
@@ -65,11 +70,12 @@ def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware
         try:
             model.check(site)
         except errors.SettingError as error:
-            location = settings.place(model.role, error.key.partition(".")[0])
+            table = section or model.role
+            location = settings.place(table, error.key.partition(".")[0])
             if error.key == "spec":
                 raise errors.UsageError(f"{location}{error}") from None
             reason = str(error).replace(" is taken", f" is taken by {model.spec}", 1)
-            raise errors.UsageError(f"{location}{model.role}.{error.key}: {reason}") from None
+            raise errors.UsageError(f"{location}{table}.{error.key}: {reason}") from None
     load_protocol(settings)
     for role in ROLES:
         python = python_of(settings, role)
@@ -130,13 +136,30 @@ def check_protocol(settings: Settings, suite: Suite, model: Model) -> None:
             )
 
 
-def check_gates(settings: Settings, counts: Mapping[str, int], judge: Model | None) -> None:
-    """Raise `UsageError` for a gate on an unknown field, too few pairs, or without a baseline;
-    `counts` is by group.
+def check_further(further: Further, suite: Suite, model: Model, hardware: Hardware) -> None:
+    """Raise `UsageError` if a further judge or a metric cannot be used as it is set."""
+    settings = further.settings
+    check_models(settings, [model], hardware, further.section)
+    if not is_remote(settings):
+        groups_of(model, hardware)
+    check_protocol(settings, suite, model)
+
+
+def check_gates(
+    settings: Settings,
+    counts: Mapping[str, int],
+    judge: Model | None,
+    further: Mapping[str, Model],
+) -> None:
+    """Raise `UsageError` for a gate on an unknown field, too few pairs, or without a baseline, or
+    for a further judge or metric that is called as a value of the protocol is; `counts` is by
+    group.
     """
     limits_of = list(_limits(settings))
+    measures = None
+    if judge is not None and judge.aspects is not None:
+        measures = declared_measures(settings, judge, further)
     if judge is not None and any(limits for _, limits in limits_of):
-        measures = None if judge.aspects is None else declared_measures(settings, judge)
         groups = [OVERALL, *in_order(group for group in counts if group != OVERALL)]
         for kind, limits in limits_of:
             gates.check_fields(kind, limits, groups, measures)
@@ -151,12 +174,29 @@ def check_gates(settings: Settings, counts: Mapping[str, int], judge: Model | No
             )
 
 
-def declared_measures(settings: Settings, judge: Model) -> Mapping[str, Measure]:
+def declared_measures(
+    settings: Settings, judge: Model, further: Mapping[str, Model]
+) -> Mapping[str, Measure]:
     """Return the measures that a run is known to have; a judge of the user's own may answer with
     others.
+
+    Raises `UsageError` if two of them have one name.
     """
-    declared = judge.aspects if judge.measures else load_protocol(settings).measures
-    return {**SCORE_ONLY, **(declared or {})}
+    measures = {**SCORE_ONLY, **_declared(settings, judge)}
+    for name, model in further.items():
+        declared = _declared(settings.further[name].settings, model)
+        named = named_measures(name, model, declared)
+        if twice := measures.keys() & named.keys():
+            raise errors.UsageError(
+                f"{settings.further[name].section}: the judge has a value {min(twice)!r} too, "
+                "expected another name"
+            )
+        measures |= named
+    return measures
+
+
+def _declared(settings: Settings, judge: Model) -> Mapping[str, Measure]:
+    return (judge.aspects or {}) if judge.measures else load_protocol(settings).measures
 
 
 def check_partial(settings: Settings) -> None:

@@ -5,12 +5,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import SeedResult, Stage, Timing
+from pytest_imgedit.core.results import Stage, Timing
 from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, score
 from pytest_imgedit.run.controls import Trials, plan_controls, plan_repeats
+from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.hooks import CallHook
+from pytest_imgedit.run.items import seed_result
 from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import Blocks, RunPlan
 from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
@@ -23,13 +26,15 @@ TRYING = "try the judge"
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run works with: pools by role, progress, the users' hooks, and a clock in seconds.
+    """What a run works with: pools by role, those of further judges and metrics by their identity,
+    progress, the users' hooks, and a clock in seconds.
 
     `give_back` takes a pool that the run no longer needs. The pool may live on if the run `keeps`
     workers of its role.
     """
 
     launch: Callable[[Role], Pool]
+    launch_further: Callable[[Identity], Pool]
     progress: RunProgress
     hooks: CallHook
     clock: Callable[[], float] = time.perf_counter
@@ -50,6 +55,7 @@ class Run:
         self.timing = Timing(edits_cached=sum(work.edit is not None for work in plan.works))
         self.trials: Trials | None = None
         self.workers: list[tuple[Stage, base.Worker]] = []
+        self.further_workers: list[tuple[str, base.Worker]] = []
 
     @property
     def scorer(self) -> score.Scorer:
@@ -58,15 +64,47 @@ class Run:
         return self.plan.scorer
 
     def execute(self) -> None:
-        """Make missing edits, swap, score, and try the judge."""
+        """Make missing edits, swap, score, try the judge, and have the further judges and metrics
+        score the edits.
+        """
         missing = missing_edits(self.plan.works)
         if self.plan.scorer is not None:
             self.edit_and_judge(missing)
+        else:
+            if missing:
+                self.place("editor")
+                self.edit_missing(missing)
+            self.trials = None if self.progress.stopping else Trials()
+        for further in self.plan.further:
+            self.score_further(further)
+
+    def score_further(self, further: FurtherScorer) -> None:
+        """Give every edit the stored verdict of a further judge or metric, and have it score the
+        others. Its workers are the only ones on the GPUs.
+        """
+        works = further.take(self.plan.works)
+        pending = self.take_stored_verdicts(works, count=False, scorer=further.scorer)
+        if not pending or self.progress.stopping:
             return
-        if missing:
-            self.place("editor")
-            self.edit_missing(missing)
-        self.trials = None if self.progress.stopping else Trials()
+        started, label = self.clock(), f"{further.model.role} {further.name}"
+        hardware, placement = self.plan.hardware, self.plan.settings.workers.placement
+        for line in place([further.model], hardware, placement).lines:
+            self.progress.note(line)
+        pool = self.context.launch_further(further.scorer.judge)
+        try:
+            pool.start(len(pending))
+            with self.progress.stage(label, len(pending)):
+                score.ScoreStage(
+                    further.scorer,
+                    pool,
+                    lambda work: self.progress.advance(label, work),
+                    self.clock,
+                ).run(pending)
+        finally:
+            workers = worked(pool, started)
+            self.further_workers += [(further.name, worker) for worker in workers]
+            pool.close()
+            self.timing.further_s += self.clock() - started
 
     def edit_and_judge(self, missing: Sequence[Work]) -> None:
         """Make the missing edits and give every edit a verdict, then try the judge."""
@@ -182,7 +220,7 @@ class Run:
         self.hooks(
             "item_scored",
             pair=work.pair,
-            result=SeedResult(work.seed, work.edit, work.verdict, work.error),
+            result=seed_result(work),
         )
 
     def _edit(
@@ -198,9 +236,13 @@ class Run:
             self.timing.load_s += max(0.0, first_loaded(editors) - started)
             self.timing.edit_gpu_busy = meter.share
 
-    def take_stored_verdicts(self, works: Sequence[Work], count: bool = True) -> list[Work]:
-        """Give edits their stored verdicts; return the works that are still to be scored."""
-        run = self.plan.settings.run
+    def take_stored_verdicts(
+        self, works: Sequence[Work], count: bool = True, scorer: score.Scorer | None = None
+    ) -> list[Work]:
+        """Give edits their stored verdicts, by default those of the judge; return the works that
+        are still to be scored.
+        """
+        run, scorer = self.plan.settings.run, scorer or self.scorer
         edited = [
             work
             for work in works
@@ -208,7 +250,7 @@ class Run:
         ]
         if not run.fresh or run.stage == "report":
             for work in edited:
-                work.verdict = self.scorer.stored_verdict(work, run.reuse)
+                work.verdict = scorer.stored_verdict(work, run.reuse)
         pending = [work for work in edited if work.is_open]
         if count:
             self.timing.verdicts_cached += len(edited) - len(pending)
@@ -312,10 +354,17 @@ class Run:
 
     def remember(self, stage: Stage, pool: Pool, started: float) -> None:
         """Record the workers of a stage that started at a time."""
-        for worker in (*pool.gone, *pool.workers):
-            if worker.jobs_done or worker.load_s:
-                worker.ready_s = max(0.0, worker.loaded_at - started)
-                self.workers.append((stage, worker))
+        self.workers += [(stage, worker) for worker in worked(pool, started)]
+
+
+def worked(pool: Pool, started: float) -> list[base.Worker]:
+    """Return the workers of a pool that did something in a stage that started at a time."""
+    workers = [
+        worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s
+    ]
+    for worker in workers:
+        worker.ready_s = max(0.0, worker.loaded_at - started)
+    return workers
 
 
 class BlockRun(Run):

@@ -13,14 +13,17 @@ from pytest_imgedit.core import (
     environments,
     errors,
     protocol,
+    redaction,
     requests,
     results,
     sanitize,
     strict_json,
 )
 from pytest_imgedit.core.images import as_jpeg, resampled
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import SCALE
+from pytest_imgedit.kinds.base import Metric
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.protocol import Call, Parts
@@ -153,6 +156,26 @@ class Scorer:
         return (judge.aspects or {}) if judge.measures else self.protocol.measures
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What results tell of the judge and its protocol: fields of `JudgeInfo`."""
+        judge = self.judge
+        facts = {
+            "spec": redaction.mask_shapes(judge.model.spec),
+            **judge.told,
+            "decoder": judge.recipe.get("decoder"),
+            "usage": self.usage,
+            "returned": dict(self.models),
+        }
+        if judge.model.measures:
+            return {**facts, "protocol": None, "variant": None, "protocol_sha256": None}
+        return {
+            **facts,
+            "protocol": self.protocol.name,
+            "variant": self.protocol.variant,
+            "protocol_sha256": self.protocol.sha256,
+        }
+
+    @property
     def is_compat(self) -> bool:
         return self.protocol.variant == "compat"
 
@@ -199,7 +222,7 @@ class Scorer:
 
     def _is_usable(self, ask: Ask, record: VerdictRecord) -> bool:
         if ask.call is None:
-            return True
+            return record.score is not None and self._is_on_scale(record.score)
         if record.asked > 1 and not (
             record.asked <= 1 + self.reasks
             and record.reminder == self.protocol.remind(ask.call, _PROBLEM)
@@ -298,7 +321,7 @@ class Scorer:
             environment=worker.computes_in,
             code=self.judge.code_beside(worker.code),
             reply=self.redactor.text(answer.reply),
-            score=_finite_score(answer),
+            score=self._measured(answer),
             aspects=dict(answer.aspects) if answer.score is not None else {},
             expected=_expected(ask, answer),
             off_scale=min(1.0, max(0.0, answer.off_scale)) if answer.expected else None,
@@ -308,6 +331,31 @@ class Scorer:
             reminder=reminder,
         )
 
+    def _measured(self, answer: requests.Answer) -> float | None:
+        """Return the score of a judge that measures, or the value of a metric; raises `BadScore`
+        for numbers that are none.
+        """
+        if answer.score is None:
+            return None
+        if not self._is_on_scale(answer.score):
+            raise BadScore(
+                f"the {self.judge.model.role}'s score is {answer.score}, expected a finite number, "
+                f"{self._measure.range}"
+            )
+        if not all(map(math.isfinite, answer.aspects.values())):
+            raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
+        return answer.score
+
+    @property
+    def _measure(self) -> results.Measure:
+        """What a judge that measures, or a metric, returns as its score."""
+        model = self.judge.model
+        return model.measure if isinstance(model, Metric) else SCORE_ONLY[SCORE]
+
+    def _is_on_scale(self, score: float) -> bool:
+        lowest, highest = self._measure.ends
+        return math.isfinite(score) and lowest <= score <= highest
+
     def _numbers(self, ask: Ask, record: VerdictRecord) -> dict[str, float] | None:
         """Return the numbers in a reply; `None` for one that `compat` takes although it cannot be
         read.
@@ -315,7 +363,7 @@ class Scorer:
         if record.score is not None:
             return {}
         if ask.call is None:
-            raise errors.ReplyError("the judge gave no score, expected a number from 0 to 10")
+            raise errors.ReplyError(f"the {self.judge.model.role} gave no score, expected a number")
         try:
             return ask.call.grammar.read(record.reply)
         except errors.ReplyError:
@@ -386,17 +434,6 @@ class Scorer:
 def _unlike(records: Iterable[VerdictRecord], here: environments.Environment) -> VerdictRecord:
     """Return the record whose environment differs most from `here`."""
     return max(records, key=lambda record: len(record.environment.differences(here)))
-
-
-def _finite_score(answer: requests.Answer) -> float | None:
-    """Return the score of a judge that measures; raises `BadScore` for numbers that are none."""
-    if answer.score is None:
-        return None
-    if not SCALE[0] <= answer.score <= SCALE[1]:
-        raise BadScore(f"the judge's score is {answer.score}, expected a number from 0 to 10")
-    if not all(map(math.isfinite, answer.aspects.values())):
-        raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
-    return answer.score
 
 
 def _expected(ask: Ask, answer: requests.Answer) -> dict[str, float]:

@@ -20,7 +20,13 @@ from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import finish, placement, pools, preflight, work
 from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
 from pytest_imgedit.run.hooks import CallHook, GuardedHooks, Interrupts, no_hooks
-from pytest_imgedit.run.plan import Request, ask_servers, make_plan, resolve_models
+from pytest_imgedit.run.plan import (
+    Request,
+    ask_servers,
+    make_plan,
+    resolve_further,
+    resolve_models,
+)
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.stats.outcome import Outcome, outcome
@@ -107,6 +113,11 @@ class Evaluation:
         """The editor and the judge; raises `UsageError` for a spec that names nothing."""
         return resolve_models(self.settings)
 
+    @cached_property
+    def further(self) -> dict[str, Model]:
+        """The further judges and the metrics by name; raises `UsageError` likewise."""
+        return resolve_further(self.settings)
+
     def check(self) -> None:
         """Check everything once before anything starts; raises `UsageError` with one line."""
         if self._checked:
@@ -119,7 +130,9 @@ class Evaluation:
             with preflight.naming_gpus(self.settings):
                 for model in self.models.values():
                     placement.groups_of(model, self.hardware)
-        preflight.check_gates(self.settings, self._counts, self.models.get("judge"))
+        for name, model in self.further.items():
+            preflight.check_further(self.settings.further[name], self.suite, model, self.hardware)
+        preflight.check_gates(self.settings, self._counts, self.models.get("judge"), self.further)
         preflight.check_partial(self.settings)
         if "judge" in self.models:
             preflight.check_protocol(self.settings, self.suite, self.models["judge"])
@@ -192,6 +205,7 @@ class Evaluation:
             resting,
             self.baselines.reference,
             shard,
+            self.further,
         )
         workers = self._workers
         workers.reporter.watcher, workers.keeps = progress, keeps
@@ -251,6 +265,7 @@ class Evaluation:
         hooks = GuardedHooks(self.hooks, interrupts.call, fail)
         context = RunContext(
             workers.launch,
+            workers.launch_further,
             progress,
             hooks,
             give_back=workers.give_back,
@@ -272,7 +287,15 @@ class Evaluation:
             workers.close()
         return finish.make_results(
             finish.EndedRun(
-                plan, run.timing, run.workers, run.trials, folder.name, started, stopped_by, origins
+                plan,
+                run.timing,
+                run.workers,
+                run.further_workers,
+                run.trials,
+                folder.name,
+                started,
+                stopped_by,
+                origins,
             )
         )
 

@@ -1,7 +1,7 @@
 """The work of a run: the images, keys, stored records and outcome of each selected pair."""
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -56,7 +56,8 @@ class Work:
     from `generator_seed`. `shown` is the reference that the editor is shown, or a finished image.
     `recipe` holds all that decides the planned edit, except the environment, and `content` is its
     hash. `further` are the source images after the first. `failures` counts lost jobs of the edit
-    stage. `answers` holds those of the judge by call. The verdict of a `repeat` is requested with a
+    stage. `answers` holds those of the judge by call. `scored` holds the works of further judges
+    and metrics about the same edit, by their names. The verdict of a `repeat` is requested with a
     `perturbation` (`score.PERTURBATIONS`).
     """
 
@@ -74,6 +75,7 @@ class Work:
     error: results.ItemError | None = None
     failures: int = 0
     answers: dict[str, VerdictRecord] = field(default_factory=dict, repr=False)
+    scored: dict[str, "Work"] = field(default_factory=dict, repr=False)
     repeat: int = 0
     perturbation: str = ""
 
@@ -327,77 +329,3 @@ def reusable(
 def by_pair(works: Iterable[Work]) -> dict[str, list[Work]]:
     """Group works by the ids of their pairs."""
     return grouped(works, lambda work: work.pair.id)
-
-
-def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[results.Item]:
-    """Join the repetitions of each pair; a pair is scored only if every repetition is.
-
-    Unfinished work without an error was cut off when the run was `stopped_by` someone or something.
-    Its status is `interrupted`, which counts neither as scored nor as an error. Without
-    `needs_verdict` (stage `edit`), an edit is enough, and the status is `edited`. Work that no gate
-    needed any more is `not_needed`.
-    """
-    for work in plan:
-        if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
-            work.error = results.ItemError(
-                "edit" if work.edit is None else "score",
-                "interrupted",
-                f"the run was stopped before this was done, by {stopped_by}",
-            )
-    return [_item(works, needs_verdict) for works in by_pair(plan).values()]
-
-
-def _item(works: Sequence[Work], needs_verdict: bool) -> results.Item:
-    pair, inputs = works[0].pair, works[0].inputs
-    error = next((work.error for work in works if work.error is not None), None)
-    score, aspects = _means(works) if error is None and needs_verdict else (None, {})
-    return results.Item(
-        id=pair.id,
-        category=pair.category,
-        instruction=pair.instruction,
-        rewritten=pair.rewritten,
-        description=pair.description,
-        reference_text=pair.reference_text,
-        source=inputs[-2],
-        reference=inputs[-1],
-        tags=tuple(pair.tags),
-        difficulty=pair.difficulty,
-        status=_status(works, error, needs_verdict),
-        score=score,
-        aspects=aspects,
-        seeds=tuple(
-            results.SeedResult(work.seed, work.edit, work.verdict, work.error) for work in works
-        ),
-        error=error,
-    )
-
-
-#: Errors that are a status of their own.
-_STATUS_OF: Mapping[str, results.Status] = {
-    "not_needed": "not_needed",
-    "refused": "refused",
-    "dropped": "dropped",
-}
-
-
-def _status(
-    works: Sequence[Work], error: results.ItemError | None, needs_verdict: bool
-) -> results.Status:
-    if error is None:
-        return "scored" if needs_verdict else "edited"
-    if error.kind in _STATUS_OF:
-        return _STATUS_OF[error.kind]
-    if all(work.error is None or work.error.kind == "interrupted" for work in works):
-        return "interrupted"
-    return "edit_error" if error.stage == "edit" else "judge_error"
-
-
-def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:
-    verdicts = [work.verdict for work in works if work.verdict is not None]
-    shared = [
-        name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)
-    ]
-    aspects = {
-        name: sum(verdict.aspects[name] for verdict in verdicts) / len(verdicts) for name in shared
-    }
-    return sum(verdict.score for verdict in verdicts) / len(verdicts), aspects

@@ -1,10 +1,12 @@
 """Rank agreement of a judge with people, overall and among the edits of one source image."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pytest_imgedit.core import results
+from pytest_imgedit.core.results import Item
 from pytest_imgedit.stats.estimates import Floats
 from pytest_imgedit.stats.resampling import (
     Indices,
@@ -77,6 +79,30 @@ def agreement(
         pairwise=with_interval(_accuracy(alike_overall, rated_overall)),
         within_source=with_interval(_accuracy(alike_within, rated_within)),
         ranked_within=int(rated_within[0]) // 2,
+    )
+
+
+def describe_agreement(items: Iterable[Item], measure: str, is_judge: bool) -> results.Agreement:
+    """Say how a measure goes with the score, over the items that have both; `is_judge` says that
+    both are scores.
+    """
+    pairs = [
+        (item.score, value, item.cluster)
+        for item in items
+        if item.score is not None and (value := item.value(measure)) is not None
+    ]
+    rho, difference = Statistic(None, None), None
+    if pairs:
+        scores, values, clusters = zip(*pairs, strict=True)
+        rho = with_interval(
+            spearman(rounded(np.array(scores)), rounded(np.array(values)), resample(clusters))
+        )
+        difference = float(np.mean(np.array(values) - np.array(scores)))
+    return results.Agreement(
+        n=len(pairs),
+        spearman=rho.value,
+        ci95=rho.ci95,
+        difference=difference if is_judge else None,
     )
 
 

@@ -33,6 +33,9 @@ from pytest_imgedit.stats.gates import (
 )
 from pytest_imgedit.store.baselines import Baseline, reduced
 
+#: The statuses of items that ended in an error, or were refused.
+FAILED = ("edit_error", "judge_error", "refused")
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -237,8 +240,10 @@ def _summarize(items: Sequence[Item], name: str, measure: Measure) -> MeasuredGr
 
 def _summary(items: Sequence[Item], name: str, measure: Measure) -> Summary:
     valued = [(value, item.cluster) for item in items if (value := item.value(name)) is not None]
-    refused = sum(item.status == "refused" for item in items)
-    errors = _count_errors(items) - refused
+    without = [item for item in items if item.value(name) is None]
+    refused = sum(item.status == "refused" for item in without)
+    failed = [item for item in without if item.status in FAILED or name in item.missing]
+    errors = len(failed) - refused
     return estimates.summarize(
         [value for value, _ in valued],
         [cluster for _, cluster in valued],
@@ -250,4 +255,4 @@ def _summary(items: Sequence[Item], name: str, measure: Measure) -> Summary:
 
 
 def _count_errors(items: Sequence[Item]) -> int:
-    return sum(item.status in ("edit_error", "judge_error", "refused") for item in items)
+    return sum(item.status in FAILED for item in items)

@@ -69,8 +69,8 @@ def observe(items: Iterable[Measured], name: str, measure: Measure) -> list[Obse
 
 
 def measured_by(items: Iterable[ItemT], name: str) -> Iterator[ItemT]:
-    """Yield the items that a measure applies to: those with a value, and those without a score,
-    unless no scored item of their category has a value.
+    """Yield the items that a measure applies to: those with a value, those that failed to get one,
+    and those without a score, unless no scored item of their category has a value.
     """
     items = list(items)
     scored = {item.category for item in items if item.score is not None}
@@ -78,7 +78,7 @@ def measured_by(items: Iterable[ItemT], name: str) -> Iterator[ItemT]:
     without = scored - valued
     for item in items:
         is_missing = item.score is None and item.category not in without
-        if is_missing or item.value(name) is not None:
+        if is_missing or name in item.missing or item.value(name) is not None:
             yield item
 
 
@@ -276,12 +276,11 @@ def describe_rule(kind: MeanGate, field: str, limit: float, measure: Measure) ->
     """Say in words what a gate asks for."""
     name, group = Field.parse(field)
     of = "all pairs" if group == OVERALL else group
-    scale = " to ".join("?" if end is None else f"{end:g}" for end in measure.scale)
     if kind == "fail_under":
         breach = f"be {'over' if measure.lower_is_better else 'under'} {limit:g}"
     else:
         breach = f"have {'risen' if measure.lower_is_better else 'fallen'} by more than {limit:g}"
-    return f"fails if the mean {name} (scale {scale}) of {of} is shown to {breach}"
+    return f"fails if the mean {name} ({measure.range}) of {of} is shown to {breach}"
 
 
 @dataclass(frozen=True)

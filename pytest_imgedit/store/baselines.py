@@ -23,6 +23,7 @@ from pytest_imgedit.core.results import (
     Commit,
     ComputedIn,
     EditorInfo,
+    FurtherInfo,
     Item,
     JudgeInfo,
     Machine,
@@ -73,7 +74,8 @@ class BaselineSeed(Part):
 
 class BaselineItem(Part):
     """One pair: `sha256` covers its texts and images (`content_sha256`), `source` names the blob of
-    its source image. `values` are those of measures beside the score.
+    its source image. `values` are those of measures beside the score, `missing` the measures that
+    it failed to get.
     """
 
     id: PairId
@@ -84,6 +86,7 @@ class BaselineItem(Part):
     difficulty: str = ""
     score: float | None = Field(strict=True, ge=0, le=10)
     values: dict[str, float] = Field(default_factory=dict)
+    missing: tuple[str, ...] = ()
     seeds: Annotated[tuple[BaselineSeed, ...], once("seed")]
 
     @property
@@ -123,6 +126,7 @@ class Baseline(Part):
     suite: SuiteInfo | None = None
     editor: EditorInfo
     judge: JudgeInfo
+    further: dict[str, FurtherInfo] = Field(default_factory=dict)
     seeds: StrictInt
     not_needed: int = 0
     measures: dict[str, Measure] = Field(default_factory=dict)
@@ -144,6 +148,7 @@ def make_baseline(results: Results, name: str) -> Baseline:
         suite=results.suite,
         editor=results.editor,
         judge=results.judge,
+        further=results.further,
         seeds=results.run.options.editor.seeds,
         not_needed=sum(item.status == "not_needed" for item in results.items),
         measures={name: measured.bare for name, measured in results.measures.items()},
@@ -167,6 +172,7 @@ def reduced(item: Item) -> BaselineItem:
         difficulty=item.difficulty,
         score=_rounded(item.score),
         values={name: round(value, 6) for name, value in item.aspects.items()},
+        missing=item.missing,
         seeds=tuple(map(_reduced_seed, item.seeds)),
     )
 
@@ -294,7 +300,24 @@ def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -
     Judges of one fingerprint are the same, whatever their specs; the specs count only if there is
     no fingerprint.
     """
-    there = baseline.judge
+    if unlike := _unlike_judge(baseline.judge, judge):
+        return unlike
+    if seeds != baseline.seeds:
+        return f"another number of seeds: {baseline.seeds} there, {seeds} here"
+    return None
+
+
+def unlike_further(baseline: Baseline, further: Mapping[str, Mapping[str, object]]) -> str | None:
+    """Say why values of a further judge or metric cannot be compared, by the fields of `JudgeInfo`
+    that are known of those of both.
+    """
+    for name in baseline.further.keys() & further.keys():
+        if unlike := _unlike_judge(baseline.further[name], further[name]):
+            return f"{unlike} ({baseline.further[name].role} {name})"
+    return None
+
+
+def _unlike_judge(there: JudgeInfo, judge: Mapping[str, object]) -> str | None:
     another = f"another judge: {there.spec} there, {judge.get('spec')} here"
     # A judge without a protocol measures.
     if "protocol" in judge and (judge["protocol"] is None) != (there.protocol is None):
@@ -315,8 +338,6 @@ def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -
             f"another judge's weights or code: {_short(there.fingerprint)} there, "
             f"{_short(judge['fingerprint'])} here"
         )
-    if seeds != baseline.seeds:
-        return f"another number of seeds: {baseline.seeds} there, {seeds} here"
     return None
 
 

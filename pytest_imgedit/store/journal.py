@@ -55,7 +55,7 @@ class EditRecord(Record):
 
 class VerdictRecord(Record):
     """A judge's answer to one call of a protocol: a `reply`, or a `score` with `aspects` from a
-    judge that measures.
+    judge that measures. The `score` of a metric is on its own scale.
 
     `expected` are grades that replace those of the reply. `asked` counts the questions that were
     necessary; the last one ended with `reminder`, whose problem is `…`. `model` is what a server
@@ -63,7 +63,7 @@ class VerdictRecord(Record):
     """
 
     reply: str
-    score: results.Score | None
+    score: float | None
     aspects: dict[str, float]
     expected: dict[str, float]
     off_scale: float | None = Field(ge=0, le=1)

@@ -37,10 +37,10 @@ class HostHardware:
     judge_gpus: tuple[str, ...] = ()
 
     def gpus_of(self, role: str) -> tuple[str, ...]:
-        """Return the GPUs that the editor or the judge may use."""
+        """Return the GPUs that the editor, or a judge or metric, may use."""
         if not self.judge_gpus:
             return self.gpus
-        if role == "judge":
+        if role != "editor":
             return self.judge_gpus
         return tuple(name for name in self.gpus if name not in self.judge_gpus)
 

@@ -67,6 +67,25 @@ class Four(Protocol):
 
     def tables(self, items):
         return [mean_row("score", items, ["score"])]
+
+
+class Strict(Judge):
+    def lines(self, image):
+        for x, name in enumerate(NAMES):
+            yield f"{name}: {image.getpixel((x, 0))[0] - 10}"
+
+
+class Red:
+    def __init__(self, *, device):
+        pass
+
+    def answer(self, questions):
+        return [Answer(score=q.images["edited"].getpixel((0, 0))[0]) for q in questions]
+
+
+class Size(Red):
+    def answer(self, questions):
+        return [Answer(score=q.images["edited"].width) for q in questions]
 """
 USUAL = (
     "--imgedit-suite=pairs.jsonl",
@@ -167,6 +186,57 @@ def test_every_measure_is_in_every_report_and_gate_by_every_group(measured):
             assert group in compared
 
 
+def test_two_judges_and_two_metrics_score_the_same_edits(measured):
+    """Loads are counted, gates may name each, and what was scored before is not scored again."""
+    further = (
+        "--imgedit-judge=four:Strict",
+        "--imgedit-set=judges.Strict.protocol=four:Four",
+        "--imgedit-metric=four:Red",
+    )
+    usual = (*USUAL, "--imgedit-editor=four:Editor")
+    gates = ("--imgedit-fail-under=Strict.score@overall:6", "--imgedit-fail-under=Red@tag=rain:40")
+    result = measured.run(*usual, *further, *gates)
+    assert result.ret == 1
+    document = measured.results
+    assert [worker["further"] for worker in document["workers"]] == ["Strict", "Red"]
+    assert (document["timing"]["edits"], document["timing"]["verdicts"]) == (0, 0)
+    states = {gate["field"]: gate["state"] for gate in document["gates"]}
+    assert (states["Strict.score@overall"], states["Red@tag=rain"]) == ("FAIL", "PASS")
+    judge, strict = (document["measures"][name]["rows"] for name in ("score", "Strict.score"))
+    for group in GROUPS:
+        assert strict[group]["mean"] == pytest.approx(judge[group]["mean"] - 1)
+    assert document["further"]["Strict"]["agreement"]["spearman"] == pytest.approx(1)
+    assert document["further"]["Strict"]["agreement"]["difference"] == pytest.approx(-1)
+    assert document["further"]["Red"]["role"] == "metric"
+    markdown = (measured.runs[-1] / "report.md").read_text().replace("\\", "")
+    html = (measured.runs[-1] / "report.html").read_text()
+    for name in ("Strict.score", "Strict.keep", "Red"):
+        assert f"{name} (" in markdown
+        assert f"{name} (" in html
+    result.stdout.fnmatch_lines(["*judge Strict: four:Strict*Spearman 1.00*"])
+
+    assert measured.run(*usual, *further, "--imgedit-metric=four:Size").ret == 0
+    document = measured.results
+    assert [worker["further"] for worker in document["workers"]] == ["Size"]
+    assert document["measures"]["Size"]["rows"]["overall"]["mean"] == 16
+    assert document["measures"]["Strict.score"]["rows"] == strict
+
+
+def test_another_judge_of_the_name_cannot_be_compared(measured):
+    usual = (*USUAL, "--imgedit-editor=four:Editor")
+    protocol = "--imgedit-set=judges.Strict.protocol=four:Four"
+    save = "--imgedit-save=both"
+    assert measured.run(*usual, "--imgedit-judge=four:Strict", protocol, save).ret == 0
+    result = measured.run(
+        *usual,
+        "--imgedit-set=judges.Strict.spec=four:Judge",
+        protocol,
+        "--imgedit-compare=both",
+    )
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*baseline both: cannot be compared with, another judge*Strict)"])
+
+
 def test_a_run_that_follows_better_and_preserves_worse_fails(measured):
     result = measured.run(
         *USUAL,
@@ -180,7 +250,7 @@ def test_a_run_that_follows_better_and_preserves_worse_fails(measured):
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "imgedit: plan: max_drop keep@overall:0.2 fails if the mean keep (scale 0 to 10) of all "
+            "imgedit: plan: max_drop keep@overall:0.2 fails if the mean keep (0 to 10) of all "
             "pairs is shown to have fallen by more than 0.2; *",
             "category * mean * follow keep",
             "overall * 6.* * 7.* 6.*",

@@ -60,9 +60,10 @@ def test_ready_config_is_valid(name):
     )
     raw = {**file.tables, "workers": {"gpus": "none"}, "run": {"config_file": file}}
     settings = make_settings(raw)
-    check_models(settings, resolve_models(settings).values(), Hardware((HostHardware(),)))
+    models = resolve_models(settings)
+    check_models(settings, models.values(), Hardware((HostHardware(),)))
     suite = load_suite(settings.suite)
-    check_gates(settings, suite, suite.counts)
+    check_gates(settings, suite.counts, models["judge"], {})
 
 
 @pytest.mark.parametrize(

@@ -223,9 +223,9 @@ def test_the_plan_of_a_run_says_what_its_gates_are_about_to_show(nights, tmp_pat
     ]
     said[0].fnmatch_lines(
         [
-            "imgedit: plan: fail_under overall:3 fails if the mean score (scale 0 to 10) of all "
+            "imgedit: plan: fail_under overall:3 fails if the mean score (0 to 10) of all "
             "pairs is shown to be under 3; 50 pairs can decide means under 2.*, by run *",
-            "imgedit: plan: max_drop overall:1 fails if the mean score (scale 0 to 10) of all pairs "
+            "imgedit: plan: max_drop overall:1 fails if the mean score (0 to 10) of all pairs "
             "is shown to have fallen by more than 1; 50 pairs can decide drops over 1.*, by the "
             "spread of scores in night0, as if runs were independent",
         ]

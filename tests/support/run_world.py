@@ -16,7 +16,7 @@ from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.run.plan import Request, make_plan, resolve_models
+from pytest_imgedit.run.plan import Request, make_plan, resolve_further, resolve_models
 from pytest_imgedit.run.pools import Launcher
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.stats.gates import Selection
@@ -218,6 +218,7 @@ class World:
         self.folder, self.told, self.clock, self.log = folder, Told(), Clock(), []
         self.pairs = pairs_of("physics", "physics", "social", "causal") if pairs is None else pairs
         self.edit, self.judge = edited, judged
+        self.further: dict[str, Any] = {}
         self.raw = raw
         self.store = Store(folder / "store")
         self.hardware = Hardware((HostHardware(),))
@@ -241,7 +242,14 @@ class World:
         settings = self.settings
         suite = Suite("made up", tuple(self.pairs), "0" * 64, {})
         selection = Selection(count_groups(self.pairs), {})
-        request = Request(settings, resolve_models(settings), suite, self.pairs, selection)
+        request = Request(
+            settings,
+            resolve_models(settings),
+            suite,
+            self.pairs,
+            selection,
+            further=resolve_further(settings),
+        )
         launcher = Launcher(settings, self.hardware, None, self.folder, self.told)
         try:
             return make_plan(request, self.store, launcher, self.told.note)
@@ -257,9 +265,19 @@ class World:
         )
         return FakePool(role, identity.here, answer, self.clock, self.log, slots)
 
+    def pool_of(self, identity: Any, slots: int = 1) -> FakePool:
+        """A pool of a further judge or a metric, which `further` answers for, by its spec."""
+        spec = identity.model.spec
+
+        def answer(message: Any) -> Any:
+            return self.further[spec](message)
+
+        return FakePool(spec, identity.here, answer, self.clock, self.log, slots)
+
     def context(self, plan: Any, slots: int = 1) -> RunContext:
         return RunContext(
             lambda role: self.pool(role, plan, slots),
+            lambda identity: self.pool_of(identity, slots),
             self.told,
             lambda name, **facts: self.hooks.append(heard_hook(name, **facts)),
             self.clock,

@@ -4,9 +4,9 @@ import pytest
 from run_world import World, edited, failed, judged, pairs_of
 from waiting import wait_until
 
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.plan import Blocks
 from pytest_imgedit.run.run import BlockRun
-from pytest_imgedit.run.work import make_items
 
 SWAP = {"workers": {"placement": "swap"}}
 

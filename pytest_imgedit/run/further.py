@@ -1,0 +1,76 @@
+"""Further judges and metrics, which score the same edits as the judge of a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
+from pytest_imgedit.core.results import Measure, Verdict
+from pytest_imgedit.kinds.base import Metric, Model
+from pytest_imgedit.run.score import Scorer
+from pytest_imgedit.run.work import Work
+
+
+def named_measures(name: str, model: Model, declared: Mapping[str, Measure]) -> dict[str, Measure]:
+    """Return what a further judge or metric measures edits by: a metric by `NAME`, a judge by
+    `NAME.score` and by `NAME.ASPECT` for what it or its protocol has `declared`.
+    """
+    if isinstance(model, Metric):
+        return {name: model.measure.model_copy(update={"is_main": True})}
+    score = SCORE_ONLY[SCORE].model_copy(update={"is_main": True})
+    aspects = {
+        f"{name}.{aspect}": measure.model_copy(update={"is_main": False})
+        for aspect, measure in declared.items()
+    }
+    return {f"{name}.{SCORE}": score, **aspects}
+
+
+@dataclass(frozen=True)
+class FurtherScorer:
+    """A further judge or a metric, by its `name` in the settings."""
+
+    name: str
+    scorer: Scorer
+
+    @property
+    def model(self) -> Model:
+        return self.scorer.judge.model
+
+    @property
+    def measures(self) -> dict[str, Measure]:
+        """What it measures edits by."""
+        return named_measures(self.name, self.model, self.scorer.measures)
+
+    def take(self, works: Sequence[Work]) -> list[Work]:
+        """Make a work of its own about each edit that it can score; `Work.scored` holds it."""
+        taken = []
+        for work in works:
+            has_edit = work.edit is not None and (work.error is None or work.error.stage == "score")
+            if has_edit and (work.reference is not None or not self.model.needs_reference):
+                work.scored[self.name] = replace(
+                    work, verdict=None, error=None, failures=0, answers={}, scored={}
+                )
+                taken.append(work.scored[self.name])
+        return taken
+
+    def means(self, works: Sequence[Work | None]) -> dict[str, float] | None:
+        """Return the mean values over the repetitions of a pair; none of a pair that was not to be
+        scored, and `None` if a repetition has no verdict.
+        """
+        if any(work is None for work in works):
+            return {}
+        verdicts = [work.verdict for work in works if work is not None and work.verdict is not None]
+        if len(verdicts) < len(works):
+            return None
+        return mean_values(list(map(self._values, verdicts)))
+
+    def _values(self, verdict: Verdict) -> dict[str, float]:
+        if isinstance(self.model, Metric):
+            return {self.name: verdict.score}
+        aspects = {f"{self.name}.{aspect}": value for aspect, value in verdict.aspects.items()}
+        return {f"{self.name}.{SCORE}": verdict.score, **aspects}
+
+
+def mean_values(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of the values that all repetitions have."""
+    shared = [name for name in values[0] if all(name in others for others in values)]
+    return {name: sum(each[name] for each in values) / len(values) for name in shared}
