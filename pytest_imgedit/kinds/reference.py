@@ -51,9 +51,9 @@ class ReferenceJudge:
                 error="the pair has no reference image, which the judge 'reference' needs"
             )
         reference = question.images["reference"]
-        target = _pixels(reference, reference.size)
-        edited = _pixels(question.images["edited"], reference.size)
-        source = _pixels(question.images["source"], reference.size)
+        target = pixels(reference, reference.size)
+        edited = pixels(question.images["edited"], reference.size)
+        source = pixels(question.images["source"], reference.size)
         changed = np.abs(source - target).max(axis=-1) > CHANGED
         aspects = {
             "change": change(source, edited, target, changed),
@@ -66,7 +66,10 @@ class ReferenceJudge:
         return Answer(score=10 * math.sqrt(aspects["change"] * likeness), aspects=aspects)
 
 
-def _pixels(image: Image.Image, size: tuple[int, int]) -> Pixels:
+def pixels(image: Image.Image, size: tuple[int, int]) -> Pixels:
+    """Return an image of (width, height), resized bicubically, as RGB of shape (H, W, 3) on
+    [0, 1].
+    """
     return np.asarray(image.resize(size, Image.Resampling.BICUBIC).convert("RGB"), np.float64) / 255
 
 

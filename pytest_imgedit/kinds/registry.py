@@ -35,6 +35,10 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
         "reference": "pytest_imgedit.kinds.reference:Reference",
         "scenes": "pytest_imgedit.kinds.scenes:ScenesJudge",
     },
+    "metric": {
+        "psnr": "pytest_imgedit.kinds.metrics:PSNR",
+        "ssim": "pytest_imgedit.kinds.metrics:SSIM",
+    },
 }
 #: Kinds to guess for a spec without one: of a checkpoint or hub id, and of the name of a served
 #: model.

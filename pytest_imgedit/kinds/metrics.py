@@ -1,0 +1,124 @@
+"""Metrics: what they share, and `psnr` and `ssim`, which need no weights."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pytest_imgedit.core.requests import Answer, Question
+from pytest_imgedit.core.results import Measure
+from pytest_imgedit.kinds import reference
+from pytest_imgedit.kinds.base import Metric, Parameters
+
+#: The image that an edit is compared with.
+Against = Literal["source", "reference"]
+
+
+def against_field() -> Any:
+    """Declare the parameter `against` of metrics that compare an edit with another image."""
+    return Field(
+        default="source",
+        description="the image that the edit is compared with; the edit is resized to its size "
+        'first, bicubically. `"reference"` needs a reference image in every pair',
+    )
+
+
+class ComparisonParameters(Parameters):
+    """What the metrics `psnr` and `ssim` take."""
+
+    against: Against = against_field()
+
+
+def answer_comparable(
+    questions: Sequence[Question],
+    against: Against,
+    measure: Callable[[Sequence[Question]], Iterable[float]],
+) -> list[Answer]:
+    """Measure the questions that have the image to compare with; the others end with an error.
+
+    `measure` returns one value a question, in order.
+    """
+    comparable = [question for question in questions if against in question.images]
+    values = iter(measure(comparable)) if comparable else iter(())
+    return [
+        finite_score(next(values)) if against in question.images else missing(against)
+        for question in questions
+    ]
+
+
+def missing(against: Against) -> Answer:
+    """Answer for a pair without the image to compare with."""
+    return Answer(
+        error=f"the pair has no {against} image, which the parameter against={against!r} needs"
+    )
+
+
+def finite_score(value: float) -> Answer:
+    """Answer with a value; one that is no finite number is an error."""
+    if not math.isfinite(value):
+        return Answer(error=f"the metric is {value}, expected a finite number")
+    return Answer(score=value)
+
+
+class PixelComparison(ABC):
+    """Compares pixels on [0, 1] by a formula; `params` are those of `ComparisonParameters`."""
+
+    batch_size = 8
+
+    def __init__(self, *, device: str, **params: Any) -> None:
+        del device
+        self.against: Against = ComparisonParameters.parse(params).against
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return one value a question, or an error for a pair without the image to compare
+        with.
+        """
+        return answer_comparable(
+            questions, self.against, lambda comparable: map(self._value, comparable)
+        )
+
+    def _value(self, question: Question) -> float:
+        edited, target = question.images["edited"], question.images[self.against]
+        return self.formula(
+            reference.pixels(edited, target.size), reference.pixels(target, target.size)
+        )
+
+    @abstractmethod
+    def formula(self, edited: reference.Pixels, target: reference.Pixels) -> float:
+        """Compare two images of shape (H, W, 3)."""
+
+
+class PSNRComparison(PixelComparison):
+    """Peak signal-to-noise ratio over all pixels and channels, in dB, at most 100."""
+
+    def formula(self, edited: reference.Pixels, target: reference.Pixels) -> float:
+        return reference.psnr(edited, target)
+
+
+class SSIMComparison(PixelComparison):
+    """Structural similarity, mean over all pixels and channels."""
+
+    def formula(self, edited: reference.Pixels, target: reference.Pixels) -> float:
+        return reference.ssim(edited, target)
+
+
+class PSNR(Metric):
+    """Peak signal-to-noise ratio in dB; 100 for equal images."""
+
+    name = "psnr"
+    worker = PSNRComparison
+    Params = ComparisonParameters
+    has_weights = False
+    measure = Measure(scale=(0.0, reference.MAX_PSNR), is_main=True)
+
+
+class SSIM(Metric):
+    """Structural similarity in [-1, 1]; 1 for equal images."""
+
+    name = "ssim"
+    worker = SSIMComparison
+    Params = ComparisonParameters
+    has_weights = False
+    measure = Measure(scale=(-1.0, 1.0), is_main=True)
