@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from PIL import Image
 from pydantic import Field
 
 from pytest_imgedit.core.requests import Answer, Question
@@ -29,6 +30,14 @@ class ComparisonParameters(Parameters):
     """What the metrics `psnr` and `ssim` take."""
 
     against: Against = against_field()
+
+
+def images_to_compare(question: Question, against: Against) -> tuple[Image.Image, Image.Image]:
+    """Return the edit, resized bicubically, and the image of the same size that it is compared
+    with.
+    """
+    target = question.images[against]
+    return question.images["edited"].resize(target.size, Image.Resampling.BICUBIC), target
 
 
 def answer_comparable(

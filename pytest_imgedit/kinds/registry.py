@@ -36,6 +36,9 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
         "scenes": "pytest_imgedit.kinds.scenes:ScenesJudge",
     },
     "metric": {
+        "clip-image": "pytest_imgedit.kinds.learned_metrics:CLIPImage",
+        "clip-text": "pytest_imgedit.kinds.learned_metrics:CLIPText",
+        "dino": "pytest_imgedit.kinds.learned_metrics:DINO",
         "psnr": "pytest_imgedit.kinds.metrics:PSNR",
         "ssim": "pytest_imgedit.kinds.metrics:SSIM",
     },
