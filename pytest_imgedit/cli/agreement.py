@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item
 from pytest_imgedit.core.sanitize import counted, interval, number
@@ -20,6 +19,7 @@ from pytest_imgedit.stats.agreement import Agreement, agreement
 from pytest_imgedit.stats.raters import RaterAgreement, rater_agreement
 from pytest_imgedit.stats.resampling import Statistic
 from pytest_imgedit.store.baselines import read_results
+from pytest_imgedit.store.references import find_run
 
 #: The most bytes of a file of ratings.
 MAX_BYTES = 64 * 2**20

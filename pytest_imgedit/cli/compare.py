@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core import errors
@@ -19,13 +18,13 @@ from pytest_imgedit.store.baselines import (
     FOLDER,
     Baseline,
     as_baseline,
-    read_baseline,
     unlike_further,
     unlike_items,
     unlike_judges,
     unlike_losses,
     unlike_rewrites,
 )
+from pytest_imgedit.store.references import find_either
 
 
 def compare_runs(
@@ -111,14 +110,5 @@ def baselines_folder() -> Path:
 
 
 def read_either(reference: str, out: Path) -> Baseline:
-    """Read a run, or else a baseline."""
-    try:
-        path = find_run(reference, out)
-    except errors.UsageError as error:
-        if reference == "latest":
-            raise
-        try:
-            return read_baseline(reference, baselines_folder(), Path.cwd())
-        except errors.UsageError as baseline_error:
-            raise errors.UsageError(f"{error}; and {baseline_error}") from None
-    return as_baseline(path)
+    """Read a run or a baseline."""
+    return as_baseline(find_either(reference, out, baselines_folder()))

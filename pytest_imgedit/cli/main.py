@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_imgedit.core import errors, sanitize, streams, strict_json, versions
 
-_RUN = "a run's folder or results.json, the id of a run in the store, or latest"
+_RUN = "a run's folder or results.json, the id or the name of a run in the store, or latest"
 _STORE = {
     "--out": {
         "type": Path,

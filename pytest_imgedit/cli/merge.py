@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.cli.compare import baselines_folder, refuse_to_compare
-from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.results import (
@@ -43,8 +42,9 @@ from pytest_imgedit.stats.decision import (
     summarize_items,
 )
 from pytest_imgedit.stats.outcome import outcome
-from pytest_imgedit.store.baselines import Baseline, make_baseline, read_baseline, read_results
+from pytest_imgedit.store.baselines import Baseline, make_baseline, read_results
 from pytest_imgedit.store.journal import Journal
+from pytest_imgedit.store.references import find_run, read_reference
 from pytest_imgedit.store.store import Store
 
 _BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")
@@ -308,9 +308,11 @@ def _controls(shards: Sequence[ShardRun], items: Sequence[Item]) -> Controls | N
 
 def _run_info(shards: Sequence[ShardRun]) -> RunInfo:
     runs = [shard.results.run for shard in shards]
+    names = {run.name for run in runs}
     commits = {run.commit.sha if run.commit else None for run in runs}
     return runs[0].model_copy(
         update={
+            "name": runs[0].name if len(names) == 1 else "",
             "started": min(run.started for run in runs),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": provenance.versions(),
@@ -382,7 +384,9 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
         raise errors.UsageError(f"{out}: is there already, expected a new or an empty folder")
     gates = shards[0].results.run.options.gates
     name = gates.compare
-    baseline = None if name is None else read_baseline(name, baselines_folder(), Path.cwd())
+    baseline = None
+    if name is not None:
+        baseline = read_reference(name, shards[0].store, baselines_folder())
     results = merge_results(shards, baseline)
     if baseline is not None:
         refuse_to_compare(

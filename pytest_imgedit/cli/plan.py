@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from pytest_imgedit.cli.compare import read_either, refuse_to_compare
-from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
 from pytest_imgedit.core.results import Measure, Results
@@ -20,6 +19,7 @@ from pytest_imgedit.stats import estimates, gates, planning
 from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, read_results, reduced
+from pytest_imgedit.store.references import find_run
 
 #: Edits a pair for which is planned.
 SEEDS = (1, 2, 4)

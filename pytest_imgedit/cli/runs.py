@@ -16,10 +16,11 @@ from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, read_results
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
+from pytest_imgedit.store.references import find_run, no_runs
 from pytest_imgedit.store.store import finished_runs
 
 #: Columns of `imgedit runs`.
-_HEADER = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
+_HEADER = ("run", "name", "finished", "suite", "editor", "pairs", "overall", "state")
 #: The list of the edits that `imgedit export` writes.
 LIST = "edits.json"
 Stored = EditRecord | VerdictRecord
@@ -27,44 +28,6 @@ Stored = EditRecord | VerdictRecord
 _KINDS = {EditRecord: ("edit", "editor"), VerdictRecord: ("verdict", "judge")}
 #: The fewest characters that stand for a key.
 MIN_PREFIX = 4
-
-
-def find_run(reference: str, out: Path) -> Path:
-    """Return the results.json that a reference means: a path, an id in the store `out`, or `latest`
-    there.
-    """
-    known = [path for path in finished_runs(out) if path.is_file()]
-    if reference == "latest":
-        if not known:
-            raise errors.UsageError(f"latest: {no_runs(out)}")
-        return known[-1]
-    for path in (out / "runs" / reference, Path(reference)):
-        if _exists(path / "results.json"):
-            return path / "results.json"
-    if _exists(path) and (path.suffix == ".json" or path.parent != Path()):
-        return path
-    if not known:
-        raise errors.UsageError(f"{reference[:200]}: no such file, and {no_runs(out)}")
-    raise errors.UsageError(
-        f"{reference[:200]}: no such run, expected a path, latest, or one of the {len(known)} ids "
-        f"in {out}/runs"
-    )
-
-
-def no_runs(out: Path) -> str:
-    """Say that a store has no finished run, and what makes one."""
-    return (
-        f"{str(out)[:200]} has no finished run: run pytest --imgedit first, or name another store "
-        "with --out"
-    )
-
-
-def _exists(path: Path) -> bool:
-    """Tell whether a file is there, of whatever kind: reading it says what is wrong with it."""
-    try:
-        return path.exists() and not path.is_dir()
-    except OSError:  # a name that is too long
-        return False
 
 
 def list_runs(out: Path) -> tuple[JsonObject, str, int]:
@@ -83,6 +46,7 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
             rows.append(
                 {
                     "id": results.run.id,
+                    "name": results.run.name,
                     "finished": results.run.finished,
                     "suite": results.suite.name,
                     "editor": results.editor.spec,
@@ -96,6 +60,7 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     table = [
         (
             row["id"],
+            row["name"] or "–",
             tables.human_time(row["finished"]),
             row["suite"],
             row["editor"],

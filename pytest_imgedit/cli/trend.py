@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.cli.compare import read_either, refuse_to_compare
-from pytest_imgedit.cli.runs import no_runs
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.core.results import Measure
@@ -16,6 +15,7 @@ from pytest_imgedit.report import terminal, trend_page, write
 from pytest_imgedit.stats.gates import estimate_group, measured_by, observe
 from pytest_imgedit.stats.trend import evidence_by_group
 from pytest_imgedit.store.baselines import Baseline, as_baseline
+from pytest_imgedit.store.references import no_runs
 from pytest_imgedit.store.store import finished_runs
 
 #: The id of a pair, and the hashes of its edits.

@@ -133,7 +133,13 @@ OPTIONS = (
         "FIELD:DROP",
         "list",
     ),
-    Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
+    Option(
+        "compare",
+        "compare with a baseline (NAME or latest), a run (its name or id), or a path",
+        "gates.compare",
+        "REF",
+    ),
+    Option("name", "name the run, so that commands find it by NAME", "run.name", "NAME"),
     Option("save", "save the run as the baseline NAME if it passes its gates", "run.save", "NAME"),
     Option(
         "max-errors",

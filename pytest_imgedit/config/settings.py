@@ -243,6 +243,7 @@ class RunSettings(_Section):
     out: Path = Path(".imgedit")
     fresh: bool = False
     reuse: Literal["exact", "compatible", "any"] = "compatible"
+    name: str | None = None
     save: str | None = None
     json_path: Path | None = None
     md_path: Path | None = None

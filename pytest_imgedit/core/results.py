@@ -580,13 +580,14 @@ class Options(Part):
 
 
 class RunInfo(Part):
-    """The time, place, versions and options of a run.
+    """The time, place, versions and options of a run; `name` is that of `--imgedit-name`.
 
     A run that was stopped is `incomplete`; `stopped_by` is the reason, and `trials_left` counts the
     remaining trials of the judge.
     """
 
     id: str
+    name: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,128}$")
     started: str
     finished: str
     status: Literal["complete", "incomplete"]

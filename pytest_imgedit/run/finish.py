@@ -214,6 +214,7 @@ def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo
     is_complete = trials is not None and not (is_cut_off or trials.remaining)
     return results.RunInfo(
         id=ended.run_id,
+        name=ended.plan.settings.run.name or "",
         started=ended.started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         status="complete" if is_complete else "incomplete",

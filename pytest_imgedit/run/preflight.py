@@ -25,12 +25,12 @@ from pytest_imgedit.store.baselines import (
     Baseline,
     as_baseline,
     make_baseline,
-    read_baseline,
     refuse,
     unlike_judges,
     unlike_rewrites,
     write_baseline,
 )
+from pytest_imgedit.store.references import read_reference
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -342,7 +342,7 @@ class Baselines:
         name = self.settings.gates.compare
         if name is None or self.makes_first:
             return None
-        return read_baseline(name, self.folder, Path.cwd())
+        return read_reference(name, self.root / self.settings.run.out, self.folder)
 
     def check_save(self, pairs: Sequence[EditPair]) -> None:
         """Raise `UsageError` if saving would replace a baseline that has more pairs."""

@@ -136,8 +136,10 @@ class Evaluation:
         preflight.check_partial(self.settings)
         if "judge" in self.models:
             preflight.check_protocol(self.settings, self.suite, self.models["judge"])
-        if self.settings.run.save is not None:
-            baselines.check_name(self.settings.run.save)
+        run = self.settings.run
+        for option, name in (("--imgedit-save", run.save), ("--imgedit-name", run.name)):
+            if name is not None:
+                baselines.check_name(option, name)
         if self.settings.run.stage == "edit":
             preflight.check_edits_only(self.settings)
         elif self.baselines.reference is not None:

@@ -46,12 +46,11 @@ FOLDER = Path("benchmarks", "baselines")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-def check_name(name: str) -> None:
-    """Raise `UsageError` for a name that `--imgedit-save` cannot use as a file name."""
+def check_name(option: str, name: str) -> None:
+    """Raise `UsageError` for a name that an option cannot give to a baseline or a run."""
     if not _NAME.fullmatch(name) or name == "latest":
         raise errors.UsageError(
-            f"--imgedit-save={name}: expected a name of letters, digits, '.', '_' and '-', not "
-            "'latest'"
+            f"{option}={name}: expected a name of letters, digits, '.', '_' and '-', not 'latest'"
         )
 
 
@@ -213,6 +212,12 @@ def write_baseline(folder: Path, baseline: Baseline) -> Path:
     return path
 
 
+def baseline_path(reference: str, folder: Path) -> Path | None:
+    """Return the file of the baseline of this name; `None` if a folder has none."""
+    path = folder / f"{reference}.json"
+    return path if _NAME.fullmatch(reference) and path.exists() else None
+
+
 def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
     """Read what `--imgedit-compare` names: a NAME in `folder`, `latest` there, or a path below
     `base`.
@@ -248,7 +253,8 @@ def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or make one of a results.json; raise `UsageError`."""
     document = _read_document(path, ("imgedit.baseline/3", RESULTS_SCHEMA))
     if document["schema"] == RESULTS_SCHEMA:
-        return make_baseline(_as_results(path, document), pairs.slug(path.parent.name))
+        results = _as_results(path, document)
+        return make_baseline(results, results.run.name or pairs.slug(path.parent.name))
     try:
         return Baseline.model_validate(document)
     except ValidationError as error:

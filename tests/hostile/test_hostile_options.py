@@ -185,6 +185,9 @@ BAD_OPTIONS = [
         id="save-latest",
     ),
     pytest.param(
+        ["--imgedit-name=a b"], "--imgedit-name=a b: expected a name of letters, *", id="name"
+    ),
+    pytest.param(
         ["--imgedit-set=gates.alpha=0.7"], "gates.alpha: *less than 0.5, found 0.7", id="alpha"
     ),
     pytest.param(

@@ -22,7 +22,7 @@ def finished(tmp_path_factory):
     """A folder with a good run, saved as baseline `good`, and a bad one after it."""
     folder = fill(tmp_path_factory.mktemp("cli"))
     for options in (
-        ["--imgedit-editor=oracle", "--imgedit-save=good"],
+        ["--imgedit-editor=oracle", "--imgedit-save=good", "--imgedit-name=first"],
         ["--imgedit-editor=identity"],
     ):
         subprocess.run(
@@ -102,9 +102,9 @@ def test_runs_lists_both(imgedit, finished):
     assert code == 0
     assert [name in out for name in runs(finished)] == [True, True]
     listed = json.loads(imgedit("runs", "--json")[1])["runs"]
-    assert [(run["editor"], run["overall"], run["state"]) for run in listed] == [
-        ("oracle", 10.0, "PASS"),
-        ("identity", 0.0, "PASS"),
+    assert [(run["name"], run["editor"], run["overall"], run["state"]) for run in listed] == [
+        ("first", "oracle", 10.0, "PASS"),
+        ("", "identity", 0.0, "PASS"),
     ]
     (finished / ".imgedit/runs/x").mkdir()
     (finished / ".imgedit/runs/x/results.json").write_text('{"schema": "imgedit.results/2"}')
@@ -118,12 +118,15 @@ def test_runs_lists_both(imgedit, finished):
     )
 
 
-@pytest.mark.parametrize("before", ["good", "first", "path"])
+@pytest.mark.parametrize("before", ["good", "id", "first", "path"])
 def test_compare_takes_baselines_and_runs(imgedit, finished, before):
     first = runs(finished)[0]
-    reference = {"good": "good", "first": first, "path": f".imgedit/runs/{first}/results.json"}[
-        before
-    ]
+    reference = {
+        "good": "good",
+        "id": first,
+        "first": "first",
+        "path": f".imgedit/runs/{first}/results.json",
+    }[before]
     code, out, _ = imgedit(
         "compare", reference, "latest", "--max-drop=overall:0", "--max-drop=物理:1"
     )
