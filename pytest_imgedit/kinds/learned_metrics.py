@@ -1,4 +1,4 @@
-"""The metrics `clip-image`, `clip-text` and `dino`: cosine similarities of learned features, through
+"""The metrics `clip-image`, `clip-text` and `dino`: cosine similarities of features, through
 transformers.
 """
 
