@@ -56,7 +56,7 @@ WORKER_HEADER = (
     "GPU GiB",
     "host GiB",
 )
-#: Measures that the table of scores has beside the score, at most.
+#: Measures of the judge that the table of scores has beside the score, at most.
 MOST_MAIN = 4
 #: Published rows that a brief table has.
 PUBLISHED_SHOWN = 5
@@ -119,7 +119,9 @@ def judge_name(results: Results) -> str:
 
 
 def main_measures(results: Results) -> list[str]:
-    """Return the main measures whose means are not those of the score, at most `MOST_MAIN`."""
+    """Return the main measures whose means are not those of the score: at most `MOST_MAIN` of the
+    judge, and those of all further judges and metrics.
+    """
     of_score = {group: row.mean for group, row in results.measures[SCORE].rows.items()}
     names = [
         name
@@ -127,7 +129,9 @@ def main_measures(results: Results) -> list[str]:
         if measured.is_main
         and any(row.mean != of_score.get(group) for group, row in measured.rows.items())
     ]
-    return names[:MOST_MAIN]
+    further = {*results.further, *(f"{name}.{SCORE}" for name in results.further)}
+    own = [name for name in names if name not in further]
+    return [*own[:MOST_MAIN], *(name for name in names if name in further)]
 
 
 def category_header(results: Results) -> tuple[str, ...]:

@@ -130,8 +130,9 @@ class Evaluation:
             with preflight.naming_gpus(self.settings):
                 for model in self.models.values():
                     placement.groups_of(model, self.hardware)
-        for name, model in self.further.items():
-            preflight.check_further(self.settings.further[name], self.suite, model, self.hardware)
+        further = self.settings.further
+        for called, model in self.further.items():
+            preflight.check_further(further[called], self.suite, model, self.hardware)
         preflight.check_gates(self.settings, self._counts, self.models.get("judge"), self.further)
         preflight.check_partial(self.settings)
         if "judge" in self.models:
