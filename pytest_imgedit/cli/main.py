@@ -71,11 +71,15 @@ _COMMANDS = (
     _Command(
         "compare",
         "compare:compare_runs",
-        "compare two runs or baselines pair by pair",
+        "compare two runs or baselines pair by pair, or rank more of them",
         {
             **_STORE,
-            "before": {"metavar": "BEFORE", "help": f"{_RUN}; or a baseline's NAME or path"},
-            "now": {"metavar": "AFTER", "help": "the same"},
+            "references": {
+                "metavar": "RUN",
+                "nargs": "+",
+                "help": f"the older one first; each a baseline, or {_RUN}; with more than two, "
+                "the first is the reference of a leaderboard",
+            },
             "--max-drop": {
                 "metavar": "FIELD:DROP",
                 "action": "append",
@@ -95,6 +99,36 @@ _COMMANDS = (
             },
         },
         "a gate did not pass",
+    ),
+    _Command(
+        "leaderboard",
+        "leaderboard:leaderboard",
+        "rank runs over the pairs that all of them have",
+        {
+            **_STORE,
+            "references": {
+                "metavar": "RUN",
+                "nargs": "+",
+                "help": f"one a system; each a baseline, or {_RUN}",
+            },
+            "--reference": {
+                "metavar": "RUN",
+                "help": "show the differences of all others from this run",
+            },
+            "--measure": {
+                "metavar": "NAME",
+                "action": "append",
+                "default": [],
+                "help": "a measure to rank by; repeatable (default: all that the runs share)",
+            },
+            "--md": {"type": Path, "metavar": "PATH", "help": "write a Markdown report"},
+            "--csv": {
+                "type": Path,
+                "metavar": "PATH",
+                "help": "write one row a measure, group and system",
+            },
+            "--html": {"type": Path, "metavar": "PATH", "help": "write a page with charts"},
+        },
     ),
     _Command(
         "trend",

@@ -11,7 +11,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.cli.compare import baselines_folder, refuse_to_compare
+from pytest_imgedit.cli.comparable import baselines_folder, refuse_to_compare
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.results import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_imgedit.cli.compare import read_either, refuse_to_compare
+from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
 from pytest_imgedit.core.results import Measure, Results

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pytest_imgedit.cli.compare import read_either, refuse_to_compare
+from pytest_imgedit.cli.comparable import read_either, refuse_partial, refuse_to_compare
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.core.results import Measure
@@ -50,7 +50,7 @@ def trend(
             f"a trend takes two or more runs, found {len(series)} that can be compared"
         )
     for run in series:
-        _refuse_partial(run)
+        refuse_partial(run)
         refuse_to_compare(series[0], run, f"{series[0].run} and {run.run}")
     document = _document(series, _measures(series[-1], measure), alpha)
     lines = [document["title"]]
@@ -91,7 +91,7 @@ def _newest(count: int, out: Path) -> list[Baseline]:
     for path in reversed(finished_runs(out)):
         with suppress(errors.UsageError):
             run = as_baseline(path)
-            _refuse_partial(run)
+            refuse_partial(run)
             newest = next(iter(runs.values()), run)
             if {item.id for item in run.items} == {item.id for item in newest.items}:
                 refuse_to_compare(newest, run, "")
@@ -105,14 +105,6 @@ def _newest(count: int, out: Path) -> list[Baseline]:
 
 def _draws(run: Baseline) -> set[_Draw]:
     return {(item.id, item.edits) for item in run.items}
-
-
-def _refuse_partial(run: Baseline) -> None:
-    """Raise `UsageError` for a run that left out pairs by what others scored."""
-    if run.not_needed:
-        raise errors.UsageError(
-            f"{run.run}: ended early (--imgedit-until=decided), expected runs with all their pairs"
-        )
 
 
 def _document(series: Sequence[Baseline], measures: dict[str, Measure], alpha: float) -> JsonObject:
@@ -208,7 +200,7 @@ def _evidence(
 
 def _look(run: Baseline, measures: dict[str, Measure]) -> JsonObject:
     return {
-        "name": run.run if run.name == run.run.lower() else run.name,
+        "name": run.name if run.is_named else run.run,
         "run": run.run,
         "commit": None if run.commit is None else run.commit.sha[:10],
         "finished": run.finished,

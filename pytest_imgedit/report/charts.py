@@ -1,5 +1,6 @@
 """The charts of the HTML report, as numbers for its templates."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,8 @@ ROW, BIN_HEIGHT, TOP = 28, 120, 20
 BINS = 20
 #: Columns of a chart's label; a wide character takes two.
 LABEL = 20
+#: Steps between round ticks, as multiples of a power of ten, and the most ticks.
+STEPS, TICKS = (1, 2, 5), 6
 #: Height of the scatter plot, and the distance of its axes from its ends.
 SCATTER, EDGE = 420, 40
 
@@ -34,9 +37,7 @@ def category_chart(results: Results) -> dict[str, Any]:
     rows = [
         {
             "name": name,
-            "label": name
-            if cell_len(name) <= LABEL
-            else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
+            "label": fit_label(name),
             "y": ROW * position + ROW / 2,
             "mean": x_of(row.mean),
             "text": "no score" if row.mean is None else f"{row.mean:.2f}",
@@ -47,6 +48,20 @@ def category_chart(results: Results) -> dict[str, Any]:
         for position, (name, row) in enumerate(summaries.items())
     ]
     return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
+
+
+def fit_label(name: str) -> str:
+    """Cut a name to the columns of a label."""
+    return name if cell_len(name) <= LABEL else f"{set_cell_size(name, LABEL - 1).rstrip()}…"
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return ticks at round numbers, from the last one under `low` to the first one over `high`."""
+    power = math.floor(math.log10((high - low) or 1.0)) - 1
+    sizes = [step * 10.0**exponent for exponent in (power, power + 1) for step in STEPS]
+    size = next((size for size in sizes if (high - low) / size <= TICKS - 1), 10.0 ** (power + 2))
+    first, last = math.floor(low / size), math.ceil(high / size)
+    return [round(number * size, 9) for number in range(first, max(last, first + 1) + 1)]
 
 
 def histogram(results: Results) -> dict[str, Any]:

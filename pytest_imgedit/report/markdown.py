@@ -31,7 +31,7 @@ def render(results: Results) -> str:
         f"- started {escape(run.started)}, finished {escape(run.finished)}",
         *(f"- {escape(line)}" for line in tables.provenance_lines(results)),
         "",
-        *_table(
+        *table_lines(
             tables.category_header(results),
             [*tables.category_rows(results), *tables.overall_rows(results)],
         ),
@@ -41,12 +41,12 @@ def render(results: Results) -> str:
         lines += [escape(line), ""]
     measures = measure_tables.tables_of_measures(results, brief=False)
     for table in (*measures, *tables.further_tables(results)):
-        lines += [f"## {escape(table.title)}", "", *_table(table.header, table.rows), ""]
+        lines += [f"## {escape(table.title)}", "", *table_lines(table.header, table.rows), ""]
         for line in table.notes:
             lines += [escape(line), ""]
     lines += [escape(tables.timing_line(results)), ""]
     if results.workers:
-        lines += [*_table(tables.WORKER_HEADER, tables.worker_rows(results)), ""]
+        lines += [*table_lines(tables.WORKER_HEADER, tables.worker_rows(results)), ""]
     if failing := [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]:
         whys = (f"- {escape(gate.state)}: {escape(gate.why)}" for gate in failing)
         lines += ["## Gates that did not pass", "", *whys, ""]
@@ -59,7 +59,8 @@ def render(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, with its texts escaped."""
     marks = ["---" if name in tables.WORDS else "---:" for name in header]
     return [
         f"| {' | '.join(row)} |"

@@ -81,6 +81,8 @@ WORDS = (
     *(
         "category",
         "group",
+        "groups",
+        "system",
         "measure",
         "gate",
         "worker",

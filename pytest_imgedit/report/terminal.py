@@ -101,10 +101,13 @@ def render_tables(further: Sequence[tables.Table]) -> str:
     return buffer.getvalue()
 
 
-def render_table(header: Sequence[str], rows: Rows, width: int = 160) -> str:
-    """Render one table as text."""
+def render_table(
+    header: Sequence[str], rows: Rows, width: int = 160, further: Sequence[str] = ()
+) -> str:
+    """Render one table as text; if it is too wide, `further` columns are omitted, last first."""
     buffer = io.StringIO()
-    _print_table(Console(file=buffer, width=width, highlight=False), header, rows)
+    console = Console(file=buffer, width=width, highlight=False)
+    _print_table(console, header, rows, measures=further)
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
 

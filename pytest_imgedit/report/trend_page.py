@@ -10,13 +10,11 @@ from pytest_imgedit.core.measures import OVERALL, Field
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import interval, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import html, tables
+from pytest_imgedit.report import charts, html, tables
 from pytest_imgedit.report.measure_tables import label
 
 #: Size of a plot, and the left and top margins of its labels, in SVG units.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
-#: Steps between the ticks of means, as multiples of a power of ten, and the most ticks.
-STEPS, TICKS = (1, 2, 5), 6
 HEADER = ("run", "overall", "state", "evidence", "95% CI", "pairs", "finished", "commit")
 #: Columns that a narrow screen omits.
 WIDE_ONLY = ("evidence", "95% CI", "pairs", "finished", "commit")
@@ -89,7 +87,7 @@ def _means(document: JsonObject, name: str) -> JsonObject:
     means = [run["measures"][name] for run in document["runs"]]
     ends = [value for mean in means for value in (mean["ci95"] or [mean["mean"]])]
     known = [value for value in ends if value is not None]
-    ticks = _ticks(min(known, default=0.0), max(known, default=10.0))
+    ticks = charts.round_ticks(min(known, default=0.0), max(known, default=10.0))
     low, high = ticks[0], ticks[-1]
     points = _points([mean["mean"] for mean in means], low, high, document)
     for point in points:
@@ -113,7 +111,7 @@ def _evidence_chart(document: JsonObject, name: str) -> JsonObject:
     limit = math.log10(document["limit"])
     low, high = -3, max(limit + 1, *(max(values) for values in lines.values()))
     powers = range(low, math.floor(high) + 1)
-    every = max(1, len(powers) // TICKS)
+    every = max(1, len(powers) // charts.TICKS)
     return {
         "lines": [(group, _points(line, low, high, document)) for group, line in lines.items()],
         "ticks": [
@@ -123,15 +121,6 @@ def _evidence_chart(document: JsonObject, name: str) -> JsonObject:
         ],
         "limit": _y(limit, low, high),
     }
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Return ticks at round numbers, from the last one under `low` to the first one over `high`."""
-    power = math.floor(math.log10((high - low) or 1.0)) - 1
-    sizes = [step * 10.0**exponent for exponent in (power, power + 1) for step in STEPS]
-    size = next((size for size in sizes if (high - low) / size <= TICKS - 1), 10.0 ** (power + 2))
-    first, last = math.floor(low / size), math.ceil(high / size)
-    return [round(number * size, 9) for number in range(first, max(last, first + 1) + 1)]
 
 
 def _evidence(value: float) -> str:

@@ -133,6 +133,11 @@ class Baseline(Part):
     categories: dict[str, BaselineCategory] = Field(default_factory=dict)
     items: Annotated[tuple[BaselineItem, ...], once("id")]
 
+    @property
+    def is_named(self) -> bool:
+        """Whether it has a name beside the id of its run."""
+        return self.name != pairs.slug(self.run)
+
 
 def make_baseline(results: Results, name: str) -> Baseline:
     """Reduce results to the values that later runs are compared with."""
@@ -254,7 +259,7 @@ def as_baseline(path: Path) -> Baseline:
     document = _read_document(path, ("imgedit.baseline/3", RESULTS_SCHEMA))
     if document["schema"] == RESULTS_SCHEMA:
         results = _as_results(path, document)
-        return make_baseline(results, results.run.name or pairs.slug(path.parent.name))
+        return make_baseline(results, results.run.name or pairs.slug(results.run.id))
     try:
         return Baseline.model_validate(document)
     except ValidationError as error:

@@ -1,0 +1,89 @@
+"""`imgedit leaderboard`: systems ranked over the pairs that their runs share."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from pytest_imgedit.cli.comparable import read_either, refuse_partial, refuse_to_compare
+from pytest_imgedit.core import errors, files
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.report import leaderboard as tables
+from pytest_imgedit.report import leaderboard_page, terminal, write
+from pytest_imgedit.stats.leaderboard import RankedRuns, rank_runs
+from pytest_imgedit.store.baselines import Baseline
+
+
+def leaderboard(
+    references: Sequence[str],
+    reference: str | None,
+    measure: Sequence[str],
+    md: Path | None,
+    csv: Path | None,
+    html: Path | None,
+    out: Path,
+) -> tuple[JsonObject, str, int]:
+    """Rank runs or baselines over the pairs that all of them have.
+
+    The `reference` of differences takes part too. `measure` names measures; without any they are
+    all that the runs share. Raises `UsageError` for runs that cannot be compared.
+    """
+    copies = {
+        kind: (path, renderer)
+        for kind, path, renderer in (
+            ("md", md, tables.markdown),
+            ("csv", csv, tables.csv_text),
+            ("html", html, leaderboard_page.render),
+        )
+        if path is not None
+    }
+    for path, _ in copies.values():
+        write.check_writable(path)
+    runs, base = _read_runs(references, reference, out)
+    ranked = rank_runs(runs, base, measure)
+    lines = _terminal_lines(ranked)
+    for kind, (path, renderer) in copies.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, renderer(ranked))
+        lines.append(f"{kind}: {os.path.relpath(path)}")
+    return tables.as_json(ranked), "\n".join(lines), 0
+
+
+def _read_runs(
+    references: Sequence[str], reference: str | None, out: Path
+) -> tuple[list[Baseline], Baseline | None]:
+    """Read the runs and the reference, which is one of them or a further one.
+
+    Raises `UsageError` for a run that occurs twice, ended early, or is unlike another one.
+    """
+    runs = [(name, read_either(name, out)) for name in references]
+    base = None if reference is None else read_either(reference, out)
+    if reference is not None and base is not None:
+        same = [run for _, run in runs if run.run == base.run]
+        if same:
+            base = same[0]
+        else:
+            runs.append((reference, base))
+    for _, run in runs:
+        refuse_partial(run)
+    for (first, one), (second, other) in combinations(runs, 2):
+        if one.run == other.run:
+            raise errors.UsageError(f"{first} and {second} are one run, {one.run}: name it once")
+        refuse_to_compare(one, other, f"{first} and {second}", only_common=True)
+    return [run for _, run in runs], base
+
+
+def _terminal_lines(ranked: RankedRuns) -> list[str]:
+    """Show the first measure, and the main measures in short form."""
+    name, first = next(iter(ranked.measures.items()))
+    board = tables.measure_table(name, first, ranked.reference)
+    width = shutil.get_terminal_size().columns
+    # A narrow terminal has no room for the last of these.
+    further = ("95% CI of diff", "missing", *tables.categories(first))
+    shown = terminal.render_table(board.header, board.rows, width, further)
+    lines = [tables.title(ranked), "", board.title, shown, *board.notes]
+    summary = tables.summary_table(ranked)
+    if summary is not None:
+        lines += ["", summary.title, terminal.render_table(summary.header, summary.rows, width)]
+    return [*lines, "", *tables.NOTES]

@@ -1,0 +1,232 @@
+"""The tables of a leaderboard, and their Markdown, CSV and JSON."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from string import ascii_letters
+
+from pytest_imgedit.core.measures import OVERALL, SCORE
+from pytest_imgedit.core.results import Measure
+from pytest_imgedit.core.sanitize import (
+    counted,
+    first_of,
+    interval,
+    number,
+    printable,
+    shorten,
+    signed,
+)
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.report.markdown import escape, table_lines
+from pytest_imgedit.report.measure_tables import label
+from pytest_imgedit.report.tables import Table, p_value
+from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
+from pytest_imgedit.stats.ranking import RankedMean, RankedSystem
+
+HEADER = ("system", "rank", "ranks", "groups", "mean", "95% CI")
+DIFFERENCE_HEADER = ("diff", "95% CI of diff", "p")
+CSV_HEADER = (
+    *("measure", "group", "system", "run", "n", "rank", "rank_low", "rank_high", "groups"),
+    *("mean", "low", "high", "missing", "difference", "difference_low", "difference_high", "p"),
+)
+#: What the columns mean.
+NOTES = (
+    "ranks: with a chance of 95% these hold the true ranks of all systems",
+    "groups: systems without a letter in common can be told apart",
+    "95% CI: with a chance of 95% the intervals of a column hold the true means of all systems",
+)
+
+
+def title(ranked: RankedRuns) -> str:
+    """Say what is ranked, and by which judge."""
+    run = next(iter(ranked.runs.values()))
+    protocol = f", protocol {run.judge.protocol}@{run.judge.variant}" if run.judge.protocol else ""
+    return f"Leaderboard of {counted(len(ranked.runs), 'system')}, judge {run.judge.spec}{protocol}"
+
+
+def letters(groups: Sequence[int]) -> str:
+    """Name groups by letters, the first one `a`; beyond all letters by numbers in parentheses."""
+    return "".join(
+        ascii_letters[group - 1] if group <= len(ascii_letters) else f"({group})"
+        for group in groups
+    )
+
+
+def ranks(row: RankedSystem) -> str:
+    """Format the interval of a rank: `1–3`, or `2` for one rank."""
+    low, high = row.rank_interval
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def measure_table(name: str, ranked: RankedMeasure, reference: str | None) -> Table:
+    """One row a system, the best first, with one column a category."""
+    decimals = ranked.measure.decimals
+    rows = []
+    for row in ranked.board.rows:
+        means = [number(mean.mean, decimals) for mean in row.categories.values()]
+        difference = _difference(row, decimals) if reference is not None else ()
+        rows.append((*_overall(row, ranked.measure), *difference, *means, str(row.missing)))
+    header = (*HEADER, *(DIFFERENCE_HEADER if reference is not None else ()))
+    return Table(
+        printable(label(name, ranked.measure)),
+        (*header, *categories(ranked), "missing"),
+        rows,
+        [pairs_line(ranked), *_interval_lines(ranked)],
+    )
+
+
+def categories(ranked: RankedMeasure) -> tuple[str, ...]:
+    """Return the categories of a leaderboard."""
+    return tuple(ranked.board.rows[0].categories)
+
+
+def _overall(row: RankedSystem, measure: Measure) -> tuple[str, ...]:
+    return (
+        printable(shorten(row.system, 60)),
+        str(row.rank),
+        ranks(row),
+        letters(row.groups),
+        number(row.overall.mean, measure.decimals),
+        interval(row.overall.ci95, digits=measure.decimals),
+    )
+
+
+def _difference(row: RankedSystem, decimals: int) -> tuple[str, ...]:
+    if row.difference is None:
+        return ("reference", "", "")
+    difference = row.difference
+    return (
+        signed(difference.mean, decimals),
+        interval(difference.ci95, signs=True, digits=decimals),
+        p_value(difference.p),
+    )
+
+
+def pairs_line(ranked: RankedMeasure) -> str:
+    """Say over which pairs systems are ranked, and how many are left out."""
+    board = ranked.board
+    left_out = "no pair is left out"
+    if board.left_out:
+        left_out = f"{counted(board.left_out, 'pair')} left out, of which a system has no value"
+    return (
+        f"over the {counted(board.n, 'pair')} of {counted(board.clusters, 'source image')} that "
+        f"all systems have a value of; {left_out}"
+    )
+
+
+def _interval_lines(ranked: RankedMeasure) -> Iterator[str]:
+    """Say why means have no interval, and ranks are open."""
+    row = ranked.board.rows[0]
+    single = [category for category, mean in row.categories.items() if mean.ci95 is None]
+    if single:
+        yield (
+            f"no interval, and no system better than another: {first_of(single)} with pairs of one "
+            "source image only"
+        )
+
+
+def interval_table(name: str, ranked: RankedMeasure) -> Table:
+    """One row a system, with its interval in each category."""
+    decimals = ranked.measure.decimals
+    rows = [
+        (
+            printable(shorten(row.system, 60)),
+            *(interval(mean.ci95, digits=decimals) for mean in row.categories.values()),
+        )
+        for row in ranked.board.rows
+    ]
+    heading = printable(f"{shorten(name, 60)}: 95% intervals by category")
+    return Table(heading, ("system", *categories(ranked)), rows, [], is_detail=True)
+
+
+def summary_table(ranked: RankedRuns) -> Table | None:
+    """Show the main measures beside the score, each as a mean with its interval of ranks; `None`
+    if there is none.
+    """
+    main = {
+        name: part
+        for name, part in ranked.measures.items()
+        if part.measure.is_main and name != SCORE
+    }
+    if not main:
+        return None
+    cells: dict[str, list[str]] = {}
+    for part in main.values():
+        for row in part.board.rows:
+            mean = number(row.overall.mean, part.measure.decimals)
+            cells.setdefault(row.system, []).append(f"{mean} ({ranks(row)})")
+    first = next(iter(ranked.measures.values())).board
+    rows = [(printable(shorten(row.system, 60)), *cells[row.system]) for row in first.rows]
+    names = (printable(shorten(name, 30)) for name in main)
+    return Table("main measures: mean (ranks)", ("system", *names), rows, [])
+
+
+def markdown(ranked: RankedRuns) -> str:
+    """Render all tables as Markdown."""
+    lines = [f"# {escape(title(ranked))}", ""]
+    for name, part in ranked.measures.items():
+        board = measure_table(name, part, ranked.reference)
+        details = interval_table(name, part)
+        lines += [f"## {escape(board.title)}", "", *table_lines(board.header, board.rows), ""]
+        lines += [escape(note) for note in board.notes]
+        lines += ["", f"### {escape(details.title)}", ""]
+        lines += [*table_lines(details.header, details.rows), ""]
+    lines += [f"- {escape(note)}" for note in NOTES]
+    return "\n".join([*lines, ""])
+
+
+def csv_text(ranked: RankedRuns) -> str:
+    """Render one row a measure, group and system; columns of ranks and differences are those of
+    the group `overall`.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_HEADER)
+    for name, part in ranked.measures.items():
+        for row in part.board.rows:
+            run = ranked.runs[row.system].run
+            writer.writerow((name, OVERALL, row.system, run, part.board.n, *_csv_overall(row)))
+            for category, mean in row.categories.items():
+                values = (*[""] * 4, *_csv_mean(mean), *[""] * 5)
+                writer.writerow((name, category, row.system, run, "", *values))
+    return file.getvalue()
+
+
+def _csv_mean(mean: RankedMean) -> tuple[object, ...]:
+    return (mean.mean, *(mean.ci95 or ("", "")))
+
+
+def _csv_overall(row: RankedSystem) -> Iterator[object]:
+    yield from (row.rank, *row.rank_interval, letters(row.groups), *_csv_mean(row.overall))
+    yield row.missing
+    if row.difference is None:
+        yield from ("", "", "", "")
+    else:
+        ci95 = row.difference.ci95 or ("", "")
+        yield from (row.difference.mean, *ci95, row.difference.p)
+
+
+def as_json(ranked: RankedRuns) -> JsonObject:
+    """Return all that a leaderboard says, as `--json` prints it."""
+    return {
+        "title": title(ranked),
+        "reference": ranked.reference,
+        "systems": {
+            system: {
+                "run": run.run,
+                "editor": run.editor.spec,
+                "finished": run.finished,
+                "commit": None if run.commit is None else run.commit.sha,
+                "pairs": len(run.items),
+            }
+            for system, run in ranked.runs.items()
+        },
+        "measures": {name: _measure_json(part) for name, part in ranked.measures.items()},
+    }
+
+
+def _measure_json(part: RankedMeasure) -> JsonObject:
+    board = asdict(part.board)
+    rows = [{**row, "groups": letters(row["groups"])} for row in board["rows"]]
+    return {**part.measure.model_dump(mode="json"), **board, "rows": rows}

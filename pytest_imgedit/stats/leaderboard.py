@@ -1,0 +1,129 @@
+"""A leaderboard of runs: each measure that all of them have, ranked over the pairs of all."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
+from pytest_imgedit.core.results import Measure
+from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.stats.gates import measured_by
+from pytest_imgedit.stats.ranking import Leaderboard, SystemScores, rank
+from pytest_imgedit.store.baselines import Baseline, BaselineItem
+
+
+@dataclass(frozen=True)
+class RankedMeasure:
+    """A measure, and the leaderboard of its systems."""
+
+    measure: Measure
+    board: Leaderboard
+
+
+@dataclass(frozen=True)
+class RankedRuns:
+    """Runs by the names of their systems, with a leaderboard for each measure; the score is the
+    first, unless measures were named.
+
+    `reference` is the system that the others are compared with, or `None`.
+    """
+
+    runs: Mapping[str, Baseline]
+    measures: Mapping[str, RankedMeasure]
+    reference: str | None
+
+
+def rank_runs(
+    runs: Sequence[Baseline], reference: Baseline | None, names: Sequence[str]
+) -> RankedRuns:
+    """Rank runs that can be compared by the measures of these names, or by all that they share.
+
+    Raise `UsageError` for a measure that a run lacks or has on another scale, and where `rank`
+    does.
+    """
+    systems = dict(zip(system_names(runs), runs, strict=True))
+    base = None
+    for system, run in systems.items():
+        if run is reference:
+            base = system
+    measures = {}
+    for name, measure in shared_measures(systems, names).items():
+        try:
+            board = rank(
+                scores_of(systems, name),
+                "lower" if measure.lower_is_better else "higher",
+                measure.ends if measure.is_bounded else None,
+                base,
+            )
+        except errors.UsageError as error:
+            raise errors.UsageError(f"measure {name}: {error}") from None
+        measures[name] = RankedMeasure(measure, board)
+    return RankedRuns(systems, measures, base)
+
+
+def system_names(runs: Sequence[Baseline]) -> list[str]:
+    """Name systems by the names of their runs, or else by their editors; the ids of the runs make
+    names unique.
+    """
+    names = [run.name if run.is_named else run.editor.spec for run in runs]
+    counts = Counter(names)
+    return [
+        name if counts[name] == 1 else f"{name} ({run.run})"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def shared_measures(systems: Mapping[str, Baseline], names: Sequence[str]) -> dict[str, Measure]:
+    """Return the measures of these names, or all that every run has values of; raise `UsageError`
+    for a name that a run lacks, and for a scale or direction that differs.
+    """
+    runs = list(systems.values())
+    shared = [
+        name
+        for name in {**SCORE_ONLY, **runs[0].measures}
+        if name == SCORE or all(_has_values(run, name) for run in runs)
+    ]
+    for name in names:
+        if name not in shared:
+            raise errors.UsageError(
+                f"--measure={name}: not a measure of all runs, expected one of: "
+                f"{', '.join(shared)}{did_you_mean(name, shared)}"
+            )
+    measures = {}
+    for name in names or shared:
+        measures[name] = _declared(runs[0], name)
+        for system, run in systems.items():
+            if _declared(run, name) != measures[name]:
+                raise errors.UsageError(
+                    f"measure {name}: {system} has another scale or direction than "
+                    f"{next(iter(systems))}, expected one for all: name others with --measure"
+                )
+    return measures
+
+
+def _declared(run: Baseline, name: str) -> Measure:
+    return {**SCORE_ONLY, **run.measures}[name]
+
+
+def _has_values(run: Baseline, name: str) -> bool:
+    return name in run.measures and any(item.value(name) is not None for item in run.items)
+
+
+def scores_of(systems: Mapping[str, Baseline], name: str) -> SystemScores:
+    """Return the values of a measure by each system, over the pairs of any run that it applies
+    to.
+    """
+    pairs: dict[str, BaselineItem] = {}
+    values: list[dict[str, float | None]] = []
+    for run in systems.values():
+        pairs |= {item.id: item for item in measured_by(run.items, name)}
+        values.append({item.id: item.value(name) for item in run.items})
+    return SystemScores(
+        list(systems),
+        np.array([[of_run.get(pair_id) for pair_id in pairs] for of_run in values], dtype=float),
+        [pair.category for pair in pairs.values()],
+        [pair.cluster for pair in pairs.values()],
+    )
