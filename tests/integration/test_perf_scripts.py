@@ -28,6 +28,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("start_up", {"cpu_seconds"}),
         ("agreement", {"cpu_seconds", "difference"}),
         ("viescore", {"made-up"}),
+        ("leaderboard_command", {"first", "one_more"}),
         ("pages --times 1", {"5 pairs, copy", "5 pairs, embedded", "5 pairs, full images"}),
     ],
 )
