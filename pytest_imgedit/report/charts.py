@@ -93,7 +93,8 @@ def scatter(results: Results) -> dict[str, Any] | None:
     rest: a circle for those with the same values, whose area is their number; `None` for a run
     without two such measures.
     """
-    names = tables.main_measures(results)[:2]
+    main = tables.main_measures(results)
+    names = [name for name in main if not tables.is_further(name, results)][:2]
     if len(names) < 2 or not all(results.measures[name].is_bounded for name in names):
         return None
     pairs: dict[tuple[float, float], list[str]] = {}

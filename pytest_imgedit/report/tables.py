@@ -121,8 +121,8 @@ def judge_name(results: Results) -> str:
 
 
 def main_measures(results: Results) -> list[str]:
-    """Return the main measures whose means are not those of the score: at most `MOST_MAIN` of the
-    judge, and those of all further judges and metrics.
+    """Return the main measures whose means are not those of the score: those of all further judges
+    and metrics, which were asked for, and at most `MOST_MAIN` of the judge.
     """
     of_score = {group: row.mean for group, row in results.measures[SCORE].rows.items()}
     names = [
@@ -131,9 +131,13 @@ def main_measures(results: Results) -> list[str]:
         if measured.is_main
         and any(row.mean != of_score.get(group) for group, row in measured.rows.items())
     ]
-    further = {*results.further, *(f"{name}.{SCORE}" for name in results.further)}
-    own = [name for name in names if name not in further]
-    return [*own[:MOST_MAIN], *(name for name in names if name in further)]
+    own = [name for name in names if not is_further(name, results)]
+    return [*(name for name in names if name not in own), *own[:MOST_MAIN]]
+
+
+def is_further(name: str, results: Results) -> bool:
+    """Tell whether a measure is a metric, or the score of a further judge."""
+    return name.removesuffix(f".{SCORE}") in results.further
 
 
 def category_header(results: Results) -> tuple[str, ...]:
