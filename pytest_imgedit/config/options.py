@@ -200,7 +200,8 @@ def further_name(spec: str) -> str:
     """Name a further judge or a metric by the last part of its spec that is a name, such as
     `Qwen3-VL-30B-A3B` for `qwen-vl:Qwen/Qwen3-VL-30B-A3B`, and `lpips` for `lpips`.
     """
-    return str(re.findall(r"[\w.-]*\w[\w.-]*", spec, re.ASCII)[-1])
+    names = (name.strip(".-") for name in re.findall(r"[\w.-]+", spec, re.ASCII))
+    return next(filter(None, reversed(list(names))), "")
 
 
 def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-set") -> None:

@@ -282,7 +282,7 @@ class Settings(_Section):
     def _named(cls, value: dict[str, Any]) -> dict[str, Any]:
         """Refuse names that no field of a gate could hold."""
         for name in value:
-            if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII) or name == measures.SCORE:
+            if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name == measures.SCORE:
                 raise ValueError(f"{name!r} cannot be a name: expected letters, digits, . _ or -")
         return value
 

@@ -77,7 +77,7 @@ COMPARISON_HEADER = (
 )
 #: Columns of words, which are aligned to the left.
 WORDS = (
-    *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
+    *("run", "name", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
     *(
         "category",
         "group",

@@ -186,7 +186,7 @@ class Scorer:
 
     def asks(self, work: Work) -> list[Ask]:
         """List the calls about an edit that have no answer yet; none once an answer was a score."""
-        if any(record.score is not None for record in work.answers.values()):
+        if any(record.measured is not None for record in work.answers.values()):
             return []
         if self.judge.model.measures:
             calls: Sequence[Call | None] = [None]
@@ -222,7 +222,7 @@ class Scorer:
 
     def _is_usable(self, ask: Ask, record: VerdictRecord) -> bool:
         if ask.call is None:
-            return record.score is not None and self._is_on_scale(record.score)
+            return record.measured is not None and self._is_on_scale(record.measured)
         if record.asked > 1 and not (
             record.asked <= 1 + self.reasks
             and record.reminder == self.protocol.remind(ask.call, _PROBLEM)
@@ -311,6 +311,7 @@ class Scorer:
 
     def _record(self, ask: Ask, answer: requests.Answer, worker: Worker) -> VerdictRecord:
         recipe = reply_recipe(self.judge, ask)
+        measured, is_metric = self._measured(answer), isinstance(self.judge.model, Metric)
         reminder = ""
         if ask.call is not None and ask.reminders:
             reminder = self.protocol.remind(ask.call, _PROBLEM)
@@ -321,7 +322,8 @@ class Scorer:
             environment=worker.computes_in,
             code=self.judge.code_beside(worker.code),
             reply=self.redactor.text(answer.reply),
-            score=self._measured(answer),
+            score=None if is_metric else measured,
+            value=measured if is_metric else None,
             aspects=dict(answer.aspects) if answer.score is not None else {},
             expected=_expected(ask, answer),
             off_scale=min(1.0, max(0.0, answer.off_scale)) if answer.expected else None,
@@ -360,7 +362,7 @@ class Scorer:
         """Return the numbers in a reply; `None` for one that `compat` takes although it cannot be
         read.
         """
-        if record.score is not None:
+        if record.measured is not None:
             return {}
         if ask.call is None:
             raise errors.ReplyError(f"the {self.judge.model.role} gave no score, expected a number")
@@ -388,8 +390,8 @@ class Scorer:
             keys={name: record.key for name, record in records.items()},
             environment=_unlike(records.values(), self.judge.here).environment.digest,
         )
-        if measured := [record for record in records.values() if record.score is not None]:
-            score = measured[0].score
+        if measured := [record for record in records.values() if record.measured is not None]:
+            score = measured[0].measured
             assert score is not None, "only these were listed"
             return verdict(aspects=measured[0].aspects, score=score, measured=True)
         literal: dict[str, dict[str, float]] = {}

@@ -55,7 +55,7 @@ class EditRecord(Record):
 
 class VerdictRecord(Record):
     """A judge's answer to one call of a protocol: a `reply`, or a `score` with `aspects` from a
-    judge that measures. The `score` of a metric is on its own scale.
+    judge that measures; or the `value` of a metric, on its own scale.
 
     `expected` are grades that replace those of the reply. `asked` counts the questions that were
     necessary; the last one ended with `reminder`, whose problem is `…`. `model` is what a server
@@ -63,13 +63,19 @@ class VerdictRecord(Record):
     """
 
     reply: str
-    score: float | None
+    score: results.Score | None
+    value: float | None = None
     aspects: dict[str, float]
     expected: dict[str, float]
     off_scale: float | None = Field(ge=0, le=1)
     model: str
     asked: Annotated[int, Field(ge=1)]
     reminder: str
+
+    @property
+    def measured(self) -> float | None:
+        """The number of a judge that measures, or of a metric."""
+        return self.score if self.value is None else self.value
 
 
 R = TypeVar("R", bound=ModelRecord)
