@@ -212,7 +212,8 @@ def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | Non
         )
     else:
         lines.append(
-            f"score {number(record.measured)}, {record.asked} asked, in a batch of {record.batch_size}"
+            f"score {number(record.measured)}, {record.asked} asked, in a batch of "
+            f"{record.batch_size}"
         )
     lines += ["", "computed on:", f"  {record.environment}"]
     if record.environment.processor:

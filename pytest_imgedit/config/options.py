@@ -72,7 +72,7 @@ OPTIONS = (
     ),
     Option(
         "metric",
-        "psnr, ssim, lpips:FILE, clip-image:MODEL, clip-text:MODEL, dino:MODEL, http-score:URL, "
+        "psnr, ssim, clip-image:MODEL, clip-text:MODEL, dino:MODEL, http-score:URL, "
         "package.module:Class; repeatable",
         None,
         "SPEC",
@@ -198,7 +198,7 @@ OPTIONS = (
 
 def further_name(spec: str) -> str:
     """Name a further judge or a metric by the last part of its spec that is a name, such as
-    `Qwen3-VL-30B-A3B` for `qwen-vl:Qwen/Qwen3-VL-30B-A3B`, and `lpips` for `lpips`.
+    `Qwen3-VL-30B-A3B` for `qwen-vl:Qwen/Qwen3-VL-30B-A3B`, and `psnr` for `psnr`.
     """
     names = (name.strip(".-") for name in re.findall(r"[\w.-]+", spec, re.ASCII))
     return next(filter(None, reversed(list(names))), "")

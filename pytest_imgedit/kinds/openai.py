@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from PIL import Image
@@ -31,8 +31,6 @@ from pytest_imgedit.kinds.base import (
 )
 from pytest_imgedit.kinds.checkpoint_files import Digests
 
-API_KEY_ENV = "OPENAI_API_KEY"
-
 
 def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
     """Return the base URL of an API and the name of a model behind it, as `URL#MODEL` names them.
@@ -43,23 +41,27 @@ def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
     url, _, model = argument.partition("#")
     if "@" in url or "?" in url:
         raise errors.UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url:
+    if not is_url(url):
         raise errors.UsageError(f"{name}:{argument}: no http or https URL, {expected}")
     if not model.strip():
         raise errors.UsageError(f"{name}:{argument}: no model, {expected}")
     return url.rstrip("/"), model.strip()
 
 
+def is_url(text: str) -> bool:
+    """Tell whether a text is the URL of a server, by http or https."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 class ServerParameters(Parameters):
     """What every editor and judge behind a server takes."""
 
     api_key_env: str = indifferent(
-        API_KEY_ENV,
+        "OPENAI_API_KEY",
         description="the environment variable with the key; a key in a config file is refused",
     )
     concurrency: int = indifferent(
@@ -139,9 +141,13 @@ class Server:
             "max_retries": self.options.retries,
         }
 
+    def probe(self, client: Any) -> Any:
+        """Ask the server for its models, through a client of the package `openai`."""
+        return client.models.list()
+
     def check(self) -> None:
-        """Ask the server for its models; raises `SetupError` if it cannot be reached or refuses the
-        key, or if the package `openai` is not installed. A server that does not list models is
+        """Probe the server; raises `SetupError` if it cannot be reached or refuses the key, or if
+        the package `openai` is not installed. A server that answers the probe with another error is
         taken as it is.
         """
         try:
@@ -153,7 +159,7 @@ class Server:
         url, timeout = self.url, min(self.options.timeout, 20)
         with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
             try:
-                _within(timeout, client.models.list)
+                _within(timeout, partial(self.probe, client))
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
                 name, status = self.options.api_key_env, error.status_code
                 if os.environ.get(name):
@@ -169,7 +175,7 @@ class Server:
                     f"{url} cannot be reached: {sanitize.one_line(error.__cause__ or error)}"
                 ) from None
             except Exception:
-                return  # it answers, if with nothing that lists models
+                return  # it answers, if with nothing that was asked for
 
     def describe(self, error: Exception) -> str:
         """Say in one line why a request brought nothing, with how often it was tried."""
@@ -405,31 +411,37 @@ def _named(request: requests.EditRequest) -> Any:
 
 
 class ServedModel(Model):
-    """A model that an OpenAI-compatible server computes."""
+    """A model that a server computes, by default one with OpenAI's API."""
 
     takes = "URL#MODEL"
     is_served = True
+    Params: ClassVar[type[ServerParameters]] = ServerParameters
     options: ServerParameters
 
+    def server(self) -> Server:
+        """Return its server, without asking it; raises `UsageError` for a wrong endpoint."""
+        return Server(*parse_endpoint(self.name, self.argument or ""), self.options)
+
     def check(self, site: Site) -> None:
-        parse_endpoint(self.name, self.argument or "")
         if secret := next((name for name in self.params if redaction.is_secret(name)), None):
+            variable = self.Params.model_fields["api_key_env"].default
             raise errors.SettingError(
                 secret,
                 "a key comes from the environment, from the variable that api_key_env names "
-                f"({API_KEY_ENV})",
+                f"({variable})",
             )
         super().check(site)
+        self.server()
 
     def reach(self) -> None:
         try:
-            Server(*parse_endpoint(self.name, self.argument or ""), self.options).check()
+            self.server().check()
         except errors.SetupError as error:
             raise errors.UsageError(str(error)) from None
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        url, model = parse_endpoint(self.name, self.argument or "")
-        return Composition({"model": model}, {"server": url})
+        server = self.server()
+        return Composition({"model": server.model}, {"server": server.url})
 
 
 class OpenAI(ServedModel):

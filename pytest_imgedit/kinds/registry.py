@@ -39,6 +39,7 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
         "clip-image": "pytest_imgedit.kinds.learned_metrics:CLIPImage",
         "clip-text": "pytest_imgedit.kinds.learned_metrics:CLIPText",
         "dino": "pytest_imgedit.kinds.learned_metrics:DINO",
+        "http-score": "pytest_imgedit.kinds.http_score:HTTPScore",
         "psnr": "pytest_imgedit.kinds.metrics:PSNR",
         "ssim": "pytest_imgedit.kinds.metrics:SSIM",
     },

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,3 +113,17 @@ def test_wrong_parameter_is_named():
 def test_metric_without_weights_takes_no_argument():
     with pytest.raises(UsageError, match="metric 'psnr' takes no argument, found 'x'"):
         make_model("metric", "psnr:x", {})
+
+
+def test_metric_of_the_documentation_measures_as_a_class_and_as_a_kind():
+    page = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
+    text = page.read_text().partition("## A metric of your own")[2]
+    names = {"__name__": "page"}
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, names)
+    white, grey = Image.new("RGB", (8, 8), "white"), Image.new("RGB", (4, 4), (155, 155, 155))
+    question = Question("a", "physics", "x", {"source": white, "edited": grey})
+    kind = names["DifferenceMetric"].of("difference", None, {})
+    assert kind.role == "metric"
+    assert kind.measure.lower_is_better
+    assert names["Difference"](device="cpu").answer([question])[0].score == 100

@@ -1,0 +1,133 @@
+"""The metric `http-score`: a reward model behind a server of your own."""
+
+import asyncio
+import base64
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image
+
+from pytest_imgedit.core import errors, images, sanitize, strict_json
+from pytest_imgedit.core.requests import Answer, Question
+from pytest_imgedit.core.results import Measure
+from pytest_imgedit.kinds.base import Composition, Metric, Where, indifferent
+from pytest_imgedit.kinds.checkpoint_files import Digests
+from pytest_imgedit.kinds.openai import ServedModel, Server, ServerParameters, is_url
+
+#: The images of a question that are sent, where it has them.
+SENT = ("source", "edited", "reference")
+
+
+def parse_url(argument: str) -> str:
+    """Return the URL to which questions are posted; raises `UsageError` for anything else, also for
+    a key or password in it.
+    """
+    expected = "expected http-score:URL, such as http-score:http://localhost:9000/score"
+    if "@" in argument or "?" in argument:
+        raise errors.UsageError(f"http-score:…: a URL with credentials or a query, {expected}")
+    if not is_url(argument) or "#" in argument:
+        raise errors.UsageError(f"http-score:{argument}: no http or https URL, {expected}")
+    return argument
+
+
+class HTTPScoreParameters(ServerParameters):
+    """What the metric `http-score` takes."""
+
+    api_key_env: str = indifferent(
+        "HTTP_SCORE_API_KEY",
+        description="the environment variable with the key, which is sent as a bearer token; a "
+        "key in a config file is refused",
+    )
+
+
+class ScoreServer(Server):
+    """A server that scores what is posted to its URL."""
+
+    def probe(self, client: Any) -> Any:
+        """Ask for the URL itself, once; any answer will do but a refusal of the key."""
+        return client.with_options(max_retries=0).get(self.url, cast_to=str)
+
+
+class HTTPScorer:
+    """Posts questions to a URL, up to `concurrency` at a time; `params` are those of
+    `HTTPScoreParameters`.
+    """
+
+    def __init__(self, url: str, *, device: str, **params: Any) -> None:
+        del device
+        options = HTTPScoreParameters.parse(params)
+        self.server = ScoreServer(parse_url(url), "", options)
+        self.server.check()
+        from openai import AsyncOpenAI  # for its retries and timeouts; the API is another one
+
+        #: Twice as many as at a time, so that a slow answer holds up few others.
+        self.batch_size = 2 * options.concurrency
+        self._runner = asyncio.Runner()  # one loop for good, to which the connections belong
+        self._free = asyncio.Semaphore(options.concurrency)
+        self._client = AsyncOpenAI(**self.server.client)
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Score questions; one whose request fails for good is answered by its error."""
+        return self._runner.run(self._all(questions))
+
+    async def _all(self, questions: Sequence[Question]) -> list[Answer]:
+        return await asyncio.gather(*map(self._ask, questions))
+
+    async def _ask(self, question: Question) -> Answer:
+        async with self._free:
+            body = {**self.server.options.extra, **body_of(question)}
+            try:
+                reply = await self._client.post(self.server.url, body=body, cast_to=str)
+            except Exception as error:  # of this question alone
+                return Answer(error=self.server.describe(error))
+        return read_reply(reply)
+
+
+def body_of(question: Question) -> strict_json.JsonObject:
+    """Return what is posted: texts, and images as base64 of their PNG."""
+    encoded = {name: encode(question.images[name]) for name in SENT if name in question.images}
+    return {"instruction": question.instruction, "category": question.category, **encoded}
+
+
+def encode(image: Image.Image) -> str:
+    """Return the base64 of an image's PNG."""
+    return base64.b64encode(images.encode_png(image)).decode("ascii")
+
+
+def read_reply(reply: str) -> Answer:
+    """Read the score of a reply; anything but `{"score": NUMBER}`, further keys aside, is an
+    error.
+    """
+    try:
+        fields = strict_json.loads(reply)
+    except (ValueError, RecursionError):
+        fields = None
+    score = fields.get("score") if isinstance(fields, dict) else None
+    if isinstance(score, bool) or not isinstance(score, int | float) or not _is_finite(score):
+        shown = sanitize.shorten(" ".join(reply.split()), 200)
+        return Answer(error=f'the server answered {shown!r}, expected {{"score": NUMBER}}')
+    return Answer(score=float(score))
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer that no float holds
+        return False
+
+
+class HTTPScore(Metric, ServedModel):
+    """What a server answers, on a scale without ends; higher is better."""
+
+    name = "http-score"
+    takes = "URL"
+    worker = HTTPScorer
+    Params = HTTPScoreParameters
+    measure = Measure(is_main=True)
+
+    def server(self) -> ScoreServer:
+        return ScoreServer(parse_url(self.argument or ""), "", self.options)
+
+    def compose(self, where: Where, digests: Digests) -> Composition:
+        return Composition({"server": self.server().url})
