@@ -206,7 +206,7 @@ def test_shards_that_are_not_of_one_run_are_refused(bench, merge):
         "selection": ("-k", "not social"),
         "gates": ("--imgedit-fail-under=overall:1",),
         "seeds or batch size of the editor": ("--imgedit-seeds=2",),
-        "judge": ("--imgedit-judge=fakes:Constant",),
+        "judge": ("--imgedit-set=judge.spec=fakes:Constant",),
         "stage": ("--imgedit-stage=edit",),
     }
     for number, (fact, options) in enumerate(refused.items()):
