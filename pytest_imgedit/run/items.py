@@ -25,7 +25,7 @@ def make_items(
         if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
             _interrupt(work, stopped_by)
         for scored in work.scored.values():
-            if scored.is_open:
+            if scored.error is None and scored.verdict is None:
                 _interrupt(scored, stopped_by)
     return [_item(works, needs_verdict, further) for works in by_pair(plan).values()]
 

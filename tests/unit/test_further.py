@@ -153,6 +153,16 @@ def test_what_fails_is_counted_with_its_reason_and_spoils_no_score(world):
     )
 
 
+def test_a_report_says_what_the_store_lacks(world):
+    further = {"judges": world.raw.pop("judges"), "metrics": world.raw.pop("metrics")}
+    world.run()
+    results = results_of(world, **further, run={"stage": "report"})
+    assert results.run.status == "complete"
+    ends = [end for item in results.items for end in item.seeds[0].further.values()]
+    assert {end.kind for end in ends} == {"not_scored"}
+    assert all("sharpness" in item.missing for item in results.items)
+
+
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_a_value_beyond_the_scale_is_an_error(world, value):
     world.further["sharpness"] = lambda message: judged(message, reply="", score=value)
