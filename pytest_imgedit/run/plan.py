@@ -316,12 +316,13 @@ def _further_scorers(
 
     Raises `UsageError` for one that needs a reference image, if no pair has one.
     """
+    tables = request.settings.further
     for name, model in request.further.items():
         if model.needs_reference and not any(work.reference for work in works):
             raise errors.UsageError(
                 f"{model.role} {name!r}: no pair has a reference image, with which it compares"
             )
-        settings = request.settings.further[name].settings
+        settings = tables[name].settings
         identity = _identify_scorer(model, settings, store, launcher, note, works)
         further = FurtherScorer(name, score.Scorer(settings, identity, store))
         yield further

@@ -183,12 +183,13 @@ def declared_measures(
     Raises `UsageError` if two of them have one name.
     """
     measures = {**SCORE_ONLY, **_declared(settings, judge)}
+    tables = settings.further
     for name, model in further.items():
-        declared = _declared(settings.further[name].settings, model)
+        declared = _declared(tables[name].settings, model)
         named = named_measures(name, model, declared)
         if twice := measures.keys() & named.keys():
             raise errors.UsageError(
-                f"{settings.further[name].section}: the judge has a value {min(twice)!r} too, "
+                f"{tables[name].section}: the judge has a value {min(twice)!r} too, "
                 "expected another name"
             )
         measures |= named
