@@ -293,9 +293,9 @@ class Measure(Part):
 
     @property
     def decimals(self) -> int:
-        """The number of decimals that are shown: three on a scale of up to 2."""
+        """The number of decimals that are shown: two on a scale wider than 2 that has two ends."""
         lowest, highest = self.ends
-        return 3 if highest - lowest <= 2 else 2
+        return 2 if 2 < highest - lowest < math.inf else 3
 
 
 class MeasuredGroups(Measure):

@@ -1,30 +1,38 @@
-"""The metrics `clip-image`, `clip-text` and `dino`: cosine similarities of features, through
-transformers.
+"""Learned metrics: `clip-image`, `clip-text` and `dino`, cosine similarities of features, through
+transformers; and `lpips`, through torchmetrics.
 """
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from PIL import Image
+from pydantic import Field
 
-from pytest_imgedit.core import errors, files
+from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.results import Measure
+from pytest_imgedit.kinds import reference
 from pytest_imgedit.kinds.base import (
     CheckpointModel,
+    Composition,
     ComputeParameters,
     Dtype,
+    Memory,
     Metric,
     Requirements,
+    Site,
+    Where,
     indifferent,
 )
-from pytest_imgedit.kinds.checkpoint_files import Layout
+from pytest_imgedit.kinds.checkpoint_files import Digests, Layout
 from pytest_imgedit.kinds.metrics import (
     Against,
+    ComparisonParameters,
     against_field,
     answer_comparable,
     finite_score,
@@ -49,8 +57,8 @@ class FeatureComparisonParameters(FeatureParameters):
     against: Against = against_field()
 
 
-class FeatureSimilarity(ABC):
-    """Measures a cosine similarity of features of a checkpoint.
+class LearnedMetric(ABC):
+    """Measures edits with a network.
 
     A question is one forward pass of its own: its value does not depend on the other questions of
     its batch, bit by bit.
@@ -58,22 +66,11 @@ class FeatureSimilarity(ABC):
 
     batch_size = 8
 
-    def __init__(self, folder: Path, device: str, options: FeatureParameters) -> None:
-        from transformers import AutoImageProcessor, AutoModel
+    def __init__(self, deterministic: bool) -> None:
+        from pytest_imgedit.kinds.compute import numerics
 
-        from pytest_imgedit.kinds.compute import numerics, tensor_checks
-
-        numerics.set_deterministic(options.deterministic)
-        self.deterministic = options.deterministic
-        self.processor: Any = AutoImageProcessor.from_pretrained(folder, trust_remote_code=False)
-        with tensor_checks.whole_checkpoints(folder):
-            model = AutoModel.from_pretrained(
-                folder,
-                dtype=numerics.pick_dtype(options.dtype, device),
-                use_safetensors=True,
-                trust_remote_code=False,
-            )
-        self.model: Any = model.eval().to(device)
+        numerics.set_deterministic(deterministic)
+        self.deterministic = deterministic
 
     @abstractmethod
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
@@ -96,6 +93,26 @@ class FeatureSimilarity(ABC):
                 f"the metric gives one edit two values, {first} and {second}: set "
                 "deterministic=false to accept that"
             )
+
+
+class FeatureSimilarity(LearnedMetric):
+    """Measures a cosine similarity of features of a checkpoint."""
+
+    def __init__(self, folder: Path, device: str, options: FeatureParameters) -> None:
+        from transformers import AutoImageProcessor, AutoModel
+
+        from pytest_imgedit.kinds.compute import numerics, tensor_checks
+
+        super().__init__(options.deterministic)
+        self.processor: Any = AutoImageProcessor.from_pretrained(folder, trust_remote_code=False)
+        with tensor_checks.whole_checkpoints(folder):
+            model = AutoModel.from_pretrained(
+                folder,
+                dtype=numerics.pick_dtype(options.dtype, device),
+                use_safetensors=True,
+                trust_remote_code=False,
+            )
+        self.model: Any = model.eval().to(device)
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """Prepare images as the checkpoint's processor does; shape (B, 3, H, W)."""
@@ -244,3 +261,162 @@ class DINO(FeatureMetric):
     worker = DINOComparison
     Params = FeatureComparisonParameters
     model_types = ("dinov2", "dinov2_with_registers", "dinov3_vit")
+
+
+class Backbone(NamedTuple):
+    """A network of torchvision on whose features LPIPS is computed.
+
+    torch keeps its weights in a `file` whose name ends with the first digits of its SHA-256.
+    """
+
+    network: str
+    file: str
+    smallest: int  # side of an image in pixels
+
+    @property
+    def digits(self) -> str:
+        return Path(self.file).stem.rpartition("-")[2]
+
+
+Net = Literal["alex", "vgg", "squeeze"]
+BACKBONES: dict[Net, Backbone] = {
+    "alex": Backbone("alexnet", "alexnet-owt-7be5be79.pth", 31),
+    "vgg": Backbone("vgg16", "vgg16-397923af.pth", 16),
+    "squeeze": Backbone("squeezenet1_1", "squeezenet1_1-b8a52dc0.pth", 17),
+}
+
+
+class LPIPSParameters(ComparisonParameters):
+    """What the metric `lpips` takes."""
+
+    net: Net = Field(
+        default="alex",
+        description="the network whose features are compared: AlexNet, VGG-16 or SqueezeNet 1.1",
+    )
+    deterministic: bool = Field(
+        default=True, description="one edit is measured twice when the worker has loaded"
+    )
+
+
+class LPIPSComparison(LearnedMetric):
+    """Computes LPIPS, version 0.1 (Zhang et al., 2018); `hub` is the folder in which torch keeps
+    weights, and `params` are those of `LPIPSParameters`.
+    """
+
+    def __init__(self, hub: str, *, device: str, **params: Any) -> None:
+        options = LPIPSParameters.parse(params)
+        super().__init__(options.deterministic)
+        try:
+            import torchvision  # noqa: F401 - what torchmetrics takes the network from
+            from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
+        except ImportError as error:
+            raise errors.SetupError(
+                f"the metric lpips: {error}; pip install 'pytest-imgedit[metrics]'"
+            ) from None
+        import torch
+
+        self.against, self.device = options.against, device
+        self.smallest = BACKBONES[options.net].smallest
+        weights = weights_file(Path(hub), options.net)
+        if not weights.is_file():  # else torchvision would download it
+            raise errors.SetupError(f"{weights}: no such file on this machine")
+        torch.hub.set_dir(hub)
+        self.network = LearnedPerceptualImagePatchSimilarity(options.net, normalize=True)
+        self.network.to(device)
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        large = [question for question in questions if self._is_large(question)]
+        answers = iter(
+            answer_comparable(large, self.against, lambda those: map(self._value, those))
+        )
+        return [
+            next(answers) if self._is_large(question) else self._too_small(question)
+            for question in questions
+        ]
+
+    def _is_large(self, question: Question) -> bool:
+        target = question.images.get(self.against)
+        return target is None or min(target.size) >= self.smallest
+
+    def _too_small(self, question: Question) -> Answer:
+        width, height = question.images[self.against].size
+        return Answer(
+            error=f"the {self.against} image is {width} x {height} pixels, expected at least "
+            f"{self.smallest} a side for lpips"
+        )
+
+    def _value(self, question: Question) -> float:
+        import torch
+
+        edited, target = (
+            torch.from_numpy(reference.pixels(image, image.size))
+            .to(self.device, torch.float32)
+            .permute(2, 0, 1)[None]
+            for image in images_to_compare(question, self.against)
+        )
+        with torch.inference_mode():
+            value: torch.Tensor = self.network(edited, target)
+        self.network.reset()
+        return value.item()
+
+
+def torch_hub() -> Path:
+    """Return the folder in which torch keeps weights that it has downloaded."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("TORCH_HOME", f"{cache}/torch")).expanduser() / "hub"
+
+
+def weights_file(hub: Path, net: Net) -> Path:
+    """Return the file in which torch keeps the weights of a network."""
+    return hub / "checkpoints" / BACKBONES[net].file
+
+
+class LPIPS(Metric):
+    """Learned perceptual distance of two images; 0 for equal images, lower is better."""
+
+    name = "lpips"
+    worker = LPIPSComparison
+    Params = LPIPSParameters
+    libraries = ("torch", "torchvision", "torchmetrics", "pillow")
+    measure = Measure(scale=(0.0, None), lower_is_better=True, is_main=True)
+
+    @property
+    def net(self) -> Net:
+        """The network whose features are compared."""
+        options = self.options
+        assert isinstance(options, LPIPSParameters)
+        return options.net
+
+    @property
+    def weights(self) -> Path:
+        """The weights of that network."""
+        return weights_file(torch_hub(), self.net)
+
+    @property
+    def target(self) -> targets.Target:
+        return targets.Target.of(self.worker, str(torch_hub().absolute()))
+
+    def check(self, site: Site) -> None:
+        super().check(site)
+        backbone = BACKBONES[self.net]
+        fetch = (
+            f"python -c 'import torchvision; torchvision.models.{backbone.network}"
+            '(weights="IMAGENET1K_V1")\''
+        )
+        if not self.weights.is_file():
+            raise errors.UsageError(
+                f"{self.weights}: no such file, expected the weights of {backbone.network}, which "
+                f"the metric lpips does not download: {fetch}"
+            )
+        if not files.digest(self.weights).startswith(backbone.digits):
+            raise errors.UsageError(
+                f"{self.weights}: damaged, expected a SHA-256 that begins with {backbone.digits}; "
+                f"remove the file and run {fetch}"
+            )
+
+    def compose(self, where: Where, digests: Digests) -> Composition:
+        return Composition({"files": digests.of(self.weights.parent, [self.weights.name])})
+
+    def memory(self) -> Memory:
+        size = self.weights.stat().st_size
+        return Memory(size, reads=size)

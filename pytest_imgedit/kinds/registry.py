@@ -40,6 +40,7 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
         "clip-text": "pytest_imgedit.kinds.learned_metrics:CLIPText",
         "dino": "pytest_imgedit.kinds.learned_metrics:DINO",
         "http-score": "pytest_imgedit.kinds.http_score:HTTPScore",
+        "lpips": "pytest_imgedit.kinds.learned_metrics:LPIPS",
         "psnr": "pytest_imgedit.kinds.metrics:PSNR",
         "ssim": "pytest_imgedit.kinds.metrics:SSIM",
     },
