@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from pytest_imgedit.kinds.openai import ServedModel, Server, ServerParameters, i
 
 #: The images of a question that are sent, where it has them.
 SENT = ("source", "edited", "reference")
+
+#: Headers that the client takes from the environment.
+OPENAI_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 
 
 def parse_url(argument: str) -> str:
@@ -43,6 +47,15 @@ class HTTPScoreParameters(ServerParameters):
 
 class ScoreServer(Server):
     """A server that scores what is posted to its URL."""
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """The arguments of a client that sends none of the headers meant for OpenAI's server."""
+        from openai import Omit
+
+        lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()
+        names = [*OPENAI_HEADERS, *(line.partition(":")[0].strip() for line in lines)]
+        return {**super().client, "default_headers": dict.fromkeys(names, Omit())}
 
     def probe(self, client: Any) -> Any:
         """Ask for the URL itself, once; any answer will do but a refusal of the key."""

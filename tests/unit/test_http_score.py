@@ -39,12 +39,13 @@ class Scripted(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self):
+        self.server.headers.append(self.headers)
         self._send(self.server.greeting, "")
 
     def do_POST(self):
         data = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.bodies.append(json.loads(data))
-        self.server.keys.append(self.headers["Authorization"])
+        self.server.headers.append(self.headers)
         self.server.barrier.wait(20)
         answer = self.server.answers.popleft()
         if isinstance(answer, int):
@@ -64,7 +65,7 @@ class Scripted(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     scripted = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
-    scripted.greeting, scripted.answers, scripted.bodies, scripted.keys = 404, deque(), [], []
+    scripted.greeting, scripted.answers, scripted.bodies, scripted.headers = 404, deque(), [], []
     scripted.barrier = threading.Barrier(1)
     with serving(scripted) as url:
         scripted.url = url
@@ -150,9 +151,20 @@ def test_key_comes_from_the_environment_and_is_not_the_one_of_openai(server, mon
     server.answers.extend(['{"score": 1}', '{"score": 1}'])
     worker(server.url).answer([question()])
     worker(server.url, api_key_env="UNSET").answer([question()])
-    assert server.keys == ["Bearer secret", "Bearer none"]
+    keys = [headers["Authorization"] for headers in server.headers]
+    assert keys == ["Bearer secret"] * 2 + ["Bearer none"] * 2
     with pytest.raises(SettingError, match=r"\(HTTP_SCORE_API_KEY\)"):
         metric(server.url, api_key="secret")
+
+
+def test_what_is_meant_for_openai_is_not_sent(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-secret")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gateway: gateway-secret\nX-Team: team-secret")
+    server.answers.append('{"score": 1}')
+    worker(server.url).answer([question()])
+    probe, post = server.headers
+    assert "secret" not in f"{probe}{post}"
 
 
 def test_server_that_is_not_there_or_refuses_the_key_is_named_in_one_line(server, monkeypatch):
