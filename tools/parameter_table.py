@@ -1,5 +1,5 @@
-"""Writes the tables of docs/models.md from the parameters that each kind of editor and judge
-declares.
+"""Writes the tables of docs/models.md and docs/metrics.md from the parameters that each kind of
+editor, judge and metric declares.
 
 python tools/parameter_table.py
 """
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.kinds.base import Role
 
-PAGE = Path(__file__).parent.parent / "docs" / "models.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = (DOCS / "models.md", DOCS / "metrics.md")
 _PLACE = re.compile(
-    r"(<!-- parameters of (editor|judge) ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
+    r"(<!-- parameters of (editor|judge|metric) ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 )
 
 
@@ -47,19 +48,21 @@ def table(role: Role, name: str) -> str:
     """The table of a kind in Markdown."""
     params = kind_at(role, name, BUILTIN[role][name]).Params
     assert params is not None
-    lines = [("key", "default", "meaning"), ("---",) * 3, *rows(params, role)]
+    section = f"metrics.{name}" if role == "metric" else role
+    lines = [("key", "default", "meaning"), ("---",) * 3, *rows(params, section)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
-def page() -> str:
-    """The page with its tables as they must be."""
+def filled(page: Path) -> str:
+    """A page with its tables as they must be."""
 
-    def filled(match: re.Match[str]) -> str:
-        role: Role = "editor" if match[2] == "editor" else "judge"
+    def fill(match: re.Match[str]) -> str:
+        role: Any = match[2]
         return f"{match[1]}{table(role, match[3])}{match[5]}"
 
-    return _PLACE.sub(filled, PAGE.read_text())
+    return _PLACE.sub(fill, page.read_text())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for page in PAGES:
+        page.write_text(filled(page))

@@ -294,7 +294,9 @@ class LPIPSParameters(ComparisonParameters):
         description="the network whose features are compared: AlexNet, VGG-16 or SqueezeNet 1.1",
     )
     deterministic: bool = Field(
-        default=True, description="one edit is measured twice when the worker has loaded"
+        default=True,
+        description="TF32 and reduced-precision reductions are off; each worker measures one edit "
+        "twice when it has loaded, and the run ends if the two values differ",
     )
 
 
