@@ -55,6 +55,22 @@ EVERYDAY = (
     "results-written",
 )
 
+#: A further judge, one question at a time, and two metrics, each with all edits in one batch.
+FURTHER = (
+    "--imgedit-judge=fakes:Constant",
+    "--imgedit-set=judges.Constant.batch_size=1",
+    "--imgedit-metric=psnr",
+    "--imgedit-metric=ssim",
+)
+FURTHER_POINTS = [
+    pytest.param("half verdicts.jsonl 6", id="verdict-of-a-further-judge-half-written"),
+    pytest.param("sync verdicts.jsonl 8", id="last-verdict-of-a-further-judge-written"),
+    pytest.param("write verdicts.jsonl 9", id="values-of-a-metric"),
+    pytest.param("synced verdicts.jsonl 9", id="values-of-a-metric-synced"),
+    pytest.param("write verdicts.jsonl 10", id="values-of-another-metric"),
+    pytest.param("rename results.json 1", id="results-written"),
+]
+
 
 def timeless(document):
     """The results document without what differs between any two runs: its id, times, and who did
@@ -72,22 +88,43 @@ def timeless(document):
 
 @pytest.fixture(scope="module")
 def uninterrupted():
-    """What the first test of this module found for a run that nobody killed."""
+    """What the first tests of this module found for runs that nobody killed, by their arguments."""
     return {}
+
+
+def run_killed(bench, monkeypatch, point, uninterrupted, *arguments):
+    """Run until `point`, and return what an uninterrupted run finds."""
+    if arguments not in uninterrupted:
+        bench.run_subprocess(*arguments, "--imgedit-out=other").assert_outcomes(passed=4)
+        uninterrupted[arguments] = timeless(bench.document_of("other"))
+    (bench.path / "conftest.py").write_text(KILLER.read_text())
+    monkeypatch.setenv("KILL_AT", point)
+    assert bench.run_subprocess(*arguments).ret == -signal.SIGKILL
+    (bench.path / "conftest.py").unlink()
+    return uninterrupted[arguments]
 
 
 @pytest.mark.parametrize("point", full_but(EVERYDAY, POINTS))
 def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupted, point):
-    if not uninterrupted:
-        bench.run_subprocess(*RUN, "--imgedit-out=other").assert_outcomes(passed=4)
-        uninterrupted.update(timeless(bench.document_of("other")))
-    (bench.path / "conftest.py").write_text(KILLER.read_text())
-    monkeypatch.setenv("KILL_AT", point)
-    assert bench.run_subprocess(*RUN).ret == -signal.SIGKILL
-    (bench.path / "conftest.py").unlink()
+    whole = run_killed(bench, monkeypatch, point, uninterrupted, *RUN)
     edits, verdicts = (bench.records(name) for name in ("edits", "verdicts"))
     bench.run_subprocess(*RUN).assert_outcomes(passed=4)
-    assert timeless(bench.results) == uninterrupted
+    assert timeless(bench.results) == whole
     assert (bench.timing["edits_cached"], bench.timing["edits"]) == (edits, 4 - edits)
     assert (bench.timing["verdicts_cached"], bench.timing["verdicts"]) == (verdicts, 4 - verdicts)
     assert not list((bench.path / ".imgedit" / "blobs").glob("**/.*"))
+
+
+@pytest.mark.parametrize("point", full_but(("values-of-a-metric-synced",), FURTHER_POINTS))
+def test_resumed_run_asks_further_judges_and_metrics_for_what_is_missing(
+    bench, monkeypatch, uninterrupted, point
+):
+    whole = run_killed(bench, monkeypatch, point, uninterrupted, *RUN, *FURTHER)
+    kept = bench.records("verdicts")
+    bench.run_subprocess(*RUN, *FURTHER).assert_outcomes(passed=4)
+    assert timeless(bench.results) == whole
+    workers = [worker for worker in bench.results["workers"] if worker["stage"] == "score"]
+    unfinished = ["Constant", "psnr", "ssim"][kept // 4 - 1 :]  # the judge's four came first
+    assert [worker["further"] for worker in workers] == unfinished
+    assert sum(worker["jobs"] for worker in workers) == 16 - kept
+    assert bench.records("verdicts") == 16
