@@ -86,4 +86,4 @@ def _terminal_lines(ranked: RankedRuns) -> list[str]:
     summary = tables.summary_table(ranked)
     if summary is not None:
         lines += ["", summary.title, terminal.render_table(summary.header, summary.rows, width)]
-    return [*lines, "", *tables.NOTES]
+    return [*lines, "", *tables.notes(ranked)]

@@ -45,6 +45,11 @@ def title(ranked: RankedRuns) -> str:
     return f"Leaderboard of {counted(len(ranked.runs), 'system')}, judge {run.judge.spec}{protocol}"
 
 
+def notes(ranked: RankedRuns) -> list[str]:
+    """Say what the columns mean, and what is to be known of systems and measures."""
+    return [*NOTES, *map(printable, ranked.notes)]
+
+
 def letters(groups: Sequence[int]) -> str:
     """Name groups by letters, the first one `a`; beyond all letters by numbers in parentheses."""
     return "".join(
@@ -172,7 +177,7 @@ def markdown(ranked: RankedRuns) -> str:
         lines += [escape(note) for note in board.notes]
         lines += ["", f"### {escape(details.title)}", ""]
         lines += [*table_lines(details.header, details.rows), ""]
-    lines += [f"- {escape(note)}" for note in NOTES]
+    lines += [f"- {escape(note)}" for note in notes(ranked)]
     return "\n".join([*lines, ""])
 
 
@@ -223,6 +228,7 @@ def as_json(ranked: RankedRuns) -> JsonObject:
             for system, run in ranked.runs.items()
         },
         "measures": {name: _measure_json(part) for name, part in ranked.measures.items()},
+        "notes": list(ranked.notes),
     }
 
 

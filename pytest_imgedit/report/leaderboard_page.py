@@ -13,7 +13,7 @@ def render(ranked: RankedRuns) -> str:
     return templates.get_template("leaderboard.html").render(
         title=printable(leaderboard.title(ranked)),
         headline=printable(_headline(ranked)),
-        notes=leaderboard.NOTES,
+        notes=leaderboard.notes(ranked),
         axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
         parts=[
             {

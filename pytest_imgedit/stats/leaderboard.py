@@ -28,12 +28,14 @@ class RankedRuns:
     """Runs by the names of their systems, with a leaderboard for each measure; the score is the
     first, unless measures were named.
 
-    `reference` is the system that the others are compared with, or `None`.
+    `reference` is the system that the others are compared with, or `None`. `notes` say which
+    systems trade quality for speed, and which measures are not ranked.
     """
 
     runs: Mapping[str, Baseline]
     measures: Mapping[str, RankedMeasure]
     reference: str | None
+    notes: Sequence[str]
 
 
 def rank_runs(
@@ -42,7 +44,7 @@ def rank_runs(
     """Rank runs that can be compared by the measures of these names, or by all that they share.
 
     Raise `UsageError` for a measure that a run lacks or has on another scale, and where `rank`
-    does.
+    does for the score or a measure that was named. Another measure is left out with a note.
     """
     systems = dict(zip(system_names(runs), runs, strict=True))
     base = None
@@ -50,6 +52,11 @@ def rank_runs(
         if run is reference:
             base = system
     measures = {}
+    notes = [
+        f"{system} trades quality for speed: {', '.join(run.editor.lossy)}"
+        for system, run in systems.items()
+        if run.editor.lossy
+    ]
     for name, measure in shared_measures(systems, names).items():
         try:
             board = rank(
@@ -59,9 +66,12 @@ def rank_runs(
                 base,
             )
         except errors.UsageError as error:
-            raise errors.UsageError(f"measure {name}: {error}") from None
+            if names or name == SCORE:
+                raise errors.UsageError(f"measure {name}: {error}") from None
+            notes.append(f"measure {name} is not ranked: {error}")
+            continue
         measures[name] = RankedMeasure(measure, board)
-    return RankedRuns(systems, measures, base)
+    return RankedRuns(systems, measures, base, notes)
 
 
 def system_names(runs: Sequence[Baseline]) -> list[str]:

@@ -16,8 +16,8 @@ from pytest_imgedit.cli.compare import compare_runs
 from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.measures import SCORE
-from pytest_imgedit.report.leaderboard import letters, measure_table
-from pytest_imgedit.report.leaderboard_page import chart
+from pytest_imgedit.report.leaderboard import as_json, letters, markdown, measure_table
+from pytest_imgedit.report.leaderboard_page import chart, render
 from pytest_imgedit.stats.leaderboard import rank_runs
 from pytest_imgedit.store.baselines import write_baseline
 
@@ -97,6 +97,29 @@ def test_a_category_without_a_common_pair_is_one_line():
     runs = [system("a", 5.0, pairs=range(0, PAIRS, 2)), system("b", 5.0)]
     with pytest.raises(UsageError, match=r"^measure score: social: no pair has a score of every"):
         rank_runs(runs, None, ())
+
+
+def test_a_measure_that_cannot_be_ranked_is_left_out_unless_it_is_named():
+    first = system("a", 5.0)
+    items = [
+        item.model_copy(update={"values": {"drift": 1.0 if item.category == "social" else None}})
+        for item in first.items
+    ]
+    runs = [first.model_copy(update={"items": tuple(items)}), system("b", 5.0)]
+    ranked = rank_runs(runs, None, ())
+    assert list(ranked.measures) == [SCORE]
+    [note] = ranked.notes
+    assert note.startswith("measure drift is not ranked: physics: no pair has a score of every")
+    for shown in (markdown(ranked).replace("\\", ""), render(ranked), str(as_json(ranked))):
+        assert note in shown
+    with pytest.raises(UsageError, match=r"^measure drift: physics: no pair has a score of every"):
+        rank_runs(runs, None, ["drift"])
+
+
+def test_a_system_that_trades_quality_for_speed_has_a_note():
+    editor = {"spec": "e", "lossy": ("quantization=fp8",)}
+    ranked = rank_runs([system("a", 5.0), system("b", 5.0, editor=editor)], None, ())
+    assert ranked.notes == ["b trades quality for speed: quantization=fp8"]
 
 
 def test_groups_have_letters_and_beyond_these_numbers():
