@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from PIL import Image
@@ -13,6 +14,8 @@ from pytest_imgedit.core.results import Measure
 from pytest_imgedit.kinds import reference
 from pytest_imgedit.kinds.base import Metric, Parameters
 
+#: Edits that a worker compares at a time: NumPy and SciPy compute each in one thread.
+THREADS = 4
 #: The image that an edit is compared with.
 Against = Literal["source", "reference"]
 
@@ -79,13 +82,14 @@ class PixelComparison(ABC):
     def __init__(self, *, device: str, **params: Any) -> None:
         del device
         self.against: Against = ComparisonParameters.parse(params).against
+        self._threads = ThreadPoolExecutor(THREADS)
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one value a question, or an error for a pair without the image to compare
         with.
         """
         return answer_comparable(
-            questions, self.against, lambda comparable: map(self._value, comparable)
+            questions, self.against, lambda comparable: self._threads.map(self._value, comparable)
         )
 
     def _value(self, question: Question) -> float:

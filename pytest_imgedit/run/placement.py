@@ -238,10 +238,11 @@ def _lines(hardware: Hardware, needs: Sequence[Need], reason: str) -> Iterator[s
     room = ", ".join(
         f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in hardware.gpus
     )
-    yield (
-        f"plan: {' and '.join(sizes) or 'no model'} on "
-        f"{room or 'GPUs that do not tell their memory'}: {reason if len(sizes) > 1 else 'stays'}"
-    )
+    if sizes:
+        yield (
+            f"plan: {' and '.join(sizes)} on {room or 'GPUs that do not tell their memory'}: "
+            f"{reason if len(sizes) > 1 else 'stays'}"
+        )
 
 
 def _gib(size: float) -> str:

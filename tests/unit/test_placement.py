@@ -86,6 +86,10 @@ def test_models_that_fit_together_stay(machine):
     assert place(both(), here, "swap").mode == "swap"
 
 
+def test_models_without_weights_have_no_place_on_gpus(machine):
+    assert place([make_model("metric", "psnr", {})], machine(total=140), "auto").lines == ()
+
+
 def test_models_that_do_not_fit_together_follow_each_other(machine):
     here = machine(total=80)
     found = place(both(), here, "auto")
