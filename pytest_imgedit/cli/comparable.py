@@ -4,17 +4,16 @@ from pathlib import Path
 
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core import errors
+from pytest_imgedit.store import references
 from pytest_imgedit.store.baselines import (
     FOLDER,
     Baseline,
-    as_baseline,
     unlike_further,
     unlike_items,
     unlike_judges,
     unlike_losses,
     unlike_rewrites,
 )
-from pytest_imgedit.store.references import find_either
 
 
 def refuse_to_compare(
@@ -52,7 +51,7 @@ def baselines_folder() -> Path:
 
 def read_either(reference: str, out: Path) -> Baseline:
     """Read a run or a baseline."""
-    return as_baseline(find_either(reference, out, baselines_folder()))
+    return references.read_either(reference, out, baselines_folder())
 
 
 def refuse_partial(run: Baseline) -> None:

@@ -11,7 +11,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.cli.comparable import baselines_folder, refuse_to_compare
+from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.results import (
@@ -44,7 +44,7 @@ from pytest_imgedit.stats.decision import (
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, make_baseline, read_results
 from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.references import find_run, read_reference
+from pytest_imgedit.store.references import find_run
 from pytest_imgedit.store.store import Store
 
 _BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")
@@ -382,11 +382,13 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
     )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise errors.UsageError(f"{out}: is there already, expected a new or an empty folder")
-    gates = shards[0].results.run.options.gates
+    gates, compared = shards[0].results.run.options.gates, shards[0].results.comparison
     name = gates.compare
+    if name == "latest" and compared is not None:
+        name = compared.run  # the shards are newer
     baseline = None
     if name is not None:
-        baseline = read_reference(name, shards[0].store, baselines_folder())
+        baseline = read_either(name, shards[0].store)
     results = merge_results(shards, baseline)
     if baseline is not None:
         refuse_to_compare(

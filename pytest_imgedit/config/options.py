@@ -135,7 +135,7 @@ OPTIONS = (
     ),
     Option(
         "compare",
-        "compare with a baseline (NAME or latest), a run (its name or id), or a path",
+        "compare with a baseline (its NAME), a run (its name, its id or latest), or a path",
         "gates.compare",
         "REF",
     ),

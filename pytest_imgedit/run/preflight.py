@@ -30,7 +30,7 @@ from pytest_imgedit.store.baselines import (
     unlike_rewrites,
     write_baseline,
 )
-from pytest_imgedit.store.references import read_reference
+from pytest_imgedit.store.references import read_either
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -343,7 +343,7 @@ class Baselines:
         name = self.settings.gates.compare
         if name is None or self.makes_first:
             return None
-        return read_reference(name, self.root / self.settings.run.out, self.folder)
+        return read_either(name, self.root / self.settings.run.out, self.folder)
 
     def check_save(self, pairs: Sequence[EditPair]) -> None:
         """Raise `UsageError` if saving would replace a baseline that has more pairs."""

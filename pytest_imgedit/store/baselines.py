@@ -37,7 +37,6 @@ from pytest_imgedit.core.results import (
     SuiteInfo,
     once,
 )
-from pytest_imgedit.core.sanitize import did_you_mean
 
 #: The largest document that is read.
 MAX_BYTES = 256 * 2**20
@@ -221,37 +220,6 @@ def baseline_path(reference: str, folder: Path) -> Path | None:
     """Return the file of the baseline of this name; `None` if a folder has none."""
     path = folder / f"{reference}.json"
     return path if _NAME.fullmatch(reference) and path.exists() else None
-
-
-def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
-    """Read what `--imgedit-compare` names: a NAME in `folder`, `latest` there, or a path below
-    `base`.
-
-    A path may be that of a baseline, of a results.json, or of a run's folder. `latest` is the
-    baseline of the run that finished last. Raises `UsageError` for one that is not there, cannot be
-    read, is of a newer format, or lacks what a comparison needs.
-    """
-    saved = sorted(folder.glob("*.json"))
-    if reference == "latest":
-        if not saved:
-            raise errors.UsageError(
-                f"baseline 'latest': no baseline in {folder}, see --imgedit-save"
-            )
-        # The modification times of files do not survive a checkout.
-        return max(map(as_baseline, saved), key=lambda baseline: baseline.finished)
-    path = Path(base, reference)
-    if _NAME.fullmatch(reference) and not reference.endswith(".json"):
-        path = folder / f"{reference}.json"
-        if not path.exists():
-            known = sorted(baseline.stem for baseline in saved)
-            none = "none is saved there, see --imgedit-save"
-            expected = f"expected one of: {', '.join(known)}" if known else none
-            raise errors.UsageError(
-                f"baseline {reference!r}: no {path}; {expected}{did_you_mean(reference, known)}"
-            )
-    elif path.is_dir():
-        path /= "results.json"
-    return as_baseline(path)
 
 
 def as_baseline(path: Path) -> Baseline:

@@ -4,8 +4,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from pytest_imgedit.core import errors, files
-from pytest_imgedit.core.sanitize import did_you_mean, first_of
-from pytest_imgedit.store.baselines import Baseline, as_baseline, baseline_path, read_baseline
+from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of
+from pytest_imgedit.store.baselines import Baseline, as_baseline, baseline_path
 from pytest_imgedit.store.store import finished_runs
 
 
@@ -35,42 +35,27 @@ def find_either(reference: str, out: Path, baselines: Path) -> Path:
 
     Raises `UsageError` if the reference means neither.
     """
-    if _find_by_place(reference, out) is None:
-        path = baseline_path(reference, baselines)
-        if path is not None:
-            return path
-    try:
-        return find_run(reference, out)
-    except errors.UsageError as error:
-        saved = sorted(path.stem for path in baselines.glob("*.json"))
-        if reference == "latest" or not saved:
-            raise
-        raise errors.UsageError(
-            f"{error}; no baseline either, {baselines} has {first_of(saved)}"
-            f"{did_you_mean(reference, saved)}"
-        ) from None
-
-
-def read_reference(reference: str, out: Path, baselines: Path) -> Baseline:
-    """Read what `--imgedit-compare` names: a baseline in the folder `baselines`, `latest` of these,
-    a path, or a run of the store `out` by its id or its name.
-
-    Raises `UsageError` for one that is not there, or cannot be read.
-    """
-    if reference == "latest" or baseline_path(reference, baselines) is not None:
-        return read_baseline(reference, baselines, Path.cwd())
-    path = _find_by_place(reference, out) or _find_by_name(reference, out)
+    path = (
+        _find_by_place(reference, out)
+        or baseline_path(reference, baselines)
+        or _find_by_name(reference, out)
+    )
     if path is not None:
-        return as_baseline(path)
-    try:
-        return read_baseline(reference, baselines, Path.cwd())
-    except errors.UsageError as error:
-        names = _names_in(out)
-        if not names:
-            raise
-        raise errors.UsageError(
-            f"{error}; no run either, {out} has {first_of(names)}{did_you_mean(reference, names)}"
-        ) from None
+        return path
+    saved = sorted(path.stem for path in baselines.glob("*.json"))
+    names = _names_in(out)
+    has = f"has {first_of(saved)}" if saved else "has none (--imgedit-save makes one)"
+    named = f", names: {first_of(names)}" if names else ""
+    raise errors.UsageError(
+        f"{reference[:200]}: no such baseline or run, expected a path, latest, or a name or an id: "
+        f"{baselines} {has}, {out} has {counted(len(finished_runs(out)), 'run')}{named}"
+        f"{did_you_mean(reference, [*saved, *names])}"
+    )
+
+
+def read_either(reference: str, out: Path, baselines: Path) -> Baseline:
+    """Read a run or a baseline; raises `UsageError` if it is not there, or cannot be read."""
+    return as_baseline(find_either(reference, out, baselines))
 
 
 def no_runs(out: Path) -> str:

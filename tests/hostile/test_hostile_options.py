@@ -163,15 +163,17 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-min-coverage=2"], "*less than or equal to 1*", id="coverage"),
     pytest.param(
         ["--imgedit-compare=main"],
-        "baseline 'main': no */main.json; none is saved there, *",
+        "main: no such baseline or run, *baselines has none (--imgedit-save makes one), *",
         id="compare",
     ),
     pytest.param(
-        ["--imgedit-compare=latest"], "baseline 'latest': no baseline in *", id="compare-latest"
+        ["--imgedit-compare=latest"],
+        "latest: *.imgedit has no finished run: *",
+        id="compare-latest",
     ),
     pytest.param(
         ["--imgedit-compare=./x.json"],
-        "*x.json: No such file or directory, expected a *",
+        "./x.json: no such baseline or run, expected a path, *",
         id="compare-path",
     ),
     pytest.param(

@@ -170,7 +170,7 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
     code, _, err = imgedit("compare", "good", "nowhere")
     assert code == 4
     assert err.startswith(
-        "imgedit: nowhere: no such run, expected a path, latest, or one of the 2 ids in "
+        "imgedit: nowhere: no such baseline or run, expected a path, latest, or a name or an id: "
     )
     assert imgedit("compare", "good", "latest", "--max-drop=phys:0")[::2] == (
         4,

@@ -60,7 +60,7 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     assert '<property name="imgedit_before" value="10.0" />' in junit
     assert '<property name="imgedit_difference" value="-10.0" />' in junit
 
-    same = saved.run("--imgedit-editor=oracle", "--imgedit-compare=latest", *DROPS)
+    same = saved.run("--imgedit-editor=oracle", "--imgedit-compare=main", *DROPS)
     assert same.ret == 0
     same.stdout.fnmatch_lines(
         [

@@ -346,7 +346,8 @@ def test_the_first_baseline_is_saved_although_the_config_compares_with_it(bench)
             "= 0.5\n"
         )
     bench.refuses(
-        "baseline 'main': no *main.json; none is saved there, *", "--imgedit-editor=oracle"
+        "main: no such baseline or run, *has none (--imgedit-save makes one), *",
+        "--imgedit-editor=oracle",
     )
     bench.run("--imgedit-save=main", "--imgedit-editor=oracle").assert_outcomes(passed=50)
     again = bench.run("--imgedit-save=main", "--imgedit-editor=oracle")

@@ -120,7 +120,7 @@ def test_runs_that_ended_early_are_no_part_of_a_series(imgedit, nights, tmp_path
             "--measure=scor: * has no such measure, expected one of: score*did you mean*",
             id="measure",
         ),
-        pytest.param(["trend", "night0", "gone"], "gone: no such run*", id="gone"),
+        pytest.param(["trend", "night0", "gone"], "gone: no such baseline or run*", id="gone"),
         pytest.param(
             ["plan", "--power=0.3"], "expected a RUN to go by, or --spread=SD, *", id="plan"
         ),

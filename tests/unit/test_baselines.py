@@ -14,7 +14,7 @@ from pytest_imgedit.core.measures import SCORE_ONLY
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.store.baselines import (
     BaselineItem,
-    read_baseline,
+    as_baseline,
     reduced,
     unlike_items,
     unlike_judges,
@@ -31,20 +31,7 @@ def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
         "physics",
         "自定义",
     ]
-    assert read_baseline("main", tmp_path / "deep", tmp_path) == saved
-    assert read_baseline("deep/main.json", tmp_path / "other", tmp_path) == saved
-
-
-def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last(tmp_path):
-    write_baseline(
-        tmp_path,
-        a_baseline(baseline_item("a", 1), name="new", finished="2026-03-01T00:00:00+00:00"),
-    )
-    write_baseline(
-        tmp_path,
-        a_baseline(baseline_item("a", 1), name="old", finished="2026-02-01T00:00:00+00:00"),
-    )
-    assert read_baseline("latest", tmp_path, tmp_path).name == "new"
+    assert as_baseline(path) == saved
 
 
 @pytest.mark.parametrize(
@@ -89,7 +76,7 @@ def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last
 def test_a_damaged_baseline_is_named_in_one_line(tmp_path, text, line):
     (tmp_path / "main.json").write_text(text)
     with pytest.raises(UsageError) as error:
-        read_baseline("main", tmp_path, tmp_path)
+        as_baseline(tmp_path / "main.json")
     assert str(error.value).startswith(str(tmp_path / "main.json"))
     assert line in str(error.value)
     assert "\n" not in str(error.value)
@@ -114,7 +101,7 @@ def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, v
     (folder / "main.json").write_text(json.dumps(document))
     refused = ""
     try:
-        read_baseline("main", folder, folder)
+        as_baseline(folder / "main.json")
     except UsageError as error:
         refused = str(error)
     assert "\n" not in refused
