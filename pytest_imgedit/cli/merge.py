@@ -14,6 +14,7 @@ from typing import Any
 from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
+from pytest_imgedit.core.measures import further_score
 from pytest_imgedit.core.results import (
     ComputedIn,
     Controls,
@@ -268,7 +269,7 @@ def _further(name: str, shards: Sequence[ShardRun], items: Sequence[Item]) -> Fu
     update = _answered(parts)
     if parts[0].agreement is not None:
         is_judge = parts[0].role == "judge"
-        measure = f"{name}.score" if is_judge else name
+        measure = further_score(name) if is_judge else name
         update["agreement"] = describe_agreement(items, measure, is_judge)
     return parts[0].model_copy(update=update)
 

@@ -19,6 +19,11 @@ OVERALL = "overall"
 SCORE_ONLY: Mapping[str, Measure] = {SCORE: Measure(scale=(0.0, 10.0))}
 
 
+def further_score(judge: str) -> str:
+    """Return the name of the measure that is the score of a further judge."""
+    return f"{judge}.{SCORE}"
+
+
 class Grouped(Protocol):
     """What belongs to groups: a pair, or an item of a run or a baseline."""
 

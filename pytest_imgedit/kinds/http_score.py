@@ -11,7 +11,6 @@ from PIL import Image
 
 from pytest_imgedit.core import errors, images, sanitize, strict_json
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.core.results import Measure
 from pytest_imgedit.kinds.base import Composition, Metric, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.kinds.openai import ServedModel, Server, ServerParameters, is_url
@@ -137,7 +136,6 @@ class HTTPScore(Metric, ServedModel):
     takes = "URL"
     worker = HTTPScorer
     Params = HTTPScoreParameters
-    measure = Measure(is_main=True)
 
     def server(self) -> ScoreServer:
         return ScoreServer(parse_url(self.argument or ""), "", self.options)

@@ -216,7 +216,7 @@ class FeatureMetric(Metric, CheckpointModel):
     layout = Layout.MODEL
     defaults: ClassVar = {"dtype": "float32"}
     libraries = ("torch", "torchvision", "transformers", "tokenizers", "pillow")
-    measure = Measure(scale=(-1.0, 1.0), is_main=True)
+    measure = Measure(scale=(-1.0, 1.0))
     model_types: ClassVar[tuple[str, ...]]
 
     def check_folder(self) -> None:
@@ -380,7 +380,7 @@ class LPIPS(Metric):
     worker = LPIPSComparison
     Params = LPIPSParameters
     libraries = ("torch", "torchvision", "torchmetrics", "pillow")
-    measure = Measure(scale=(0.0, None), lower_is_better=True, is_main=True)
+    measure = Measure(scale=(0.0, None), lower_is_better=True)
 
     @property
     def net(self) -> Net:

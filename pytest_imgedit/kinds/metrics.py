@@ -124,7 +124,7 @@ class PSNR(Metric):
     worker = PSNRComparison
     Params = ComparisonParameters
     has_weights = False
-    measure = Measure(scale=(0.0, reference.MAX_PSNR), is_main=True)
+    measure = Measure(scale=(0.0, reference.MAX_PSNR))
 
 
 class SSIM(Metric):
@@ -134,4 +134,4 @@ class SSIM(Metric):
     worker = SSIMComparison
     Params = ComparisonParameters
     has_weights = False
-    measure = Measure(scale=(-1.0, 1.0), is_main=True)
+    measure = Measure(scale=(-1.0, 1.0))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from pytest_imgedit.core.measures import OVERALL, SCORE
+from pytest_imgedit.core.measures import OVERALL, SCORE, further_score
 from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.core.results import (
     Comparison,
@@ -137,7 +137,7 @@ def main_measures(results: Results) -> list[str]:
 
 def is_further(name: str, results: Results) -> bool:
     """Tell whether a measure is a metric, or the score of a further judge."""
-    return name.removesuffix(f".{SCORE}") in results.further
+    return name in results.further or name in map(further_score, results.further)
 
 
 def category_header(results: Results) -> tuple[str, ...]:

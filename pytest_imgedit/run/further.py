@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY, further_score
 from pytest_imgedit.core.results import Measure, Verdict
 from pytest_imgedit.kinds.base import Metric, Model
 from pytest_imgedit.run.score import Scorer
@@ -21,7 +21,7 @@ def named_measures(name: str, model: Model, declared: Mapping[str, Measure]) -> 
         f"{name}.{aspect}": measure.model_copy(update={"is_main": False})
         for aspect, measure in declared.items()
     }
-    return {f"{name}.{SCORE}": score, **aspects}
+    return {further_score(name): score, **aspects}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FurtherScorer:
         if isinstance(self.model, Metric):
             return {self.name: verdict.score}
         aspects = {f"{self.name}.{aspect}": value for aspect, value in verdict.aspects.items()}
-        return {f"{self.name}.{SCORE}": verdict.score, **aspects}
+        return {further_score(self.name): verdict.score, **aspects}
 
 
 def mean_values(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
