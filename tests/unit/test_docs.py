@@ -25,7 +25,7 @@ def test_file_of_tests_exists(path):
 
 
 PAGES = [
-    ROOT / "README.md",
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "packages").glob("*/README.md")),
 ]
