@@ -72,7 +72,7 @@ OPTIONS = (
     ),
     Option(
         "metric",
-        "psnr, ssim, clip-image:MODEL, clip-text:MODEL, dino:MODEL, http-score:URL, "
+        "psnr, ssim, lpips, clip-image:MODEL, clip-text:MODEL, dino:MODEL, http-score:URL, "
         "package.module:Class; repeatable",
         None,
         "SPEC",
