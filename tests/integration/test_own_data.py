@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -388,3 +389,17 @@ def test_a_mark_takes_any_name_of_a_category(bench):
         "def test_category(edit_pair): assert edit_pair.category == 'physics'\n"
     )
     bench.run("test_marked.py").assert_outcomes(passed=10)
+
+
+def test_the_config_of_the_chinese_page_takes_the_pairs_of_its_categories(bench):
+    page = (Path(__file__).parents[2] / "docs" / "zh.md").read_text()
+    (bench.path / "imgedit.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    Image.new("RGB", (64, 64)).save(bench.path / "a.png")
+    pairs = [
+        {"image": "a.png", "instruction": category, "category": category}
+        for category in ("物理", "环境", "社会", "因果", "指代", "其他")
+    ]
+    (bench.path / "pairs.json").write_text(json.dumps(pairs))
+    collected = bench.run("--imgedit-set=gates.max_drop={}", "--collect-only", "-q")
+    assert collected.ret == 0
+    collected.stdout.fnmatch_lines(["5 tests collected*"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -37,6 +38,26 @@ def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), target
+
+
+def templates(code):
+    """Texts of a module, with `…` for what an f-string puts in."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(
+                part.value if isinstance(part, ast.Constant) else "…" for part in node.values
+            )
+
+
+def test_messages_of_troubleshooting_are_those_of_the_package():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    messages = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
+    assert len(messages) > 15
+    code = [path.read_text() for path in (ROOT / "pytest_imgedit").rglob("*.py")]
+    known = "\n".join(text for module in code for text in templates(module))
+    assert [message for message in messages if message not in known] == []
 
 
 @pytest.mark.parametrize("section", ["workers", "gates"])
