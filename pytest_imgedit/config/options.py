@@ -72,7 +72,8 @@ OPTIONS = (
     ),
     Option(
         "metric",
-        "psnr, ssim, lpips, clip-image:MODEL, clip-text:MODEL, dino:MODEL, http-score:URL, "
+        "a metric of each edit: psnr, ssim, lpips, clip-image:MODEL, clip-text:MODEL, dino:MODEL, "
+        "http-score:URL, "
         "package.module:Class; repeatable",
         None,
         "SPEC",

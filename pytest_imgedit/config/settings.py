@@ -52,60 +52,79 @@ Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
 
 
 class SuiteSettings(_Section):
-    """`[suite]`: which pairs, in which language, and the score an item must reach.
-
-    `categories`, by slug or by the suite's own name, makes the suite smaller. Images of a suite
-    file are below the folder `root`, by default that of the file. `fields` maps fields to their
-    names in the file.
-    """
+    """`[suite]`: which pairs, in which language, and the score that an item must reach."""
 
     spec: str = "scenes"
+    """The pairs (`docs/own-data.md`)."""
     language: Literal["en", "zh"] = "en"
+    """`"zh"` takes the Chinese texts, with English as the fallback."""
     categories: tuple[str, ...] = ()
+    """The suite is the pairs of these categories alone, by slug or by the suite's own names:
+    `["物理", "social"]`. `-k` selects within it.
+    """
     limit: Count | None = None
+    """The first N pairs of each category."""
     min_score: float | None = Field(default=None, ge=0, le=10)
+    """An item with a lower score fails."""
     root: Path | None = None
+    """The folder that holds the images of a suite file, by default the file's."""
     fields: dict[str, str] = Field(default_factory=dict)
+    """Names of fields in the suite's files."""
 
 
 class EditorSettings(_OpenSection):
-    """`[editor]`: the spec, edits a pair, edits a call of the editor, and arguments for the editor.
-
-    `rewrites` is a JSON file with an instruction for the editor by the id of each pair; the judge
-    is asked about the pair's own.
-
-    The base seed `seed` is mixed into the seed of every pair: runs with two base seeds are
-    independent.
-    """
+    """`[editor]`: the spec, and how edits are made. Further keys are parameters of the editor."""
 
     spec: str = DEFAULT
+    """The model under test (`docs/own-model.md`)."""
     seeds: Count = 1
+    """Edits per pair, averaged within the pair before any statistics."""
     seed: Annotated[int, BeforeValidator(_plain_digits), Field(ge=0, lt=2**63)] = 0
+    """A base seed, mixed into the seed of every pair: runs with two base seeds are independent."""
     batch_size: AutoOrCount = "auto"
+    """Edits in one call of the editor, of sources of one size. It is part of an edit's recipe, as
+    it decides how the edit rounds. `"auto"` is 8 for the embedded editor and 1 for all others; the
+    plan shows the padding (`docs/performance.md`).
+    """
     rewrites: Path | None = None
+    """A JSON file with an instruction for the editor by the id of each pair; the judge is asked
+    about the pair's own. Runs with and without are not compared.
+    """
 
 
 class JudgeSettings(_OpenSection):
-    """`[judge]`: the spec, the protocol, re-asks after an unreadable reply, batch size, trials of
-    the judge.
-
-    `protocol` is by default that of the suite. Its `variant` is `strict`, where a reply that cannot
-    be read is an error, or `compat`, which does what the authors' script does. `prompts` is the
-    folder of a benchmark with its own prompts, by default the suite's; those of another version
-    than was tested are refused unless `any_version` is set. `controls`: the judge is tried on edits
-    of known quality; `auto` does so where a gate rests on its scores.
-    """
+    """`[judge]`: the spec, and how edits are judged. Further keys are parameters of the judge."""
 
     spec: str = DEFAULT
+    """What scores each edit (`docs/judges.md`). Repeated on the command line, the option names
+    further judges, which score the same edits.
+    """
     protocol: str = "auto"
+    """How edits are judged (`docs/protocols.md`): `aspects`, `seeds`, `gedit`, `gedit-qwen`,
+    `imgedit`, `kris`, `risebench`, one of `[protocols.NAME]`, or a class. `"auto"` is the suite's.
+    """
     variant: results.Variant = "strict"
+    """`"strict"`: a reply that cannot be read is an error; `"compat"`: it is treated as by the
+    authors' script (`docs/protocols.md`).
+    """
     prompts: Path | None = None
+    """The folder of a public benchmark with its own prompts, by default the suite's."""
     any_version: bool = False
+    """Take prompts of another version than was tested; results name their SHA-256."""
     reasks: int = Field(default=2, ge=0)
+    """How often the judge is asked again after an unreadable reply."""
     batch_size: AutoOrCount = "auto"
+    """Edits that are judged at once."""
     gpus_per_replica: int = Field(default=1, ge=1)
+    """Spread one judge over several GPUs."""
     controls: Literal["auto"] | bool = "auto"
+    """Try the judge on edits of known quality; a run whose judge cannot tell them apart is INVALID.
+    `"auto"` does so if a gate rests on its scores.
+    """
     repeats: Annotated[int, BeforeValidator(_plain_digits), Field(ge=0)] = 0
+    """Judge every edit K more times (other batches, images in the other order, JPEG, resized) and
+    print the judge's noise.
+    """
 
     @property
     def scores(self) -> bool:
@@ -124,32 +143,42 @@ class MetricSettings(_OpenSection):
 
 
 class WorkersSettings(_Section):
-    """`[workers]`: GPUs and processes. `cpu_workers` applies only if no GPU is used.
-
-    The judge alone uses `judge_gpus`, and the editors run beside it on the other GPUs. `placement`:
-    editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares them
-    if both fit. `load_concurrency` is the number of models that load at the same time on a machine;
-    `auto` is one on every GPU if the host memory holds the checkpoint and the processes, else one.
-    `ray_address` names the cluster of the executor `ray`, which starts a local one by default.
-
-    Timeouts are in seconds: for one edit, for one batch of the judge, and for startup or loading. A
-    process that takes longer is killed. One edit of 50 steps takes about a minute on an H200, and
-    several minutes on older or shared GPUs.
-    """
+    """`[workers]`: GPUs, processes and deadlines."""
 
     gpus: str = "auto"
+    """`0-5`, `0,2` or `0-3,6`; `auto`: all visible GPUs, else the CPU; `none`: the CPU."""
     judge_gpus: str | None = None
+    """GPUs for the judge alone, such as `"4-5"`; editors use the others, and scoring overlaps
+    editing.
+    """
     gpus_per_worker: Count = 1
+    """Shard one editor over K GPUs (`docs/scaling.md`)."""
     executor: Literal["local", "ray"] = "local"
+    """Where workers run: this machine (`"local"`), or a Ray cluster (`"ray"`)."""
     ray_address: str | None = None
+    """The cluster of `--imgedit-executor=ray`, by default a local one that is started."""
     cpu_workers: int = Field(default=1, ge=1)
+    """Worker processes where no GPU is used; they share the cores (`OMP_NUM_THREADS`,
+    `OMP_WAIT_POLICY` and `GOMP_SPINCOUNT` override).
+    """
     load_concurrency: AutoOrCount = "auto"
+    """Models that load at the same time on a machine. `"auto"` is one on every GPU if the host
+    memory holds the checkpoint and the processes, else one.
+    """
     placement: Literal["auto", "swap", "resident"] = "auto"
+    """`"resident"`: editor and judge share the GPUs, and scoring overlaps editing; `"swap"`: one
+    after the other; `"auto"`: resident if both fit.
+    """
     edit_timeout: float = Field(default=1800, gt=0, allow_inf_nan=False)
+    """Seconds for one edit; then the process is killed and the job tried once more."""
     judge_timeout: float = Field(default=900, gt=0, allow_inf_nan=False)
+    """Seconds for one batch of the judge."""
     load_timeout: float = Field(default=3600, gt=0, allow_inf_nan=False)
+    """Seconds for the start of a process, and for loading a model."""
     editor_python: str | None = None
+    """The interpreter of editor workers, by default this one."""
     judge_python: str | None = None
+    """The interpreter of judge workers, by default this one."""
 
     @field_validator("gpus", "judge_gpus", mode="before")
     @classmethod
@@ -158,13 +187,14 @@ class WorkersSettings(_Section):
 
 
 class GatesSettings(results.GateOptions):
-    """`[gates]`; `baselines` is the folder of the baselines that names mean."""
+    """`[gates]`."""
 
     model_config = ConfigDict(
         hide_input_in_errors=True, allow_inf_nan=True
     )  # what is not finite is refused in words
 
     baselines: Path | None = None
+    """The folder of the baselines that names mean, by default `benchmarks/baselines`."""
 
     @field_validator("compare")
     @classmethod
@@ -231,24 +261,34 @@ def _split_gate(text: object) -> tuple[str, str]:
 
 
 class RunSettings(_Section):
-    """Where results go and which stages run; only `reuse` can also be set in a config.
-
-    `reuse` says which stored edits and verdicts count: those of the `exact` same environment, of a
-    `compatible` one (the same device kind and the same major and minor versions of the libraries),
-    or `any`. `asked` names the keys, such as `gates.fail_under`, that the command line sets.
-    """
+    """Where results go and which stages run; only `reuse` can also be set in a config."""
 
     stage: Literal["all", "edit", "score", "report"] = "all"
+    """`edit` only edits; `score` never starts an editor; `report` starts nothing."""
     shard: pairs.Shard | None = None
+    """Shard I of N, for `imgedit merge` (`docs/scaling.md`)."""
     out: Path = Path(".imgedit")
+    """The store, by default in pytest's root folder; one run at a time can hold it."""
     fresh: bool = False
+    """Ignore stored edits and verdicts."""
     reuse: Literal["exact", "compatible", "any"] = "compatible"
+    """Which stored results count: those of the `exact` same environment (versions, device and GPU),
+    of a `compatible` one (device kind, major and minor versions of the libraries), or `any`.
+    """
     name: str | None = None
+    """Name the run: letters, digits, `.`, `_`, `-`. Several runs may have one name; it means the
+    newest of them.
+    """
     save: str | None = None
+    """Save a run in which all gates and items pass as the baseline NAME."""
     json_path: Path | None = None
+    """An extra copy of results.json."""
     md_path: Path | None = None
+    """An extra copy of the Markdown report."""
     html_path: Path | None = None
+    """An extra copy of the HTML report, with a folder of thumbnails."""
     html_embed: bool = False
+    """HTML reports as one file, with the thumbnails inside."""
 
     @field_validator("shard", mode="before")
     @classmethod
@@ -262,6 +302,7 @@ class RunSettings(_Section):
 
     config_file: toml_file.ConfigFile = Field(default_factory=toml_file.ConfigFile)
     asked: frozenset[str] = frozenset()
+    """The keys, such as `gates.fail_under`, that the command line sets."""
 
 
 class Settings(_Section):

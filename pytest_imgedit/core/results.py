@@ -516,35 +516,52 @@ class ModelOptions(Part):
 
 
 class GateOptions(Part):
-    """The gates: thresholds on the 0..10 score and on its drop, and the allowed errors, a count
-    (int) or fraction (float).
-
-    `alpha` is the probability of a false alarm of all gates on drops and on the tail together, and
-    again of all gates on scores. A gate is inconclusive if it would not detect a true value
-    `margin` beyond its limit in 80% of runs. `max_collapsed` pairs (a count or a fraction) may have
-    fallen by `collapse` points or more against a baseline, and at least the fraction `min_coverage`
-    of the baseline's pairs must be compared. `environment` says whether the baseline may come from
-    another environment. If more than the fraction `max_near_copies` of the edits hardly differ from
-    their source, their scores pass no gate. With `until` = `decided`, pairs are edited in the order
-    of hashes until every gate on a mean is decided. `partial` applies to a configured gate on a
-    mean if some of its pairs are not selected: `skip` it, or `decide` it on the selected pairs.
+    """The gates: limits of means and of their drops by field, and the allowed errors and collapsed
+    pairs, a count (int) or a fraction (float).
     """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
+    """Fail if the mean of a field is under MIN. A field is `[MEASURE@]GROUP` (`docs/gates.md`)."""
     max_drop: dict[str, float] = Field(default_factory=dict)
+    """Fail if the mean of a field fell by more than DROP; needs `compare`."""
     compare: str | None = None
+    """The baseline or run to compare with: its name, its id, `latest` or a path."""
     max_errors: int | float = 0
+    """Pairs (`3`) or a fraction of them (`0.05`) that may end without a score; their items are
+    xfailed. If the images of more pairs cannot be read, the run stops before a model loads.
+    """
     max_collapsed: int | float = 0
+    """Pairs, or a fraction of them, that may drop by `collapse` points or more against the
+    baseline, beyond chance (`docs/gates.md`).
+    """
     collapse: float = Field(default=3.0, gt=0, le=10)
+    """A pair that drops by this many points has collapsed."""
     min_coverage: float = Field(default=0.0, ge=0, le=1)
+    """Fail if less than this fraction of the baseline's pairs is compared."""
     max_near_copies: float = Field(default=0.5, ge=0, le=1)
+    """If a larger fraction of edits hardly differs from the source, no gate on a mean passes."""
     environment: Literal["any", "same"] = "any"
+    """`"same"`: a baseline of another environment is refused."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    """The probability of a false alarm of all gates on drops and on the tail together, and again of
+    all gates on scores (`docs/gates.md`).
+    """
     margin: float = Field(default=0.5, gt=0, le=10)
+    """The smallest effect that a passing gate must be able to detect, in 80% of runs."""
     strict: bool = False
+    """PASS only if the rule is shown to hold."""
     inconclusive: Literal["fail", "warn"] = "fail"
+    """`"warn"`: a gate that lacks pairs does not fail the run; one that is INCONCLUSIVE for another
+    reason does.
+    """
     until: Literal["all", "decided"] = "all"
+    """`"decided"`: edit in an order given by hashes, and stop once every gate on a mean is decided
+    (`docs/gates.md`).
+    """
     partial: Literal["skip", "decide"] = "skip"
+    """What happens to a gate of the config if some of its pairs are not selected: `"skip"` leaves
+    it NOT SELECTED, `"decide"` decides it on the selected ones.
+    """
 
     def alpha_of(self, kind: str) -> float:
         """Return the probability of a false alarm of the gates of a kind; those on drops share α

@@ -60,18 +60,11 @@ def test_messages_of_troubleshooting_are_those_of_the_package():
     assert [message for message in messages if message not in known] == []
 
 
-@pytest.mark.parametrize("section", ["workers", "gates"])
-def test_every_option_and_setting_is_in_the_reference(section):
-    from pytest_imgedit.config.options import OPTIONS
-    from pytest_imgedit.config.settings import Settings
-
-    reference = (ROOT / "docs" / "reference.md").read_text()
-    for option in OPTIONS:
-        assert option.name in ("json", "md", "html") or f"`{option.flag}" in reference, option.flag
-    by_option = {option.toml for option in OPTIONS}
-    for name in Settings.model_fields[section].annotation.model_fields:
-        if f"{section}.{name}" not in by_option:
-            assert re.search(rf"`{section}\.{name}`", reference), name
+def test_options_and_keys_are_as_the_reference_says_and_each_has_a_meaning():
+    made = script("settings_table")
+    assert made.page() == made.PAGE.read_text(), "run python tools/settings_table.py"
+    inner = ("run.config_file",)
+    assert [key for key, _, text in made.settings() if not text and key not in inner] == []
 
 
 def test_the_benchmark_folder_holds_a_copy_of_the_shipped_item_and_the_root_holds_no_test():
