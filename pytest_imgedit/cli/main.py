@@ -29,7 +29,7 @@ _ALPHA = {
 
 
 @dataclass(frozen=True)
-class _Command:
+class Command:
     """A subcommand: `function` is a `module:function` of this folder, which is imported on call.
 
     `arguments` maps the name of an argument to its options for `add_argument`; the function takes
@@ -43,8 +43,8 @@ class _Command:
     failure: str = ""
 
 
-_COMMANDS = (
-    _Command(
+COMMANDS = (
+    Command(
         "init",
         "init:init",
         "write a benchmark folder, a config, a suite and CI workflows",
@@ -68,7 +68,7 @@ _COMMANDS = (
             },
         },
     ),
-    _Command(
+    Command(
         "compare",
         "compare:compare_runs",
         "compare two runs or baselines pair by pair, or rank more of them",
@@ -100,7 +100,7 @@ _COMMANDS = (
         },
         "a gate did not pass",
     ),
-    _Command(
+    Command(
         "leaderboard",
         "leaderboard:leaderboard",
         "rank runs over the pairs that all of them have",
@@ -130,7 +130,7 @@ _COMMANDS = (
             "--html": {"type": Path, "metavar": "PATH", "help": "write a page with charts"},
         },
     ),
-    _Command(
+    Command(
         "trend",
         "trend:trend",
         "tell whether a series of checkpoints got worse",
@@ -160,7 +160,7 @@ _COMMANDS = (
         },
         "a measure got worse",
     ),
-    _Command(
+    Command(
         "report",
         "runs:render_again",
         "render the reports of a run again",
@@ -180,7 +180,7 @@ _COMMANDS = (
         },
         "the run did not pass",
     ),
-    _Command(
+    Command(
         "export",
         "runs:export",
         "export a run's edits as CATEGORY/ID.png, with a list",
@@ -191,7 +191,7 @@ _COMMANDS = (
         },
         "edits are missing",
     ),
-    _Command(
+    Command(
         "import",
         "importing:import_file",
         "convert a config of image_edit_benchmark, or show its report",
@@ -209,7 +209,7 @@ _COMMANDS = (
             },
         },
     ),
-    _Command(
+    Command(
         "merge",
         "merge:merge",
         "join the shards of a run, and decide its gates",
@@ -228,14 +228,14 @@ _COMMANDS = (
         },
         "a gate did not pass",
     ),
-    _Command(
+    Command(
         "runs",
         "runs:list_runs",
         "list the runs of a store, oldest first",
         _STORE,
         "a run could not be read",
     ),
-    _Command(
+    Command(
         "explain",
         "runs:explain",
         "show what an edit or a verdict depends on",
@@ -247,7 +247,7 @@ _COMMANDS = (
             },
         },
     ),
-    _Command(
+    Command(
         "agreement",
         "agreement:agree",
         "compare a run's scores with ratings by people, and these with each other",
@@ -262,7 +262,7 @@ _COMMANDS = (
         },
         "no rating fits a scored pair",
     ),
-    _Command(
+    Command(
         "plan",
         "plan:plan",
         "tell how many pairs gates need, and what that costs",
@@ -297,7 +297,7 @@ _COMMANDS = (
             "--alpha": _ALPHA,
         },
     ),
-    _Command(
+    Command(
         "qualify",
         "doctor:qualify",
         "try a judge alone, on edits of known quality",
@@ -328,7 +328,7 @@ _COMMANDS = (
         },
         "the judge failed",
     ),
-    _Command(
+    Command(
         "suites",
         "suites:list_suites",
         "list the public benchmarks that can be run by their own protocol",
@@ -345,13 +345,13 @@ _COMMANDS = (
             },
         },
     ),
-    _Command(
+    Command(
         "schema",
         "runs:schema",
         "print the JSON schema of results.json",
         {"--baseline": {"action": "store_true", "help": "that of a baseline instead"}},
     ),
-    _Command(
+    Command(
         "doctor",
         "doctor:examine",
         "tell what this machine has, lacks, and cannot hold",
@@ -377,7 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file in (sys.stdout, sys.stderr):
         if isinstance(file, io.TextIOWrapper):
             file.reconfigure(errors="backslashreplace")
-    parser = _parser()
+    parser = make_parser()
     namespace, unknown = parser.parse_known_args(arguments)
     values = vars(namespace)
     subcommand = values.pop("subcommand")
@@ -428,7 +428,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(4, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; it exits with 4 for what it does not take."""
     parser = _Parser(
         prog="imgedit", description="Set up benchmarks, look at runs and at this machine."
     )
@@ -436,7 +437,7 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"pytest-imgedit {versions.__version__}"
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="subcommand")
-    for command in _COMMANDS:
+    for command in COMMANDS:
         codes = {
             0: "all is well",
             1: command.failure,

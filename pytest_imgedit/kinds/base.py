@@ -292,52 +292,60 @@ class Model:
 
     Of an editor, `batch_size` is how many edits go into one call.
 
-    A kind sets the class attributes below and overrides what differs. `worker` is the class that
-    workers build. `takes` says what follows the name in a spec, such as `MODEL`. `Params` is the
-    one declaration of its parameters; without it, the signature of the worker class declares them.
-    `defaults` are parameters that hold unless the user sets them. The versions of `libraries`
-    decide what it computes.
+    A kind sets the class attributes below and overrides what differs.
     """
 
     role: ClassVar[Role]
+    """`"editor"`, `"judge"` or `"metric"`."""
     name: ClassVar[str]
+    """What its specs begin with."""
     worker: ClassVar[type[Any]]
+    """The class that a worker builds, as `worker(argument, device=…, **parameters)`."""
     takes: ClassVar[str] = ""
-    #: Whether what follows the name is a path, or a checkpoint: a path or a hub id.
+    """What follows the name in a spec, such as `MODEL` or `URL#MODEL`."""
     argument_is: ClassVar[Literal["path", "checkpoint"] | None] = None
+    """Whether what follows the name is a path, or a checkpoint: a path or a hub id."""
     Params: ClassVar[type[Parameters] | None] = None
+    """A pydantic model of its parameters, without which the signature of `worker` declares them.
+    `indifferent(…)` marks those that do not decide a result.
+    """
     defaults: ClassVar[Mapping[str, Any]] = {}
+    """Parameters that hold where the user gives none."""
     libraries: ClassVar[tuple[str, ...]] = ("numpy", "pillow", "scipy")
-    #: Whether a server computes for it, so that its workers take no GPU of the run.
+    """Packages whose versions decide what it computes."""
     is_served: ClassVar[bool] = False
-    #: Whether a worker may take GPU memory for it.
+    """Whether a server computes for it, so that its workers take no GPU of the run."""
     has_weights: ClassVar[bool] = True
-    #: Parameters that are paths, or lists of tables with a `path`; their files are identified by
-    #: content.
+    """Whether a worker may take GPU memory for it."""
     names_files: ClassVar[tuple[str, ...]] = ()
-
-    #: Of editors: the reference image that it is shown, the pair's own or that of the next pair of
-    #: its source, or else of its category.
+    """Parameters that are paths, or lists of tables with a `path`; their files are identified by
+    content.
+    """
     shown_reference: ClassVar[Literal["own", "next"] | None] = None
-    #: Of editors: whether it takes pairs with several source images.
+    """Of editors: the reference image that it is shown, the pair's own or that of the next pair of
+    its source, or else of its category.
+    """
     takes_further: ClassVar[bool] = False
-    #: Of editors: whether an image of one colour is an edit.
+    """Of editors: whether it takes pairs with several source images (`request.further`)."""
     may_be_blank: ClassVar[bool] = False
-    #: Of editors: whether a call for fewer edits than the batch size is padded, so that no edit
-    #: depends on the others.
+    """Of editors: whether an image of one colour is an edit."""
     pads_batches: ClassVar[bool] = False
-    #: Of editors: how many edits go into one call where `editor.batch_size` is `"auto"` and a
-    #: worker has one GPU.
+    """Of editors: whether a call for fewer edits than the batch size is padded, so that no edit
+    depends on the others.
+    """
     usual_batch: ClassVar[int] = 1
-
-    #: Of judges: whether it gives scores at all; a run without ends with its edits.
+    """Of editors: how many edits go into one call where `editor.batch_size` is `"auto"` and a
+    worker has one GPU.
+    """
     scores: ClassVar[bool] = True
-    #: Of judges: whether it measures, so that no protocol is put to it.
+    """Of judges: whether it gives scores at all; a run without ends with its edits."""
     measures: ClassVar[bool] = False
-    #: Of judges: what it answers with beside the score; `None` where that is not known.
+    """Of judges: whether it measures, so that no protocol is put to it."""
     aspects: ClassVar[Mapping[str, Measure] | None] = {}
-    #: Of judges: why it is not tried with other instructions, such as "does not read instructions".
+    """Of judges: what it answers with beside the score; `None` where that is not known."""
     blind_to_words: ClassVar[str] = ""
+    """Of judges: why it is not tried with other instructions, such as "does not read instructions".
+    """
 
     spec: str
     argument: str | None = None
@@ -399,7 +407,9 @@ class Model:
 
     @property
     def requirements(self) -> Requirements:
-        """What it needs beside memory."""
+        """What it needs beside memory: packages, by default the `libraries`; requests that a server
+        takes at a time; prices of tokens.
+        """
         return Requirements(self.libraries)
 
     def check(self, site: Site) -> None:
@@ -456,13 +466,14 @@ class Metric(Model):
     """A number of an edit, such as PSNR, on a scale of its own: its worker is a judge that
     measures, whose `Answer.score` is that number.
 
-    A kind sets its `measure`. An edit is compared with the image that the parameter `against`
-    names, of the metrics that have it.
+    An edit is compared with the image that the parameter `against` names, of the metrics that have
+    it.
     """
 
     role = "metric"
     measures = True
     measure: ClassVar[Measure] = Measure()
+    """Of metrics: the scale of its values, by default without ends, and whether lower is better."""
 
     @property
     def needs_reference(self) -> bool:
@@ -473,16 +484,18 @@ class Metric(Model):
 class CheckpointModel(Model):
     """A model with weights in safetensors.
 
-    A kind sets the `layout` of its files. `offloads` names the values of its parameter `offload`
-    with which weights stay in host memory: `model` moves one component at a time to the GPU,
-    `group` one block. Where `auto` is a value too, the harness chooses `group` for a GPU that
+    Where its parameter `offload` takes `auto` too, the harness chooses `group` for a GPU that
     cannot hold the weights.
     """
 
     takes = "MODEL"
     argument_is = "checkpoint"
     layout: ClassVar[checkpoint_files.Layout]
+    """Of a `CheckpointModel`: how its files lie."""
     offloads: ClassVar[tuple[str, ...]] = ()
+    """Of a `CheckpointModel`: the values of its parameter `offload` with which weights stay in host
+    memory: `model` moves one component at a time to the GPU, `group` one block.
+    """
 
     @property
     def checkpoint(self) -> checkpoint_files.Checkpoint:

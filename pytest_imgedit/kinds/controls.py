@@ -102,14 +102,14 @@ class Control(Model):
 
 
 class IdentityControl(Control):
-    """The source."""
+    """A control: the source."""
 
     name = "identity"
     worker = SourceEditor
 
 
 class Oracle(Control):
-    """The pair's own reference."""
+    """A control: the pair's own reference."""
 
     name = "oracle"
     worker = ReferenceEditor
@@ -117,7 +117,7 @@ class Oracle(Control):
 
 
 class Blend(Control):
-    """The mean of source and reference."""
+    """A control: the mean of source and reference."""
 
     name = "blend"
     worker = BlendEditor
@@ -125,7 +125,7 @@ class Blend(Control):
 
 
 class Damaged(Control):
-    """The pair's own reference, damaged beside the change."""
+    """A control: the pair's own reference, damaged beside the change."""
 
     name = "damaged"
     worker = DamagedEditor
@@ -133,7 +133,9 @@ class Damaged(Control):
 
 
 class Shuffled(Control):
-    """The reference of another pair of its source, or else of the next pair in its category."""
+    """A control: the reference of another pair of its source, or else of the next pair in its
+    category.
+    """
 
     name = "shuffled"
     worker = ReferenceEditor
@@ -141,7 +143,7 @@ class Shuffled(Control):
 
 
 class Blank(Control):
-    """A grey image."""
+    """A control: a grey image."""
 
     name = "blank"
     worker = BlankEditor
@@ -149,7 +151,7 @@ class Blank(Control):
 
 
 class Noise(Control):
-    """Noise."""
+    """A control: noise."""
 
     name = "noise"
     worker = NoiseEditor

@@ -32,7 +32,7 @@ class FolderEditor:
 
 
 class Folder(Model):
-    """Hands over finished images: of `DIR`, or those that `DIR?PATTERN` names."""
+    """Finished images: those of `DIR`, or those that `DIR?PATTERN` names."""
 
     role = "editor"
     name = "folder"

@@ -130,7 +130,7 @@ def _is_finite(number: float) -> bool:
 
 
 class HTTPScore(Metric, ServedModel):
-    """What a server answers, on a scale without ends; higher is better."""
+    """The score that a server of your own answers."""
 
     name = "http-score"
     takes = "URL"

@@ -237,7 +237,7 @@ class FeatureMetric(Metric, CheckpointModel):
 
 
 class CLIPImage(FeatureMetric):
-    """Cosine similarity of CLIP's embeddings of two images."""
+    """Cosine similarity of CLIP's projected embeddings of two images."""
 
     name = "clip-image"
     worker = CLIPImageComparison
@@ -246,7 +246,7 @@ class CLIPImage(FeatureMetric):
 
 
 class CLIPText(FeatureMetric):
-    """Cosine similarity of CLIP's embeddings of the edit and the instruction."""
+    """Cosine similarity of CLIP's projected embeddings of the edit and the instruction."""
 
     name = "clip-text"
     worker = CLIPTextSimilarity
@@ -255,7 +255,9 @@ class CLIPText(FeatureMetric):
 
 
 class DINO(FeatureMetric):
-    """Cosine similarity of DINO's class tokens of two images."""
+    """Cosine similarity of the class tokens of two images, by DINOv2 (also with registers) or
+    DINOv3's ViT.
+    """
 
     name = "dino"
     worker = DINOComparison
@@ -276,6 +278,14 @@ class Backbone(NamedTuple):
     @property
     def digits(self) -> str:
         return Path(self.file).stem.rpartition("-")[2]
+
+    @property
+    def fetch(self) -> str:
+        """A command that downloads its weights."""
+        return (
+            f"python -c 'import torchvision; torchvision.models.{self.network}"
+            '(weights="IMAGENET1K_V1")\''
+        )
 
 
 Net = Literal["alex", "vgg", "squeeze"]
@@ -374,7 +384,7 @@ def weights_file(hub: Path, net: Net) -> Path:
 
 
 class LPIPS(Metric):
-    """Learned perceptual distance of two images; 0 for equal images, lower is better."""
+    """Learned perceptual distance, version 0.1, by torchmetrics; 0 for equal images."""
 
     name = "lpips"
     worker = LPIPSComparison
@@ -401,23 +411,22 @@ class LPIPS(Metric):
     def check(self, site: Site) -> None:
         super().check(site)
         backbone = BACKBONES[self.net]
-        fetch = (
-            f"python -c 'import torchvision; torchvision.models.{backbone.network}"
-            '(weights="IMAGENET1K_V1")\''
-        )
         if not self.weights.is_file():
             raise errors.UsageError(
                 f"{self.weights}: no such file, expected the weights of {backbone.network}, which "
-                f"the metric lpips does not download: {fetch}"
-            )
-        if not files.digest(self.weights).startswith(backbone.digits):
-            raise errors.UsageError(
-                f"{self.weights}: damaged, expected a SHA-256 that begins with {backbone.digits}; "
-                f"remove the file and run {fetch}"
+                f"the metric lpips does not download: {backbone.fetch}"
             )
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        return Composition({"files": digests.of(self.weights.parent, [self.weights.name])})
+        name = self.weights.name
+        content = digests.of(self.weights.parent, [name])
+        backbone = BACKBONES[self.net]
+        if not content[name].startswith(backbone.digits):
+            raise errors.UsageError(
+                f"{self.weights}: damaged, expected a SHA-256 that begins with {backbone.digits}; "
+                f"remove the file and run {backbone.fetch}"
+            )
+        return Composition({"files": content})
 
     def memory(self) -> Memory:
         size = self.weights.stat().st_size

@@ -118,7 +118,7 @@ class SSIMComparison(PixelComparison):
 
 
 class PSNR(Metric):
-    """Peak signal-to-noise ratio in dB; 100 for equal images."""
+    """Peak signal-to-noise ratio in dB over all pixels and channels; 100 for equal images."""
 
     name = "psnr"
     worker = PSNRComparison
@@ -128,7 +128,9 @@ class PSNR(Metric):
 
 
 class SSIM(Metric):
-    """Structural similarity in [-1, 1]; 1 for equal images."""
+    """Structural similarity: Gaussian window with σ = 1.5 and radius 5, mean over all pixels and
+    channels; 1 for equal images.
+    """
 
     name = "ssim"
     worker = SSIMComparison

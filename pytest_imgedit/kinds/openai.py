@@ -445,7 +445,9 @@ class ServedModel(Model):
 
 
 class OpenAI(ServedModel):
-    """A judge behind a server with chat completions."""
+    """A server with OpenAI's chat completions: vLLM, SGLang, `transformers serve`, commercial ones.
+    It needs no GPU here, so scoring overlaps editing.
+    """
 
     role = "judge"
     name = "openai"
@@ -459,7 +461,7 @@ class OpenAI(ServedModel):
 
 
 class OpenAIImages(ServedModel):
-    """An editor behind a server with images/edits."""
+    """A server with OpenAI's images/edits."""
 
     role = "editor"
     name = "openai-images"

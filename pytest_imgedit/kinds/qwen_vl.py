@@ -355,7 +355,9 @@ def _fitting_batch() -> int:
 
 
 class QwenVL(CheckpointModel):
-    """A Qwen-VL model, through transformers."""
+    """Qwen2.5-VL, Qwen3-VL or Qwen3-VL-MoE through transformers: greedy, in batches, with verdicts
+    that do not depend on the batch. Other Qwen-VL models go through transformers' `generate`.
+    """
 
     role = "judge"
     name = "qwen-vl"

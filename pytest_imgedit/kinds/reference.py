@@ -115,7 +115,9 @@ def ssim(image: Pixels, target: Pixels) -> float:
 
 
 class Reference(Model):
-    """Measures how near an edit is to the reference."""
+    """The distance to the reference image, 10·√(change · min(preserved, SSIM)), as the docstring of
+    `ReferenceJudge` defines it.
+    """
 
     role = "judge"
     name = "reference"
@@ -137,7 +139,7 @@ class Reference(Model):
 
 
 class NoJudge(Model):
-    """Stands for no judge: a run with it ends with its edits."""
+    """No judge: the run ends with its edits."""
 
     role = "judge"
     name = "none"

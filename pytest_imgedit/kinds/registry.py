@@ -163,21 +163,23 @@ class CustomClass(base.Model):
 
 
 class CustomEditor(CustomClass):
-    """A class that edits."""
+    """Your own class that edits."""
 
     role = "editor"
     takes_further = True
 
 
 class CustomJudge(CustomClass):
-    """A class that judges."""
+    """Your own class that judges. It is asked one question at a time, unless it sets `batch_size`:
+    then it declares that an answer does not depend on the other questions of its batch.
+    """
 
     role = "judge"
     aspects = None
 
 
 class CustomMetric(CustomClass, base.Metric):
-    """A class that measures; its scale has no ends, and higher is better."""
+    """Your own class that measures."""
 
 
 #: By role, the kind of a class that is no kind.

@@ -20,7 +20,7 @@ class _Embedded(base.CheckpointModel):
 
 
 class ScenesEditor(_Embedded, diffusers.Diffusers):
-    """The embedded editor."""
+    """The embedded editor of drawn scenes."""
 
     name = "scenes"
     usual_batch = 8
@@ -32,8 +32,8 @@ class ScenesEditor(_Embedded, diffusers.Diffusers):
 
 
 class ScenesJudge(_Embedded, qwen_vl.QwenVL):
-    """The embedded judge, which knows nothing but drawn scenes and the protocol that it
-    was taught.
+    """The embedded judge. It knows drawn scenes and the protocol `aspects` alone, and refuses other
+    suites.
     """
 
     name = "scenes"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
+from pytest_imgedit.cli.main import COMMANDS, make_parser
+from tools import reference
+
 ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
 TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py")))
-RELIABILITY = (ROOT / "docs" / "reliability.md").read_text()
+RELIABILITY = (DOCS / "reliability.md").read_text()
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"test_\w+…?(?=`)", RELIABILITY))))
@@ -27,7 +30,7 @@ def test_file_of_tests_exists(path):
 
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
     *sorted((ROOT / "packages").glob("*/README.md")),
 ]
 
@@ -52,7 +55,7 @@ def templates(code):
 
 
 def test_messages_of_troubleshooting_are_those_of_the_package():
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (DOCS / "troubleshooting.md").read_text()
     messages = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
     assert len(messages) > 15
     code = [path.read_text() for path in (ROOT / "pytest_imgedit").rglob("*.py")]
@@ -60,45 +63,41 @@ def test_messages_of_troubleshooting_are_those_of_the_package():
     assert [message for message in messages if message not in known] == []
 
 
-def test_options_and_keys_are_as_the_reference_says_and_each_has_a_meaning():
-    made = script("settings_table")
-    assert made.page() == made.PAGE.read_text(), "run python tools/settings_table.py"
-    inner = ("run.config_file",)
-    assert [key for key, _, text in made.settings() if not text and key not in inner] == []
+@pytest.mark.parametrize("page", reference.pages(), ids=lambda path: path.name)
+def test_page_takes_from_code_what_the_code_says(page):
+    assert reference.pages()[page] == page.read_text(), "run python -m tools.reference"
+
+
+def test_every_setting_parameter_and_attribute_has_a_meaning():
+    empty = re.compile(r"^\|.*\|  \|$", re.MULTILINE)
+    pages = (DOCS / f"{name}.md" for name in ("reference", "models", "metrics", "kinds", "pytest"))
+    assert {page.name: empty.findall(page.read_text()) for page in pages} == {
+        "reference.md": [],
+        "models.md": [],
+        "metrics.md": [
+            "| `package.module:Class` | Your own class that measures. | no fixed scale | higher |  |"
+        ],
+        "kinds.md": [],
+        "pytest.md": [],
+    }
+
+
+EXAMPLES = re.findall(
+    r"^imgedit (.*?)(?: *#.*)?$", (DOCS / "commands.md").read_text(), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example_of_a_command_is_one(example):
+    name = make_parser().parse_args(example.split()).subcommand
+    assert name in [command.name for command in COMMANDS]
+
+
+def test_every_command_has_an_example():
+    assert {command.name for command in COMMANDS} == {example.split()[0] for example in EXAMPLES}
 
 
 def test_the_benchmark_folder_holds_a_copy_of_the_shipped_item_and_the_root_holds_no_test():
     shipped = ROOT / "pytest_imgedit" / "benchmark" / "test_image_edit.py"
     assert (ROOT / "benchmarks" / "test_image_edit.py").read_bytes() == shipped.read_bytes()
     assert not list(ROOT.glob("test_*.py"))
-
-
-def script(name):
-    """A script of tools/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
-def test_pipelines_are_as_their_page_says():
-    made = script("pipeline_table")
-    assert made.table() in (ROOT / "docs" / "pipelines.md").read_text(), (
-        "run python tools/pipeline_table.py"
-    )
-
-
-def test_parameters_are_as_their_page_says():
-    made = script("parameter_table")
-    for page in made.PAGES:
-        assert made.filled(page) == page.read_text(), "run python tools/parameter_table.py"
-
-
-def test_every_parameter_has_a_line_of_its_own():
-    from pytest_imgedit.kinds.registry import BUILTIN, kind_at
-
-    for role, kinds in BUILTIN.items():
-        for name, path in kinds.items():
-            params = kind_at(role, name, path).Params
-            for key, field in params.model_fields.items() if params else ():
-                assert field.description, f"{role} {name}: {key}"
