@@ -104,7 +104,8 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
     """Collect raw settings as `{section: {key: value}}`.
 
     The command line overrides the config key by key. Parameters of the config's editor or judge are
-    dropped if the command line names a model of another kind. Raises `UsageError` for a malformed
+    dropped if the command line names a model of another kind, and so are the root and the fields of
+    the config's suite. Raises `UsageError` for a malformed
     `--imgedit-set`.
     """
     _refuse_unknown_keys(config)
@@ -112,7 +113,11 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
     check_texts(config)
     merged: Tables = {section: dict(table) for section, table in file.tables.items()}
     judges = command_line.pop("imgedit_judge", [])
-    specs = {"editor": command_line.get("imgedit_editor"), "judge": next(iter(judges), None)}
+    specs = {
+        "suite": command_line.get("imgedit_suite"),
+        "editor": command_line.get("imgedit_editor"),
+        "judge": next(iter(judges), None),
+    }
     for role, spec in specs.items():
         table = merged.get(role, {})
         if (
@@ -158,18 +163,22 @@ def _name_further(merged: Tables, section: str, specs: Iterable[str]) -> None:
         merged[section] = tables
 
 
-#: Keys of a section that do not belong to the model which its spec names.
+#: Keys of a section that do not belong to the suite or model which its spec names.
 _OWN_KEYS = {
+    "suite": ("language", "categories", "limit", "min_score"),
     "editor": ("seeds", "rewrites"),
     "judge": ("protocol", "variant", "prompts", "any_version", "reasks", "controls", "repeats"),
 }
 
 
 def _kind(role: str, spec: str) -> str:
-    """Return the kind of model that a spec names; a user's class is a kind by itself."""
+    """Return the kind of suite or model that a spec names; a user's class is a kind by itself."""
+    from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
     from pytest_imgedit.kinds.registry import known
 
     name = spec.partition(":")[0]
+    if role == "suite":
+        return "a file" if Path(spec).suffix.lower() in SUITE_SUFFIXES else name
     return name if name in known(role) else spec
 
 

@@ -164,6 +164,13 @@ def test_images_below_another_root(bench):
     )
 
 
+def test_a_built_in_suite_on_the_command_line_leaves_out_what_the_file_of_the_config_needs(bench):
+    (bench.path / "imgedit.toml").write_text(
+        '[suite]\nspec = "pairs.csv"\nroot = "photos"\n[suite.fields]\ninstruction = "prompt"\n'
+    )
+    bench.run("--imgedit-suite=scenes:n=1", *FAST).assert_outcomes(passed=5)
+
+
 def test_fields_that_nothing_reads_are_named_once(bench):
     photographs(bench.path, "a.png", "b.png")
     suite = rows(
