@@ -14,13 +14,13 @@ COMPARED_HEADER = (
 
 
 def tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
-    """Yield the tables of a run against its baseline, and unless `brief` one for each measure by
-    group.
+    """Yield the tables of a run against its baseline, and one for each measure by group; if
+    `brief`, these only for a run without scores, whose other tables show no measure.
     """
     if results.comparison is not None:
         yield comparison_table(results.comparison, len(results.items))
         yield from compared_tables(results.comparison, results.measures, brief)
-    if brief:
+    if brief and results.overall.micro.scored:
         return
     for name in results.measures:
         groups = _groups_table(results, name)

@@ -27,7 +27,7 @@ class ModelServer(ThreadingHTTPServer):
     `faults` holds what happens to the next requests that ask for something: a status such as 429,
     `"hang"`, `"half"` (the connection ends in the middle), `"garbage"` (no JSON), `"echo"` (the
     key), `"refusal"`, `"empty"`, `"length"` (the reply lacks its last letter), `"url"`; `None`
-    answers as it should. `key` is the key that it wants. `asked` holds the bodies of requests,
+    answers as it should. `reply` takes the place of the judge's. `key` is the key that it wants. `asked` holds the bodies of requests,
     `most` how many were there at a time.
     """
 
@@ -36,6 +36,7 @@ class ModelServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.key: str | None = None
+        self.reply: str | None = None
         self.faults: deque[Any] = deque()
         self.asked: list[Any] = []
         self.now, self.most = 0, 0
@@ -57,6 +58,17 @@ class ModelServer(ThreadingHTTPServer):
         self.asked.clear()
 
     def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.reply or self.judged(body)}
+        return {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+        }
+
+    def judged(self, body: dict[str, Any]) -> str | None:
         system, user = body["messages"]
         parts, images = [], {}
         for number, part in enumerate(user["content"]):
@@ -68,16 +80,7 @@ class ModelServer(ThreadingHTTPServer):
                 parts.append(("image", str(number)))
         question = Question("served", "any", "", images, system["content"], tuple(parts))
         with self.lock:
-            reply = self._judge.answer([question])[0].reply
-        message = {"role": "assistant", "content": reply}
-        return {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-        }
+            return self._judge.answer([question])[0].reply
 
     def edit(self, fields: dict[str, bytes]) -> dict[str, Any]:
         source = Image.open(io.BytesIO(fields["image"])).convert("RGB")

@@ -1,0 +1,183 @@
+"""Each tutorial is followed word by word: its files are written, its commands run, and what it shows
+of their output is what they print.
+
+A block of `sh` is commands, one with a `title` is a file, and one of `text` is how lines of the output
+of the command before it begin, in order, with `…` for others. Numbers are not compared. `# exit code 1`
+behind a command is what it ends with. `export` names what a reader has: here it is tiny.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from in_process import run_with_threads
+from miniatures import ANY_VERSION, make_gedit
+from model_server import ModelServer
+from PIL import Image
+
+import pytest_imgedit
+from pytest_imgedit.cli.main import main
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.suites.base import load_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+WEIGHTS = Path(pytest_imgedit.__file__).parent / "scenes" / "weights"
+_BLOCK = re.compile(r'^```(\w+)(?: title="(.+?)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    language: str
+    title: str
+    content: str
+
+
+def blocks(name: str) -> list[Block]:
+    return [Block(*groups) for groups in _BLOCK.findall((TUTORIALS / f"{name}.md").read_text())]
+
+
+class Reader:
+    """Follows a tutorial in an empty folder."""
+
+    def __init__(self, pytester: pytest.Pytester, patch: pytest.MonkeyPatch) -> None:
+        self.pytester, self.patch = pytester, patch
+        self.output = ""
+
+    def follow(self, name: str) -> None:
+        for block in blocks(name):
+            if block.title:
+                path = self.pytester.path / block.title
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.content)
+            elif block.language == "sh":
+                for line in block.content.replace("\\\n", " ").splitlines():
+                    self.run(line)
+            elif block.language == "text":
+                self.compare(block.content)
+            else:
+                pytest.fail(f"{name}: a block of {block.language} that nothing runs")
+
+    def run(self, line: str) -> None:
+        command, _, remark = line.partition("  # exit code ")
+        program, *arguments = shlex.split(os.path.expandvars(command))
+        if program == "export":
+            [(name, value)] = [argument.split("=", 1) for argument in arguments]
+            self.patch.setenv(name, os.environ.get(name, value))
+            return
+        code, self.output = self.programs.get(program, self.shell)(command, arguments)
+        assert code == int(remark or 0), (line, self.output)
+
+    @property
+    def programs(self):
+        return {"pytest": self.pytest, "imgedit": self.imgedit}
+
+    def pytest(self, command: str, arguments: list[str]) -> tuple[int, str]:
+        result = run_with_threads(self.pytester, "-p", "no:hypothesispytest", *arguments)
+        return int(result.ret), "\n".join([*result.errlines, *result.outlines])
+
+    def imgedit(self, command: str, arguments: list[str]) -> tuple[int, str]:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            code = main(arguments)
+        return code, printed.getvalue()
+
+    def shell(self, command: str, arguments: list[str]) -> tuple[int, str]:
+        done = subprocess.run(
+            ["bash", "-ec", command],
+            cwd=self.pytester.path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def compare(self, excerpt: str) -> None:
+        printed = comparable(self.output)
+        for line in comparable(excerpt):
+            if line != "…":
+                assert any(other.startswith(line) for other in printed), (line, self.output)
+
+
+def comparable(text: str) -> Iterator[str]:
+    """Lines without their numbers and ids of runs, and with one space for several."""
+    for line in text.splitlines():
+        words = re.sub(r"\d+T\d+Z-\w+|\d+(\.\d+)?", "0", line.replace("─", "")).split()
+        if words:
+            yield " ".join(words)
+
+
+@pytest.fixture
+def reader(pytester, monkeypatch, pytorch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(pytester.path)
+    for name in ("GITHUB_STEP_SUMMARY", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    return Reader(pytester, monkeypatch)
+
+
+def own_photographs(folder: Path) -> dict[str, str]:
+    (folder / "photos").mkdir()
+    for name in ("forest", "harbour", "kitchen", "street"):
+        Image.effect_noise((96, 80), 60).convert("RGB").save(folder / "photos" / f"{name}.png")
+    return {"SERVER": ModelServer().url}
+
+
+def two_checkpoints(folder: Path) -> dict[str, str]:
+    """The embedded editor as two checkpoints, of which the second has lost its way, and a table of
+    drawn pairs.
+    """
+    from safetensors.torch import load_file, save_file
+
+    for name in ("step-4000", "step-5000"):
+        shutil.copytree(WEIGHTS / "editor", folder / "checkpoints" / name)
+    [path] = (folder / "checkpoints" / "step-5000" / "unet").glob("*.safetensors")
+    save_file({key: tensor / 2 for key, tensor in load_file(path).items()}, path)
+    rows = ["image,instruction,category,reference"]
+    (folder / "data").mkdir()
+    for pair in load_suite(SuiteSettings(spec="scenes:n=2")).pairs:
+        names = [f"{pair.id}.png", f"{pair.id}-after.png"]
+        for image, file in zip((pair.source, pair.reference), names, strict=True):
+            (folder / "data" / file).write_bytes(image.read())
+        rows.append(f'{names[0]},"{pair.instruction}",{pair.category},{names[1]}')
+    (folder / "data" / "prompts.csv").write_text("\n".join(rows) + "\n")
+    return {}
+
+
+def gedit(folder: Path) -> dict[str, str]:
+    (folder / "GEdit-Bench").mkdir()
+    server = ModelServer()
+    server.reply = '{"score": [8, 7]}'
+    return {
+        "GEDIT": str(make_gedit(folder / "GEdit-Bench")),
+        "JUDGE_URL": server.url,
+        "CHECKPOINT": str(WEIGHTS / "editor"),
+        "PYTEST_ADDOPTS": ANY_VERSION,
+    }
+
+
+#: What the reader of a tutorial has: files, and environment variables.
+PREPARATIONS = {
+    "own-data": own_photographs,
+    "checkpoint-in-ci": two_checkpoints,
+    "public-benchmark": gedit,
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in TUTORIALS.glob("*.md")))
+def test_tutorial_works_word_by_word(reader, name, monkeypatch):
+    """Costly: some run the embedded models, or a checkpoint of diffusers, several times."""
+    if name in PREPARATIONS:
+        has = PREPARATIONS[name](reader.pytester.path)
+        for variable, value in {"OPENAI_API_KEY": "a key", **has}.items():
+            monkeypatch.setenv(variable, value)
+    reader.follow(name)
