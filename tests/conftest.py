@@ -5,6 +5,7 @@ runs it.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -31,11 +32,15 @@ from tiers import (  # noqa: F401 - hooks
 from waiting import PATIENCE, wait_until
 
 import pytest_imgedit.run.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
+from pytest_imgedit.kinds.change import change
 from pytest_imgedit.suites.scenes import SceneImage
+from pytest_imgedit.workers import editing
 from pytest_imgedit.workers.local import SPIN_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from PIL import Image
 
 if find_spec("hypothesis"):
     import hypothesis
@@ -111,12 +116,24 @@ def pytorch() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def scenes_drawn_once() -> Iterator[None]:
-    """Draw each scene once a session: a second of a run over fifty pairs, and always the same
-    image.
+def computed_once() -> Iterator[None]:
+    """Draw each scene, and measure the change of each edit, once a session: seconds of a run over
+    fifty pairs, and always the same.
     """
+    changes: dict[tuple[str, str], float] = {}
+
+    def measured_once(source: Image.Image, edited: Image.Image) -> float:
+        key = signature(source), signature(edited)
+        if key not in changes:
+            changes[key] = change(source, edited)
+        return changes[key]
+
+    def signature(image: Image.Image) -> str:
+        return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SceneImage, "read", functools.cache(SceneImage.read))
+        patch.setattr(editing, "change", measured_once)
         yield
 
 
