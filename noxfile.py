@@ -36,9 +36,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """Lint, types, unit tests and statistics, and one run end to end; under a minute."""
+    """Lint, types, tests without a process or a model, and one run end to end."""
     lint(session)
-    session.run("pytest", "-q", "tests/unit", "tests/statistics", "-n", "2")
+    session.run("pytest", "-q", "tests", "--tier=quick", "-n", "2")
     with tempfile.TemporaryDirectory() as out:
         session.run("pytest", "-q", "benchmarks", "-k", "physics-0000", f"--imgedit-out={out}")
 

@@ -12,6 +12,8 @@ import yaml
 from PIL import Image
 from tiers import full_but
 
+pytestmark = pytest.mark.everyday
+
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
 

@@ -9,6 +9,8 @@ import re
 import pytest
 from user_folder import PYTHON
 
+pytestmark = pytest.mark.everyday
+
 BAGS = ["bags-0", "bags-1", "bags-2"]
 ALL = [*BAGS, "shoes-0", "shoes-1", "shoes-2"]
 LOW = "--imgedit-set=judge.low=bags-1"  # this pair fails

@@ -1,7 +1,9 @@
 """The tiers of this repository's tests, and what each test costs of the processor.
 
 Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named.
-Of these, `IMGEDIT_QUARTER` 0 to 3 runs a quarter. `--cpu-budget` fails the session where a test
+Of these, `IMGEDIT_PART` 0 to 7 runs an eighth. `--tier=quick` runs what needs no run of pytest, no
+process, no model and no browser: tests that ask for none of these fixtures and are not marked
+`everyday`. `--cpu-budget` fails the session where a test
 costs more than `[tool.imgedit-tests]` allows.
 """
 
@@ -19,7 +21,9 @@ from _pytest.mark import ParameterSet
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Iterable
 
-QUARTERS = 4
+PARTS = 8
+#: Fixtures by which a run of pytest, a model or a browser starts.
+SLOW_FIXTURES = {"browser", "pytester", "pytorch", "tiny"}
 COSTLIEST = 10
 COST = "cpu_seconds"
 
@@ -27,7 +31,10 @@ COST = "cpu_seconds"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers of tests")
     group.addoption(
-        "--tier", choices=("everyday", "full", "all"), default="everyday", help="tests to run"
+        "--tier",
+        choices=("quick", "everyday", "full", "all"),
+        default="everyday",
+        help="tests to run",
     )
     group.addoption(
         "--cpu-budget", type=float, metavar="SECONDS", help="fail if a test costs more CPU seconds"
@@ -36,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: runs in the tier `full` only")
+    config.addinivalue_line("markers", "everyday: does not run in the tier `quick`")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Costs(config.getoption("--cpu-budget")), "costs")
 
@@ -58,22 +66,29 @@ def full_but(everyday: Container[str], values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def is_selected(nodeid: str, is_full: bool, tier: str, quarter: str) -> bool:
-    """Tell whether a test belongs to a tier and, if it is `full`, to the quarter `0` to `3` or
-    `all`.
+def tier_of(item: pytest.Item) -> str:
+    """Return the lowest tier that runs a test."""
+    if item.get_closest_marker("full"):
+        return "full"
+    is_slow = SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    return "everyday" if is_slow or item.get_closest_marker("everyday") else "quick"
+
+
+def is_selected(nodeid: str, lowest: str, tier: str, part: str) -> bool:
+    """Tell whether a test whose lowest tier is known belongs to a tier and, if it is `full`, to the
+    part `0` to `7` or `all`.
     """
-    if tier != "all" and is_full != (tier == "full"):
-        return False
-    return not is_full or quarter == "all" or zlib.crc32(nodeid.encode()) % QUARTERS == int(quarter)
+    if lowest != "full":
+        return tier in (lowest, "everyday", "all")
+    is_of_part = part == "all" or zlib.crc32(nodeid.encode()) % PARTS == int(part)
+    return tier in ("full", "all") and is_of_part
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if any("::" in argument for argument in config.args):
         return
-    tier, quarter = config.getoption("--tier"), os.environ.get("IMGEDIT_QUARTER", "all")
-    chosen = [
-        i for i in items if is_selected(i.nodeid, bool(i.get_closest_marker("full")), tier, quarter)
-    ]
+    tier, part = config.getoption("--tier"), os.environ.get("IMGEDIT_PART", "all")
+    chosen = [item for item in items if is_selected(item.nodeid, tier_of(item), tier, part)]
     left_out = set(items).difference(chosen)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])

@@ -23,6 +23,8 @@ from tools.train_embedded.records import as_pair, draw, make_scenes
 from tools.train_embedded.text import Texts, reply
 from tools.train_embedded.vae import whiten
 
+pytestmark = pytest.mark.everyday
+
 FOLDER = Path(__file__).parent.parent.parent / "tools" / "train_embedded"
 
 

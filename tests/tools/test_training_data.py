@@ -33,6 +33,8 @@ from tools.train_embedded.text import (
     reply,
 )
 
+pytestmark = pytest.mark.everyday
+
 PAIRS = [
     as_pair(scene, category, language)
     for number in range(150)

@@ -23,6 +23,8 @@ from pytest_imgedit.workers.hardware import PeakMemory
 from pytest_imgedit.workers.pool import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers.process import JobLoop
 
+pytestmark = pytest.mark.everyday
+
 
 def keep(tmp_path, script, patience="60"):
     log = tmp_path / "log"

@@ -16,6 +16,8 @@ from folders import fill
 
 from pytest_imgedit.cli.main import main
 
+pytestmark = pytest.mark.everyday
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):

@@ -1,4 +1,4 @@
-"""The tiers of tests, their quarters, and the budget of the processor."""
+"""The tiers of tests, the parts of `full`, and the budget of the processor."""
 
 from __future__ import annotations
 
@@ -7,34 +7,54 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import QUARTERS, full_but, is_selected
+from tiers import PARTS, full_but, is_selected
 
 ROOT = Path(__file__).parents[2]
 BURN = "import time\nwhile time.process_time() < {seconds}: pass"
 
 
-def test_every_full_test_is_in_one_quarter_and_each_quarter_has_some():
-    names = [f"tests/test_some.py::test_{number}" for number in range(100)]
-    quarters = [
-        [name for name in names if is_selected(name, True, "full", str(n))] for n in range(QUARTERS)
+def test_every_full_test_is_in_one_part_and_each_part_has_some():
+    names = [f"tests/test_some.py::test_{number}" for number in range(200)]
+    parts = [
+        [name for name in names if is_selected(name, "full", "full", str(n))] for n in range(PARTS)
     ]
-    assert sorted(name for quarter in quarters for name in quarter) == sorted(names)
-    assert all(quarters)
+    assert sorted(name for part in parts for name in part) == sorted(names)
+    assert all(parts)
 
 
 @pytest.mark.parametrize(
-    ("tier", "is_full", "selected"),
+    ("tier", "lowest_tiers"),
     [
-        ("everyday", False, True),
-        ("everyday", True, False),
-        ("full", False, False),
-        ("full", True, True),
-        ("all", False, True),
-        ("all", True, True),
+        ("quick", ["quick"]),
+        ("everyday", ["quick", "everyday"]),
+        ("full", ["full"]),
+        ("all", ["quick", "everyday", "full"]),
     ],
 )
-def test_a_tier_selects_what_is_its_own(tier, is_full, selected):
-    assert is_selected("tests/test_some.py::test_it", is_full, tier, "all") == selected
+def test_a_tier_selects_what_is_its_own(tier, lowest_tiers):
+    tiers = ("quick", "everyday", "full")
+    assert [
+        lowest
+        for lowest in tiers
+        if is_selected("tests/test_some.py::test_it", lowest, tier, "all")
+    ] == lowest_tiers
+
+
+def test_a_test_that_runs_pytest_or_a_model_is_not_quick(pytester):
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.fixture\n"
+        "def tiny(): pass\n"
+        "def test_plain(tmp_path): pass\n"
+        "def test_model(tiny): pass\n"
+        "@pytest.mark.everyday\n"
+        "def test_process(): pass\n"
+        "@pytest.mark.full\n"
+        "def test_long(): pass\n"
+    )
+    for tier, passed in (("quick", 1), ("everyday", 3), ("full", 1), ("all", 4)):
+        result = pytester.runpytest_inprocess("-p", "tiers", f"--tier={tier}")
+        result.assert_outcomes(passed=passed, deselected=4 - passed)
 
 
 def test_parameters_that_are_not_named_are_full():

@@ -25,6 +25,8 @@ from pytest_imgedit.kinds.edit_checks import ASPECT_TOLERANCE, is_reframed
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 
+pytestmark = pytest.mark.everyday
+
 BUILDERS = {**MODELS, **FLUX2, **FURTHER}
 #: The tiny checkpoint of each class, and an area smaller than the model's own where that saves
 #: seconds.

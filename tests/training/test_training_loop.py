@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 from folders import fill
 
+pytestmark = pytest.mark.everyday
+
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
 

@@ -27,6 +27,8 @@ from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.scenes import load
 
+pytestmark = pytest.mark.everyday
+
 ASPECTS = ("instruction", "realism")
 
 

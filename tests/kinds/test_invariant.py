@@ -19,6 +19,8 @@ from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
 from pytest_imgedit.kinds.qwen_decoder.packed import Rows
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
+pytestmark = pytest.mark.everyday
+
 MODELS = ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"]
 
 

@@ -20,6 +20,8 @@ from pytest_imgedit.kinds.diffusers import Diffusers, DiffusersEditor
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.workers.editing import EditCalls
 
+pytestmark = pytest.mark.everyday
+
 BUILDERS = {**MODELS, **FURTHER}
 #: Pipelines that take several sources a call, and the most that an edit may differ from a single
 #: one, of 255.

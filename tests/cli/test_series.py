@@ -12,6 +12,8 @@ from in_process import run_in
 
 from pytest_imgedit.cli.main import main
 
+pytestmark = pytest.mark.everyday
+
 MODELS = (
     "--imgedit-editor=fakes:Checkpoint",
     "--imgedit-judge=fakes:Reads",

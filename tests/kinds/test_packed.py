@@ -15,6 +15,8 @@ from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.base import load_suite
 
+pytestmark = pytest.mark.everyday
+
 
 def ask(
     count, sizes=((64, 64), (48, 32), (64, 32)), system="You grade edits of images with great care."
