@@ -1,5 +1,5 @@
 """Checks in three tiers, in the environment that calls them: `nox -s quick`, `nox -s everyday`,
-`nox -s full`.
+`nox -s full`; `nox -s coverage` and `nox -s lock`.
 
 docs/development.md says what belongs where.
 """
@@ -44,9 +44,34 @@ def quick(session: nox.Session) -> None:
 
 
 @nox.session
+def lock(session: nox.Session) -> None:
+    """Pin in constraints.txt what all extras and the tests need; what is pinned there stays, unless
+    `-- --upgrade` is given.
+    """
+    extras = ("test", "docs", "fp8", "metrics", "wandb")
+    session.run(
+        *("uv", "pip", "compile", "--quiet", "--python-version", "3.11", "--universal"),
+        *("--no-header", "--no-annotate", "--no-emit-package", "pytest-imgedit"),
+        *(f"--extra={extra}" for extra in extras),
+        *("--output-file", "constraints.txt", *session.posargs),
+        *("pyproject.toml", "packages/imgedit-verl/pyproject.toml"),
+        "tests/installed/requirements.txt",
+    )
+
+
+@nox.session
 def everyday(session: nox.Session) -> None:
     """What the README's test command runs."""
     session.run(*EVERYDAY, *session.posargs)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """The everyday tests, and which lines and branches of the package they take."""
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", *EVERYDAY, *session.posargs)
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report", "--skip-covered", "--sort=miss")
 
 
 @nox.session
