@@ -19,10 +19,10 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import hooks, placement, pools, preflight, score
-from pytest_imgedit.run.controls import Trials, control_trials
+from pytest_imgedit.run import placement, pools, preflight, score, user_hooks
 from pytest_imgedit.run.plan import Request, RunPlan, ask_servers, resolve, resolve_models
 from pytest_imgedit.run.run import Run, RunContext
+from pytest_imgedit.run.trials import Trials, control_trials
 from pytest_imgedit.stats.controls import controls_gate, describe_controls
 from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
@@ -292,7 +292,7 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[score.Scor
                 lambda role: launcher.pool(judge.model, judge),
                 lambda identity: launcher.pool(identity.model, identity),
                 progress,
-                hooks.no_hooks,
+                user_hooks.no_hooks,
             ),
         )
         run.execute()

@@ -9,8 +9,8 @@ from pathlib import Path
 from pytest_imgedit.cli.comparable import read_either, refuse_partial, refuse_to_compare
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import leaderboard as tables
 from pytest_imgedit.report import leaderboard_page, terminal, write
+from pytest_imgedit.report import leaderboard_tables as tables
 from pytest_imgedit.stats.leaderboard import RankedRuns, rank_runs
 from pytest_imgedit.store.baselines import Baseline
 

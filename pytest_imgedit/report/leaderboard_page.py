@@ -2,7 +2,7 @@
 
 from pytest_imgedit.core.sanitize import first_of, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import charts, html, leaderboard, tables
+from pytest_imgedit.report import charts, html, leaderboard_tables, tables
 from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
 
 
@@ -10,15 +10,15 @@ def render(ranked: RankedRuns) -> str:
     """Render a leaderboard as one HTML page without any script."""
     templates = html.environment()
     style = templates.get_template("report.css").render()
-    return templates.get_template("leaderboard.html").render(
-        title=printable(leaderboard.title(ranked)),
+    return templates.get_template("leaderboard_tables.html").render(
+        title=printable(leaderboard_tables.title(ranked)),
         headline=printable(_headline(ranked)),
-        notes=leaderboard.notes(ranked),
+        notes=leaderboard_tables.notes(ranked),
         axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
         parts=[
             {
-                "board": leaderboard.measure_table(name, part, ranked.reference),
-                "intervals": leaderboard.interval_table(name, part),
+                "board": leaderboard_tables.measure_table(name, part, ranked.reference),
+                "intervals": leaderboard_tables.interval_table(name, part),
                 "chart": chart(part),
             }
             for name, part in ranked.measures.items()

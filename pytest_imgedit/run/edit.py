@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from pytest_imgedit.core import environments, errors, protocol, requests, results, strict_json
+from pytest_imgedit.core import environments, errors, messages, requests, results, strict_json
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.kinds import base, identity
 from pytest_imgedit.run.work import StoredImage, Work, in_batches_of, missing_edits, reusable
@@ -119,7 +119,7 @@ class EditStage:
         for batch, worker, reply in self.pool.run(self.take):
             self.finish(batch, worker, reply)
 
-    def take(self, worker: Worker) -> tuple[list[Work], protocol.EditJob] | None:
+    def take(self, worker: Worker) -> tuple[list[Work], messages.EditJob] | None:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
 
         Near the end, jobs go to whichever worker is free first. A job that was lost before is done
@@ -173,7 +173,7 @@ class EditStage:
         del self.queue[positions[0]]
         return work
 
-    def finish(self, batch: list[Work], worker: Worker, reply: protocol.JobReply) -> None:
+    def finish(self, batch: list[Work], worker: Worker, reply: messages.JobReply) -> None:
         """Store the edits of a batch; retry those that failed, or end them in their errors."""
         if reply["op"] == "error":
             self._retry_or_fail(batch, worker, reply)
@@ -191,7 +191,7 @@ class EditStage:
             self.done(work)
 
     def _retry_or_fail(
-        self, batch: Sequence[Work], worker: Worker, reply: protocol.Failed | protocol.FailedEdit
+        self, batch: Sequence[Work], worker: Worker, reply: messages.Failed | messages.FailedEdit
     ) -> None:
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
         for work in batch:
@@ -215,7 +215,7 @@ def store_edit(
     work: Work,
     editor: identity.Identity,
     worker: Worker,
-    output: protocol.FinishedEdit,
+    output: messages.FinishedEdit,
     store: Store,
 ) -> None:
     """Store an edit that a worker made: the image, then its record.

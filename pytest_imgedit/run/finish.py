@@ -15,11 +15,11 @@ from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.protocols.protocol import Call, Protocol, Row
-from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
 from pytest_imgedit.run.further import FurtherScorer
-from pytest_imgedit.run.items import make_items
+from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.trials import Trials, control_trials, describe_noise
 from pytest_imgedit.stats import estimates
 from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed

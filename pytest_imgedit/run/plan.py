@@ -29,7 +29,7 @@ from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run import edit, placement, pools, score
 from pytest_imgedit.run.further import FurtherScorer
-from pytest_imgedit.run.items import make_items
+from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.preflight import declared_measures
 from pytest_imgedit.run.work import (
     SelectedShard,

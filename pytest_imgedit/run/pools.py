@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core import errors, protocol
+from pytest_imgedit.core import errors, messages
 from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
@@ -110,7 +110,7 @@ class Launcher:
         job = timeouts.Deadline(workers.edit_timeout, "workers.edit_timeout")
         if model.role != "editor":
             job = timeouts.Deadline(workers.judge_timeout, "workers.judge_timeout")
-        message: protocol.Preparing = {
+        message: messages.Preparing = {
             "target": {
                 "module": model.target.module,
                 "attribute": model.target.attribute,

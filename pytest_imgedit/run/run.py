@@ -10,13 +10,13 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, score
-from pytest_imgedit.run.controls import Trials, plan_controls, plan_repeats
 from pytest_imgedit.run.further import FurtherScorer
-from pytest_imgedit.run.hooks import CallHook
-from pytest_imgedit.run.items import seed_result
+from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import Blocks, RunPlan
 from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
+from pytest_imgedit.run.trials import Trials, plan_controls, plan_repeats
+from pytest_imgedit.run.user_hooks import CallHook
 from pytest_imgedit.run.work import Work, missing_edits
 from pytest_imgedit.workers import base, gpus
 from pytest_imgedit.workers.pool import Pool

@@ -12,7 +12,7 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import (
     environments,
     errors,
-    protocol,
+    messages,
     redaction,
     requests,
     results,
@@ -508,7 +508,7 @@ class ScoreStage:
     def _asks(self, works: Iterable[Work]) -> list[Ask]:
         return [ask for work in sorted(works, key=_order) for ask in self.scorer.asks(work)]
 
-    def take(self, worker: Worker) -> tuple[list[Ask], protocol.JudgeJob] | None:
+    def take(self, worker: Worker) -> tuple[list[Ask], messages.JudgeJob] | None:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
 
         Near the end, batches go to whichever worker is free first. An edit that was lost before is
@@ -559,7 +559,7 @@ class ScoreStage:
         full = worker.batch_size if size == "auto" else size
         return not is_open or len(self.queue) >= max(1, full // 4)
 
-    def finish(self, batch: list[Ask], worker: Worker, reply: protocol.JobReply) -> None:
+    def finish(self, batch: list[Ask], worker: Worker, reply: messages.JobReply) -> None:
         """Turn the reply on a batch into verdicts and errors; queue what is to be asked again.
 
         Calls of a batch that failed are made once more, alone.

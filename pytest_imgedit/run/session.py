@@ -19,7 +19,6 @@ from pytest_imgedit.report import terminal, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import finish, placement, pools, preflight, work
 from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
-from pytest_imgedit.run.hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.plan import (
     Request,
     ask_servers,
@@ -28,6 +27,7 @@ from pytest_imgedit.run.plan import (
     resolve_models,
 )
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
+from pytest_imgedit.run.user_hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.stats.outcome import Outcome, outcome
 from pytest_imgedit.store import baselines, store

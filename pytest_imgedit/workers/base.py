@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pytest_imgedit.core import environments, errors
-from pytest_imgedit.core.protocol import Ended, FromWorker, Job, MemoryUsed, ToWorker
+from pytest_imgedit.core.messages import Ended, FromWorker, Job, MemoryUsed, ToWorker
 
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
 #: Stands in the event queue where a worker's connection ended.

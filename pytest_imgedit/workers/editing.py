@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core import images, protocol, sanitize
+from pytest_imgedit.core import images, messages, sanitize
 from pytest_imgedit.core.errors import (
     ImageError,
     OutputError,
@@ -189,7 +189,7 @@ def free_memory() -> None:
 
 def make_edit(
     edit: Callable[[EditRequest], Any], request: EditRequest, may_be_blank: bool
-) -> protocol.FinishedEdit:
+) -> messages.FinishedEdit:
     """Make an edit; return what `finished_edit` returns."""
     started = clock()
     output = edit(request)
@@ -198,7 +198,7 @@ def make_edit(
 
 def finished_edit(
     output: Any, source: Image.Image, seconds: float, may_be_blank: bool, batch_size: int = 1
-) -> protocol.FinishedEdit:
+) -> messages.FinishedEdit:
     """Check and encode what an editor returned for a source after some seconds; raises
     `OutputError`.
     """

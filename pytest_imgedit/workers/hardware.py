@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_imgedit.core import errors, protocol
+from pytest_imgedit.core import errors, messages
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
 #: Seconds of its threads that must have passed before a share says something.
@@ -165,7 +165,7 @@ class PeakMemory:
     def __init__(self) -> None:
         self._gpu = 0
 
-    def look(self) -> protocol.MemoryUsed:
+    def look(self) -> messages.MemoryUsed:
         """Return the most bytes of host memory (resident set), and those that PyTorch reserved on
         the GPU with most; `gpu` is `None` if this process has not used a GPU.
         """

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_imgedit.core import environments, errors, redaction, results
-from pytest_imgedit.core.protocol import FromWorker, ToWorker
+from pytest_imgedit.core.messages import FromWorker, ToWorker
 from pytest_imgedit.core.provenance import machine, versions
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.kinds.source import user_import_paths

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import execnet
 
-from pytest_imgedit.core import protocol, redaction, sanitize
+from pytest_imgedit.core import messages, redaction, sanitize
 from pytest_imgedit.kinds.source import user_import_paths
 from pytest_imgedit.workers import base, supervisor
 
@@ -154,13 +154,13 @@ class _Gateway:
         self.output, self.redactor = output, redactor
         self.process: subprocess.Popen[bytes] = gateway._io.popen
         self.pid: int = channel.receive()["pid"]
-        self._outbox: queue.Queue[protocol.ToWorker | None] = queue.Queue()
+        self._outbox: queue.Queue[messages.ToWorker | None] = queue.Queue()
         threading.Thread(target=self._send_all, daemon=True).start()
 
-    def listen(self, hear: Callable[[protocol.FromWorker], None]) -> None:
+    def listen(self, hear: Callable[[messages.FromWorker], None]) -> None:
         self.channel.setcallback(hear, endmarker=base.ENDED)
 
-    def send(self, message: protocol.ToWorker) -> None:
+    def send(self, message: messages.ToWorker) -> None:
         """Send in a thread: a process that is stopped does not read, and a pipe holds less than an
         image.
         """

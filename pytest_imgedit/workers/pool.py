@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from pytest_imgedit.core import environments, errors, sanitize
-from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
+from pytest_imgedit.core.messages import Failed, FromWorker, Job, JobReply, Loaded, Preparing
 from pytest_imgedit.workers.base import Executor, Slot, State, Worker
 from pytest_imgedit.workers.timeouts import Deadline, Timeouts
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from pytest_imgedit.core import (
     errors,
-    protocol,
+    messages,
     redaction,
     sanitize,
     strict_json,
@@ -54,9 +54,9 @@ def serve(channel: Any) -> None:
     too.
     """
     os.dup2(2, 1)  # what is printed goes to the run's log, as errors do
-    inbox: queue.Queue[tuple[protocol.ToWorker, Read]] = queue.Queue()
+    inbox: queue.Queue[tuple[messages.ToWorker, Read]] = queue.Queue()
 
-    def receive(message: protocol.ToWorker | None) -> None:
+    def receive(message: messages.ToWorker | None) -> None:
         if message is None:
             os._exit(0)
         if message["op"] == "prepare":
@@ -90,7 +90,7 @@ class JobLoop:
     encoded. Replies go to `send`, tracebacks to `log`.
     """
 
-    def __init__(self, send: Callable[[protocol.FromWorker], None], log: TextIO) -> None:
+    def __init__(self, send: Callable[[messages.FromWorker], None], log: TextIO) -> None:
         self.send, self.log = send, log
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping_since: float | None = None  # from then on, no job is begun
@@ -113,7 +113,7 @@ class JobLoop:
         """
         self.dropping_since = clock()
 
-    def read_ahead(self, message: protocol.ToWorker) -> Read:
+    def read_ahead(self, message: messages.ToWorker) -> Read:
         """Start to read the images of a job that waits."""
         if message["op"] == "edit":
             return [self._readers.submit(EditRequest.decoded, edit) for edit in message["edits"]]
@@ -124,12 +124,12 @@ class JobLoop:
             ]
         return []
 
-    def handle(self, message: protocol.ToWorker, read: Read) -> None:
+    def handle(self, message: messages.ToWorker, read: Read) -> None:
         """Do a job up to where the GPU is free again; its reply is finished and sent by another
         thread.
         """
         started = clock()
-        reply: protocol.Reply | Callable[[], protocol.Reply]
+        reply: messages.Reply | Callable[[], messages.Reply]
         try:
             reply = self._do(message, read)
         except Dropped:
@@ -139,8 +139,8 @@ class JobLoop:
         self._finisher.submit(self._finish, reply, clock() - started)
 
     def _do(
-        self, message: protocol.ToWorker, read: Read
-    ) -> protocol.Reply | Callable[[], protocol.Reply]:
+        self, message: messages.ToWorker, read: Read
+    ) -> messages.Reply | Callable[[], messages.Reply]:
         """Do what needs the GPU; return the reply, or what finishes it."""
         if message["op"] == "prepare":
             self.prepare(message)
@@ -153,7 +153,7 @@ class JobLoop:
             return self.edit(read)
         return self.judge(read)
 
-    def _finish(self, reply: protocol.Reply | Callable[[], protocol.Reply], seconds: float) -> None:
+    def _finish(self, reply: messages.Reply | Callable[[], messages.Reply], seconds: float) -> None:
         try:
             if callable(reply):
                 reply = reply()
@@ -177,7 +177,7 @@ class JobLoop:
                 }
             )
 
-    def _failed(self, error: BaseException) -> protocol.Failed:
+    def _failed(self, error: BaseException) -> messages.Failed:
         kind, message = self._describe(error)
         return {"op": "error", "kind": kind, "message": message}
 
@@ -189,7 +189,7 @@ class JobLoop:
         kind, text = describe(error)
         return kind, sanitize.shorten(self.redactor.text(text))
 
-    def prepare(self, message: protocol.Prepare) -> None:
+    def prepare(self, message: messages.Prepare) -> None:
         """Import what the target needs, and call `warm_up` of its class, which may use a little of
         the GPU.
         """
@@ -211,7 +211,7 @@ class JobLoop:
             arguments = () if self.target.argument is None else (self.target.argument,)
             warm_up(*arguments, device=message["device"], **message["params"])
 
-    def load(self) -> protocol.Loaded:
+    def load(self) -> messages.Loaded:
         """Build the model and have it prove itself; one that differs by its LoRA adapters alone
         keeps its base.
         """
@@ -296,7 +296,7 @@ class JobLoop:
             )
         return min(batch_size, self.fits)
 
-    def edit(self, read: Read) -> Callable[[], protocol.Edited]:
+    def edit(self, read: Read) -> Callable[[], messages.Edited]:
         """Edit a batch; images are checked and encoded when the reply is finished.
 
         A request whose images do not decode is answered by its own error, without the editor.
@@ -312,7 +312,7 @@ class JobLoop:
         outputs.update(zip(requests, self.edits.edit(list(requests.values())), strict=True))
         batch_size = self._batch_size()
 
-        def finish() -> protocol.Edited:
+        def finish() -> messages.Edited:
             return {
                 "op": "edited",
                 "edits": [self._finished(outputs[n], requests.get(n)) for n in sorted(outputs)],
@@ -323,7 +323,7 @@ class JobLoop:
 
     def _finished(
         self, output: Output, request: EditRequest | None
-    ) -> protocol.FinishedEdit | protocol.FailedEdit:
+    ) -> messages.FinishedEdit | messages.FailedEdit:
         error = output.value
         if request is not None and not isinstance(error, BaseException):
             try:
@@ -339,7 +339,7 @@ class JobLoop:
         kind, message = self._describe(error)
         return {"op": "failed", "kind": kind, "message": message}
 
-    def judge(self, read: Read) -> protocol.Judged:
+    def judge(self, read: Read) -> messages.Judged:
         """Ask the judge; a question whose images do not decode is answered by its own error,
         without the judge.
         """

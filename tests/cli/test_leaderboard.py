@@ -16,8 +16,8 @@ from pytest_imgedit.cli.compare import compare_runs
 from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.measures import SCORE
-from pytest_imgedit.report.leaderboard import as_json, letters, markdown, measure_table
 from pytest_imgedit.report.leaderboard_page import chart, render
+from pytest_imgedit.report.leaderboard_tables import as_json, letters, markdown, measure_table
 from pytest_imgedit.stats.leaderboard import rank_runs
 from pytest_imgedit.store.baselines import write_baseline
 

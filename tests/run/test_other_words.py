@@ -8,7 +8,7 @@ import pytest
 
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.run.controls import _counterfactual
+from pytest_imgedit.run.trials import _counterfactual
 from pytest_imgedit.run.work import Work, _followers
 
 

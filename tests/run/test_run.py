@@ -4,7 +4,7 @@ import pytest
 from run_world import World, edited, failed, judged, pairs_of
 from waiting import wait_until
 
-from pytest_imgedit.run.items import make_items
+from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.plan import Blocks
 from pytest_imgedit.run.run import BlockRun
 
