@@ -10,7 +10,7 @@ def render(ranked: RankedRuns) -> str:
     """Render a leaderboard as one HTML page without any script."""
     templates = html.environment()
     style = templates.get_template("report.css").render()
-    return templates.get_template("leaderboard_tables.html").render(
+    return templates.get_template("leaderboard.html").render(
         title=printable(leaderboard_tables.title(ranked)),
         headline=printable(_headline(ranked)),
         notes=leaderboard_tables.notes(ranked),
