@@ -20,6 +20,7 @@ def qualify(bench):
     return run
 
 
+@pytest.mark.full
 def test_a_judge_is_tried_once_for_all_runs_with_gates(bench, qualify):
     card = qualify("reference", "--suite=scenes:n=10", "--json")
     assert card.returncode == 0

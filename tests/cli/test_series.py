@@ -211,6 +211,7 @@ def test_a_stated_spread_is_enough_to_plan(imgedit):
     assert 270 <= row["pairs"] <= 280  # (1.645 + 0.842)²·(2/0.3)² = 275
 
 
+@pytest.mark.full
 def test_the_plan_of_a_run_says_what_its_gates_are_about_to_show(nights, tmp_path):
     folder = shutil.copytree(nights, tmp_path / "nights")
     gates = (

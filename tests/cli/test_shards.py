@@ -70,15 +70,22 @@ def comparable(document):
             ["--imgedit-fail-under=overall:3", "--imgedit-controls"],
             1,
             id="a judge that is not believed",
+            marks=pytest.mark.full,
         ),
         pytest.param(["--imgedit-compare=main", "--imgedit-max-drop=overall:0.2"], 1, id="a drop"),
-        pytest.param(["--imgedit-compare=main", "--imgedit-max-drop=overall:3"], 0, id="no drop"),
+        pytest.param(
+            ["--imgedit-compare=main", "--imgedit-max-drop=overall:3"],
+            0,
+            id="no drop",
+            marks=pytest.mark.full,
+        ),
         pytest.param(
             ["-k", "physics or social", "--imgedit-config=gates.toml"],
             0,
             id="a part, and gates that rest",
+            marks=pytest.mark.full,
         ),
-        pytest.param(["--imgedit-seeds=2"], 0, id="two seeds"),
+        pytest.param(["--imgedit-seeds=2"], 0, id="two seeds", marks=pytest.mark.full),
     ],
 )
 def test_two_shards_and_a_merge_are_the_whole_run(bench, merge, options, code):
@@ -114,7 +121,10 @@ def test_two_shards_and_a_merge_are_the_whole_run(bench, merge, options, code):
     assert document["timing"]["edits"] == results["timing"]["edits"]
 
 
-@pytest.mark.parametrize("xdist", [[], ["-n1"]], ids=["plain", "xdist"])
+@pytest.mark.parametrize(
+    "xdist",
+    [pytest.param([], id="plain"), pytest.param(["-n1"], id="xdist", marks=pytest.mark.full)],
+)
 def test_a_shard_without_pairs_is_a_run_that_can_be_merged(bench, merge, xdist):
     options = [*PAINTED, "--imgedit-limit=1", "-k", "physics or social", "--imgedit-controls"]
     whole = bench.run(*options)
@@ -186,6 +196,7 @@ def test_a_shard_tells_of_its_items_only(bench, merge):
         assert shard(bench, index, *own, *raising).ret == int("a" in held[index])
 
 
+@pytest.mark.full
 def test_a_shard_under_xdist_has_the_same_items(bench):
     plain = shard(bench, 1, *PAINTED, "--imgedit-limit=2")
     bench.run_subprocess(

@@ -28,6 +28,7 @@ def test_command_line_wins_over_set_over_the_config(bench):
     assert len(document["items"][0]["seeds"]) == 2
 
 
+@pytest.mark.full
 def test_own_protocol_from_a_file_is_used_and_hashed(bench):
     (bench.path / "mine.toml").write_text(
         '[[calls]]\nname = "like"\nsystem = "You grade."\nreminder = "Again: {{ problem }}"\n'

@@ -103,6 +103,7 @@ def test_judge_is_killed_by_exactly_the_deadly_pairs(bench, deadly):
     assert bench.error_kinds == dict.fromkeys(pairs, "worker_died")
 
 
+@pytest.mark.full
 def test_every_pair_that_is_deadly_has_its_own_error(bench, deadly):
     names = NAMES[::4] + NAMES[1::4]
     bench.run_with_workers(

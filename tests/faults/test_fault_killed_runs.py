@@ -51,8 +51,6 @@ POINTS = [
 EVERYDAY = (
     "edited-image-written",
     "edit-record-half-written",
-    "verdict-record-half-written",
-    "results-written",
 )
 
 #: A further judge, one question at a time, and two metrics, each with all edits in one batch.
@@ -115,7 +113,7 @@ def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupt
     assert not list((bench.path / ".imgedit" / "blobs").glob("**/.*"))
 
 
-@pytest.mark.parametrize("point", full_but(("values-of-a-metric-synced",), FURTHER_POINTS))
+@pytest.mark.parametrize("point", full_but((), FURTHER_POINTS))
 def test_resumed_run_asks_further_judges_and_metrics_for_what_is_missing(
     bench, monkeypatch, uninterrupted, point
 ):

@@ -145,13 +145,14 @@ def test_judge_that_dies_on_one_pair_spoils_only_that_pair(bench):
     assert bench.error_kinds == {"causal-0001": "worker_died"}
 
 
+@pytest.mark.full
 def test_place_that_loses_a_process_to_every_pair_blames_the_pairs(bench):
     result = bench.run_with_workers(*CONSTANT, "--imgedit-editor=fakes:Dies")
     result.assert_outcomes(failed=10)
     assert set(bench.error_kinds.values()) == {"worker_died"}
 
 
-@pytest.mark.parametrize("moment", ["starting", "loading", "busy"])
+@pytest.mark.parametrize("moment", full_but(["busy"], ["starting", "loading", "busy"]))
 def test_worker_killed_at_any_moment_costs_nothing(bench, moment):
     process = bench.start(
         *CONSTANT, "--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.3"
@@ -188,6 +189,7 @@ def cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
+@pytest.mark.full
 def test_leaking_worker_is_replaced_and_every_pair_is_edited(bench):
     result = bench.run_with_workers(
         "--imgedit-editor=fakes:Leaks", "--imgedit-judge=fakes:Constant", "--imgedit-limit=5"

@@ -125,6 +125,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench, left):
     assert bench.timing["edits_cached"] == done
 
 
+@pytest.mark.full
 def test_terminated_run_leaves_no_process_and_loses_no_edit(bench, left):
     slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
     process = bench.start(*slow)

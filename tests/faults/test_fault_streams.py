@@ -94,7 +94,7 @@ def test_stdout_of_another_encoding_shows_what_it_can(bench, begin, encoding):
             1,
             id="fails-its-gate",
         ),
-        pytest.param(("-n1",), 0, id="xdist"),
+        pytest.param(("-n1",), 0, id="xdist", marks=pytest.mark.full),
     ],
 )
 def test_full_stdout_loses_no_results(bench, begin, arguments, code):
@@ -125,7 +125,10 @@ def test_pipe_that_nobody_reads_loses_no_results(bench, begin):
         check(bench, begin(pipe))
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n1",)], ids=["plain", "xdist"])
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param((), id="plain"), pytest.param(("-n1",), id="xdist", marks=pytest.mark.full)],
+)
 def test_reader_that_leaves_during_the_run_loses_no_results(bench, begin, arguments):
     process = begin(subprocess.PIPE, *arguments)  # as `pytest | head -1` does
     assert process.stdout.readline().startswith(b"===")

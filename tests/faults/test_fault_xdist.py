@@ -81,6 +81,7 @@ def test_crashed_worker_loses_no_item(bench, mode):
     result.stdout.fnmatch_lines(["imgedit: FAIL: 1 of 10 items failed; overall *"])
 
 
+@pytest.mark.full
 def test_items_that_are_never_reported_fail_the_run(bench):
     (bench.path / "test_image_edit.py").write_text(CRASH)
     (bench.path / "always").touch()

@@ -92,6 +92,7 @@ def test_nothing_is_overwritten(empty):
     assert {path: path.read_bytes() for path in empty.path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.full
 def test_photographs_without_prompts_leave_something_to_do(empty):
     photographs(empty.path / "photos", 3)
     (empty.path / "photos" / "img_001.txt").write_text("add a hat\n")
@@ -126,6 +127,7 @@ def test_pictures_of_a_repository_are_no_suite(empty):
     assert not (empty.path / "benchmarks" / "pairs.csv").exists()
 
 
+@pytest.mark.full
 def test_images_with_a_text_beside_each_are_a_suite(empty):
     photographs(empty.path / "photos", 2)
     for number in range(2):
@@ -135,6 +137,7 @@ def test_images_with_a_text_beside_each_are_a_suite(empty):
     assert empty.pytest("benchmarks").counts() == {"passed": 2}
 
 
+@pytest.mark.full
 def test_a_file_that_is_a_suite_already_is_used_as_it_is(empty):
     photographs(empty.path / "data", 2)
     rows = [
@@ -222,6 +225,7 @@ def test_what_makes_no_suite_is_refused_in_one_line(empty, arguments, line):
     assert not (empty.path / "benchmarks").exists()
 
 
+@pytest.mark.full
 def test_all_columns_of_a_table_are_kept(empty):
     photographs(empty.path / "photos", 2)
     (empty.path / "data").mkdir()

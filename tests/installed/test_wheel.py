@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tiers import full_but
 from user_folder import PYTHON
 
 pytestmark = pytest.mark.everyday
@@ -20,11 +21,16 @@ LOW = "--imgedit-set=judge.low=bags-1"  # this pair fails
     ("arguments", "edited", "passed"),
     [
         ((), ALL, 11),
-        (("-k", "bags"), BAGS, 6),
-        (("--import-mode=importlib", "benchmarks"), ALL, 10),
-        (("--pyargs", "pytest_imgedit.benchmark"), ALL, 6),
         (("--imgedit", "tests"), ALL, 7),
-        (("-n", "2", "--dist=worksteal", "benchmarks"), ALL, 10),
+        *full_but(
+            [],
+            [
+                (("-k", "bags"), BAGS, 6),
+                (("--import-mode=importlib", "benchmarks"), ALL, 10),
+                (("--pyargs", "pytest_imgedit.benchmark"), ALL, 6),
+                (("-n", "2", "--dist=worksteal", "benchmarks"), ALL, 10),
+            ],
+        ),
     ],
 )
 def test_idiom_edits_what_is_selected_and_passes(repository, arguments, edited, passed):
@@ -83,6 +89,7 @@ def test_cov(repository, needs):
     assert (outcome.code, outcome.edited) == (0, ALL), outcome.output
 
 
+@pytest.mark.full
 def test_main_called_twice_in_one_process(repository):
     code = (
         "import pytest, sys\n"

@@ -75,6 +75,7 @@ def test_scores_are_those_of_the_same_judge_in_process(bench, server):
     assert bench.timing["verdicts_cached"] == 10
 
 
+@pytest.mark.full
 def test_scoring_runs_beside_editing(bench, server):
     bench.run(*judge(server, editor=EDITED))
     assert bench.timing["swaps"] == 0

@@ -222,6 +222,7 @@ def test_an_interrupted_call_and_calls_of_threads_get_their_own_answers(bench, x
     bench.run_subprocess(*options).assert_outcomes(passed=3)
 
 
+@pytest.mark.full
 def test_runs_of_two_base_seeds_draw_apart(bench):
     noise = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
     blobs = []

@@ -111,6 +111,7 @@ def test_collect_only_names_every_item(repository):
     assert lines[:6] == [f"{ITEM}[{name}]" for name in ALL]
 
 
+@pytest.mark.full
 def test_what_cannot_be_run_here_is_no_matter_to_other_tests(repository):
     config = (repository.path / "pyproject.toml").read_text()
     broken = (
@@ -169,7 +170,10 @@ def test_stepwise_goes_on_where_it_stopped(repository):
 
 
 @pytest.mark.parametrize("family", full_but(["xunit2"], ["xunit1", "xunit2", "legacy"]))
-@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["plain", "xdist"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param((), id="plain"), pytest.param(("-n", "2"), id="xdist", marks=pytest.mark.full)],
+)
 def test_junit_agrees_with_the_exit_code(repository, family, more):
     options = (
         "benchmarks/test_image_edit.py",
@@ -286,6 +290,7 @@ def test_a_gate_for_which_there_is_no_test_is_refused(repository, gate, more):
     )
 
 
+@pytest.mark.full
 def test_a_broken_suite_is_no_matter_to_tests_that_are_selected_beside_it(repository):
     (repository.path / "data" / "pairs.jsonl").unlink()
     for selection in (

@@ -28,6 +28,7 @@ def test_same_items_with_and_without_xdist(bench):
     assert bench.timing["edits"] == 15
 
 
+@pytest.mark.full
 def test_stages_run_once_and_only_for_selected_pairs(bench):
     result = bench.run_subprocess("-n", "2", "-k", "physics")
     result.assert_outcomes(passed=10)
@@ -36,6 +37,7 @@ def test_stages_run_once_and_only_for_selected_pairs(bench):
     result.stdout.fnmatch_lines(["imgedit: PASS: *"])
 
 
+@pytest.mark.full
 def test_failures_and_properties_come_back_from_xdist_workers(bench):
     result = bench.run_subprocess(
         "-n", "2", "--imgedit-editor=fakes:Raises", "--imgedit-limit=2", "--junitxml=junit.xml"
@@ -57,12 +59,14 @@ def test_gate_fails_the_run_under_xdist_too(bench):
     )
 
 
+@pytest.mark.full
 def test_usage_error_is_one_line_under_xdist_too(bench):
     result = bench.run_subprocess("-n", "2", "--imgedit-editor=nope")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: unknown editor 'nope', expected one of *"])
 
 
+@pytest.mark.full
 def test_collection_errors_stop_the_run_before_any_edit_under_xdist_too(bench):
     (bench.path / "test_broken.py").write_text("import nosuchmodule\n")
     assert bench.run_subprocess("-n", "2").ret == 2

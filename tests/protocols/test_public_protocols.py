@@ -68,6 +68,7 @@ def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, exp
     result.stdout.fnmatch_lines([f"protocol {name}@{variant}"])
 
 
+@pytest.mark.full
 def test_miniatures_run_with_the_embedded_editor(bench, made):
     """Costly: the embedded editor loads and edits once for each benchmark."""
     for name in MAKE:
@@ -211,6 +212,7 @@ def test_a_subset_is_stratified_seeded_and_keeps_the_order(bench, made):
     assert list(bench.items) != first
 
 
+@pytest.mark.full
 def test_chinese_and_the_intersection_are_other_pairs(bench, made):
     suite = made("gedit", a_group=4)
     options = ("--imgedit-editor=identity", JUDGE, ANY_VERSION)
@@ -274,6 +276,7 @@ def test_refusals_are_a_status_of_their_own_in_every_table(bench, made):
 SEEDS = {"物理": 50, "环境": 50, "社会": 70, "因果": 50, "指代": 50}
 
 
+@pytest.mark.full
 def test_seeds_statistics_are_those_of_a_plain_computation_over_270_replies(bench):
     picture(bench.path / "a.png", 1)
     image = base64.b64encode((bench.path / "a.png").read_bytes()).decode()

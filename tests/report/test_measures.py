@@ -222,6 +222,7 @@ def test_two_judges_and_two_metrics_score_the_same_edits(measured):
     assert document["measures"]["Strict.score"]["rows"] == strict
 
 
+@pytest.mark.full
 def test_another_judge_of_the_name_cannot_be_compared(measured):
     usual = (*USUAL, "--imgedit-editor=four:Editor")
     protocol = "--imgedit-set=judges.Strict.protocol=four:Four"

@@ -106,6 +106,7 @@ def test_coverage_of_the_baseline_is_a_gate_where_that_is_asked_for(saved):
     )
 
 
+@pytest.mark.full
 def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(saved):
     path = saved.path / "benchmarks/baselines/main.json"
     document = json.loads(path.read_text())
@@ -129,6 +130,7 @@ def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(sa
     assert saved.stored_edits() == stored
 
 
+@pytest.mark.full
 def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(saved):
     result = saved.run(
         "-k",
@@ -157,6 +159,7 @@ def test_a_run_is_a_baseline_too(saved):
     assert allowed.ret == 0
 
 
+@pytest.mark.full
 def test_saving_twice_differs_in_the_run_alone(saved):
     path = saved.path / "benchmarks/baselines/main.json"
     first = json.loads(path.read_text())
@@ -185,6 +188,7 @@ def test_unlike_runs_are_refused_before_anything_is_edited(saved, options, reaso
     assert saved.stored_edits() == edits
 
 
+@pytest.mark.full
 def test_a_run_that_was_stopped_is_not_saved(bench):
     process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-save=main")
     bench.wait_for(lambda: bench.stored_edits() > 2)
@@ -213,6 +217,7 @@ def test_a_part_of_the_pairs_does_not_replace_a_baseline_of_all(saved):
     assert saved.run("-k", "physics", "--imgedit-editor=oracle", "--imgedit-save=physics").ret == 0
 
 
+@pytest.mark.full
 def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     result = saved.run("--imgedit-compare=main", *DROPS)
@@ -240,9 +245,14 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
 @pytest.mark.parametrize(
     ("ruined", "code"),
     [
-        pytest.param("", 0, id="none"),
+        pytest.param("", 0, id="none", marks=pytest.mark.full),
         pytest.param("social-0001", 1, id="one"),
-        pytest.param("physics-0000 physics-0005 social-0001 causal-0002", 1, id="four"),
+        pytest.param(
+            "physics-0000 physics-0005 social-0001 causal-0002",
+            1,
+            id="four",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_ruined_pictures_fail_a_run_whose_other_edits_are_one_grey_level_away(bench, ruined, code):

@@ -45,6 +45,7 @@ def test_the_judge_scores_beside_the_editors_from_the_first_edit_on(shown, gpus,
     result.stdout.fnmatch_lines(["*(the judge on 2,3)*"])
 
 
+@pytest.mark.full
 def test_the_plan_says_why_models_are_where_they_are(shown):
     result = shown.run(*FAKES, "--imgedit-set=workers.judge_gpus='3'")
     result.stdout.fnmatch_lines(["*plan: *: side by side, workers.judge_gpus"])

@@ -67,6 +67,7 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     )
 
 
+@pytest.mark.full
 def test_a_judge_that_goes_by_the_length_of_the_instruction_makes_the_run_invalid(bench):
     (bench.path / "longwinded.py").write_text(
         "from pytest_imgedit import Answer\n"
@@ -107,6 +108,7 @@ def test_an_edit_of_nothing_passes_no_gate(bench):
     assert allowed.ret == 0
 
 
+@pytest.mark.full
 def test_a_judge_that_tells_controls_apart_on_average_only_makes_the_run_invalid(bench):
     (bench.path / "weak.py").write_text(
         "import random\n"
@@ -190,6 +192,7 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     )
 
 
+@pytest.mark.full
 def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
     (bench.path / "blind.py").write_text(
         "from pytest_imgedit import Answer\n"
@@ -237,6 +240,7 @@ def test_stage_report_makes_no_controls(bench):
     assert (row["n"], row["errors"], row["pending"]) == (0, 0, 10)
 
 
+@pytest.mark.full
 def test_ctrl_c_while_the_judge_is_tried_loses_nothing(bench):
     slow = (
         "--imgedit-judge=fakes:Sensitive",

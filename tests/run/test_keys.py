@@ -163,6 +163,7 @@ def test_a_baseline_of_another_environment_is_compared_with_a_word(bench):
     result.stdout.no_fnmatch_line("computed in other environments*")
 
 
+@pytest.mark.full
 def test_a_baseline_of_the_same_judge_under_another_path_is_compared_with(bench, tiny):
     """B1: a spec of another text was another judge."""
     (bench.path / "ja").symlink_to(tiny("judge-trained"))
@@ -191,6 +192,7 @@ def explain(bench, *arguments):
     )
 
 
+@pytest.mark.full
 def test_explain_says_all_that_decided(bench):
     bench.run("--imgedit-editor=identity", JUDGE, "--imgedit-limit=1")
     seed = bench.items["physics-0000"]["seeds"][0]

@@ -79,6 +79,7 @@ def test_an_edit_is_a_function_of_its_key(embedded: Bench) -> None:
     assert edits(embedded, out="part") == whole  # six are made beside others than before
 
 
+@pytest.mark.full
 def test_edits_of_another_batch_size_have_other_keys(embedded: Bench) -> None:
     [(_, padded_size, padded_key)] = edits(embedded, "-k", "social-0001").values()
     single = edits(embedded, "-k", "social-0001", "--imgedit-set=editor.batch_size=1", out="single")
@@ -87,6 +88,7 @@ def test_edits_of_another_batch_size_have_other_keys(embedded: Bench) -> None:
     assert padded_key != single_key
 
 
+@pytest.mark.full
 def test_where_memory_runs_out_edits_have_the_key_and_the_bytes_of_the_smaller_size(
     embedded: Bench,
 ) -> None:
@@ -105,6 +107,7 @@ def test_where_memory_runs_out_edits_have_the_key_and_the_bytes_of_the_smaller_s
     assert edits(embedded) == four  # which a run with room finds
 
 
+@pytest.mark.full
 def test_a_batch_that_fails_is_edited_one_by_one_under_keys_of_single_edits(
     embedded: Bench,
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_batch_that_fails_is_edited_one_by_one_under_keys_of_single_edits(
         assert edits(embedded) == single
 
 
+@pytest.mark.full
 def test_sources_of_several_sizes_do_not_depend_on_each_other(embedded: Bench) -> None:
     rows = []
     for number, side in enumerate((64, 96, 64, 128, 96, 64)):

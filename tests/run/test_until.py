@@ -73,6 +73,7 @@ def test_equal_edits_pass_early(saved):
     )
 
 
+@pytest.mark.full
 def test_a_judge_without_any_spread_decides_nothing_on_the_way(saved):
     constant = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.controls=false")
     assert saved.run("--imgedit-editor=fakes:Checkpoint", *constant, "--imgedit-save=flat").ret == 0
@@ -85,6 +86,7 @@ def test_a_judge_without_any_spread_decides_nothing_on_the_way(saved):
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *no spread seen in 50 pairs*"])
 
 
+@pytest.mark.full
 def test_what_is_not_decided_on_the_way_is_decided_at_the_end(saved):
     options = ("--imgedit-fail-under=overall:5.9", "--imgedit-set=gates.margin=0.1")
     result = saved.run(*UNTIL, *options)
@@ -93,6 +95,7 @@ def test_what_is_not_decided_on_the_way_is_decided_at_the_end(saved):
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: overall 5.78 < 5.9* would show *"])
 
 
+@pytest.mark.full
 def test_a_gate_that_is_decided_waits_for_the_others(saved):
     gates = (
         "--imgedit-fail-under=overall:3",
@@ -112,6 +115,7 @@ def test_a_gate_that_is_decided_waits_for_the_others(saved):
     result.stdout.fnmatch_lines(["imgedit: *of 50 pairs seen, 1 of 2 gates decided"])
 
 
+@pytest.mark.full
 def test_models_that_do_not_fit_together_swap_between_blocks(saved):
     (saved.path / "conftest.py").write_text(SWAPS)
     worse = ("--imgedit-set=editor.level=5.4", "--imgedit-set=editor.night=1")
@@ -128,6 +132,7 @@ def test_models_that_do_not_fit_together_swap_between_blocks(saved):
     assert sum(worker["jobs"] for worker in saved.results["workers"]) == 100
 
 
+@pytest.mark.full
 def test_the_judge_is_tried_at_the_end(bench):
     options = (
         "--imgedit-editor=oracle",
@@ -188,6 +193,7 @@ def test_what_is_about_all_pairs_is_refused(bench, options, line):
     bench.refuses(line, *UNTIL, *options)
 
 
+@pytest.mark.full
 def test_a_block_keeps_all_workers_busy(saved):
     worse = (
         "--imgedit-set=editor.level=4",

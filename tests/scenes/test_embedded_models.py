@@ -67,6 +67,7 @@ def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(
     assert embedded.timing["edits_cached"] == embedded.timing["verdicts_cached"] == 0
 
 
+@pytest.mark.full
 def test_an_untouched_image_is_worth_nothing_to_the_embedded_judge(embedded: Bench) -> None:
     result = embedded.run(SUITE, "--imgedit-editor=identity", "--imgedit-fail-under=overall:4")
     assert result.ret == 1
