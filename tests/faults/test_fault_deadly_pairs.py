@@ -63,7 +63,7 @@ def deadly(bench):
             marks=pytest.mark.full,
         ),
         pytest.param(1, NAMES[15:], "kill", id="one-worker-5-last", marks=pytest.mark.full),
-        pytest.param(3, NAMES[:9], "exit", id="three-workers-9-in-a-row"),
+        pytest.param(3, NAMES[:9], "exit", id="three-workers-9-in-a-row", marks=pytest.mark.full),
         pytest.param(1, NAMES[2:5], "hang", id="one-worker-3-that-hang", marks=pytest.mark.full),
     ],
 )

@@ -51,9 +51,9 @@ def check_drained(bench, left, process, number: int) -> str:
 @pytest.mark.parametrize(
     ("number", "send", "arguments"),
     [
-        pytest.param(signal.SIGTERM, os.kill, (), id="sigterm"),
+        pytest.param(signal.SIGTERM, os.kill, (), id="sigterm", marks=pytest.mark.full),
         pytest.param(signal.SIGHUP, os.killpg, (), id="sighup-to-the-group"),
-        pytest.param(signal.SIGTERM, os.kill, ("-n1",), id="xdist-sigterm"),
+        pytest.param(signal.SIGTERM, os.kill, ("-n1",), id="xdist-sigterm", marks=pytest.mark.full),
         pytest.param(
             signal.SIGHUP,
             os.killpg,

@@ -93,6 +93,7 @@ def test_stdout_of_another_encoding_shows_what_it_can(bench, begin, encoding):
             ("--imgedit-fail-under=overall:9", "--imgedit-set=judge.controls=false"),
             1,
             id="fails-its-gate",
+            marks=pytest.mark.full,
         ),
         pytest.param(("-n1",), 0, id="xdist", marks=pytest.mark.full),
     ],

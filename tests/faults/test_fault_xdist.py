@@ -33,7 +33,7 @@ def test_image_edit(edit_result):
 MODES = ("load", "worksteal", "loadscope", "loadfile")
 
 
-@pytest.mark.parametrize("mode", full_but(["worksteal"], MODES))
+@pytest.mark.parametrize("mode", full_but([], MODES))
 def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
     """Costly: a run and one with three workers of xdist, which are processes."""
     bench.run_subprocess(

@@ -87,6 +87,7 @@ def scenes():
     return asked
 
 
+@pytest.mark.full
 def test_the_embedded_judge_grades_alike_packed_and_plain(scenes):
     """Costly: four real judges answer, as equal grades of theirs are the point."""
     answers = [

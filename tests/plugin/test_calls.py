@@ -160,7 +160,7 @@ def test_a_failed_call_says_why_under_xdist_too(called):
         )
 
 
-@pytest.mark.parametrize("xdist", [(), ("-n", "1")])
+@pytest.mark.parametrize("xdist", [(), pytest.param(("-n", "1"), marks=pytest.mark.full)])
 def test_a_fixture_that_a_test_asks_for_as_it_runs_is_there(called, xdist):
     (called.path / "test_own.py").write_text(
         "from PIL import Image\n"

@@ -63,7 +63,9 @@ PASSING = {
 }  # fmt: skip
 
 #: Further ways to distribute items under xdist.
-OTHER_DISTRIBUTIONS = {"xdist-load", "xdist-loadscope", "xdist-loadfile", "xdist-one-item"}
+OTHER_DISTRIBUTIONS = {
+    *("xdist-load", "xdist-loadscope", "xdist-loadfile", "xdist-one-item", "xdist-shipped-item"),
+}
 
 
 @pytest.fixture
