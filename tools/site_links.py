@@ -21,6 +21,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
         path = posixpath.normpath(posixpath.join(folder, link["path"]))
         if not path.startswith("../"):
             return link[0]
-        return f"]({config.repo_url}/blob/main/{path.removeprefix('../')}{link['anchor'] or ''})"
+        address = f"{config.extra['repository']}/blob/main/{path.removeprefix('../')}"
+        return f"]({address}{link['anchor'] or ''})"
 
     return _LINK.sub(replaced, markdown)
