@@ -44,7 +44,10 @@ class Block(NamedTuple):
 
 
 def blocks(name: str) -> list[Block]:
-    return [Block(*groups) for groups in _BLOCK.findall((TUTORIALS / f"{name}.md").read_text())]
+    text = (TUTORIALS / f"{name}.md").read_text()
+    found = [Block(*groups) for groups in _BLOCK.findall(text)]
+    assert len(found) == text.count("```") / 2, "a block without a language, which nothing runs"
+    return found
 
 
 class Reader:
@@ -117,6 +120,15 @@ def comparable(text: str) -> Iterator[str]:
 
 
 @pytest.fixture
+def server():
+    """The embedded editor and judge behind OpenAI's API."""
+    server = ModelServer()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
 def reader(pytester, monkeypatch, pytorch):
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(pytester.path)
@@ -125,14 +137,14 @@ def reader(pytester, monkeypatch, pytorch):
     return Reader(pytester, monkeypatch)
 
 
-def own_photographs(folder: Path) -> dict[str, str]:
+def own_photographs(folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     (folder / "photos").mkdir()
     for name in ("forest", "harbour", "kitchen", "street"):
         Image.effect_noise((96, 80), 60).convert("RGB").save(folder / "photos" / f"{name}.png")
-    return {"SERVER": ModelServer().url}
+    return {"SERVER": request.getfixturevalue("server").url}
 
 
-def two_checkpoints(folder: Path) -> dict[str, str]:
+def two_checkpoints(folder: Path, _: pytest.FixtureRequest) -> dict[str, str]:
     """The embedded editor as two checkpoints, of which the second has lost its way, and a table of
     drawn pairs.
     """
@@ -153,9 +165,9 @@ def two_checkpoints(folder: Path) -> dict[str, str]:
     return {}
 
 
-def gedit(folder: Path) -> dict[str, str]:
+def gedit(folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     (folder / "GEdit-Bench").mkdir()
-    server = ModelServer()
+    server = request.getfixturevalue("server")
     server.reply = '{"score": [8, 7]}'
     return {
         "GEDIT": str(make_gedit(folder / "GEdit-Bench")),
@@ -174,10 +186,10 @@ PREPARATIONS = {
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in TUTORIALS.glob("*.md")))
-def test_tutorial_works_word_by_word(reader, name, monkeypatch):
+def test_tutorial_works_word_by_word(reader, name, request, monkeypatch):
     """Costly: some run the embedded models, or a checkpoint of diffusers, several times."""
     if name in PREPARATIONS:
-        has = PREPARATIONS[name](reader.pytester.path)
+        has = PREPARATIONS[name](reader.pytester.path, request)
         for variable, value in {"OPENAI_API_KEY": "a key", **has}.items():
             monkeypatch.setenv(variable, value)
     reader.follow(name)
