@@ -121,6 +121,30 @@ def test_two_shards_and_a_merge_are_the_whole_run(bench, merge, options, code):
     assert document["timing"]["edits"] == results["timing"]["edits"]
 
 
+def test_shards_that_compare_with_latest_are_merged_against_the_run_that_was_latest_then(
+    bench, merge
+):
+    few = (*PAINTED, "--imgedit-limit=2", "--imgedit-set=judge.controls=false")
+    bench.run(*few, "--imgedit-set=editor.level=8", "--imgedit-out=s1")
+    shutil.copytree(bench.path / "s1", bench.path / "s2")
+    [earlier] = (bench.path / "s1" / "runs").iterdir()
+    drop = ("--imgedit-compare=latest", "--imgedit-max-drop=overall:0.2")
+    folders = []
+    for index in (1, 2):
+        assert shard(bench, index, *few, *drop).ret == 0
+        [folder] = {*(bench.path / f"s{index}" / "runs").iterdir()} - {
+            bench.path / f"s{index}" / "runs" / earlier.name
+        }
+        folders.append(str(folder))
+    code, printed, _ = merge(*folders)
+    comparison = bench.document_of("merged")["comparison"]
+    assert (comparison["run"], comparison["rows"]["overall"]["n"]) == (earlier.name, 10)
+    assert (code, "max_drop" in printed or "FAIL" in printed or "INCONCLUSIVE" in printed) == (
+        1,
+        True,
+    )
+
+
 @pytest.mark.parametrize(
     "xdist",
     [pytest.param([], id="plain"), pytest.param(["-n1"], id="xdist", marks=pytest.mark.full)],
