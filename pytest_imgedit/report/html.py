@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from importlib.resources import files
 from operator import itemgetter
 from typing import Any
@@ -172,6 +173,7 @@ def _mean_first(row: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+@cache
 def environment() -> jinja2.Environment:
     """Return the renderer of the package's templates, which escapes texts."""
     return jinja2.Environment(
