@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from pytest_imgedit.cli.main import COMMANDS, make_parser
+from pytest_imgedit.kinds.registry import BUILTIN, kind_at
+from pytest_imgedit.report.tables import CATEGORY_HEADER
+from pytest_imgedit.report.terminal import ONLY_COUNTS, ONLY_VERBOSE
 from tools import reference
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py")))
+EVERY_PAGE = "\n".join(path.read_text() for path in sorted(DOCS.rglob("*.md")))
 RELIABILITY = (DOCS / "reliability.md").read_text()
 
 
@@ -66,6 +70,31 @@ def test_messages_of_troubleshooting_are_those_of_the_package():
 @pytest.mark.parametrize("page", reference.pages(), ids=lambda path: path.name)
 def test_page_takes_from_code_what_the_code_says(page):
     assert reference.pages()[page] == page.read_text(), "run python -m tools.reference"
+
+
+def test_every_parameter_of_a_built_in_kind_is_on_a_page():
+    places = re.findall(r"<!-- from code: parameters (\S+) (\S+) -->", EVERY_PAGE)
+    documented = {parameter for place in places for parameter in parameters_of(*place)}
+    for role, names in BUILTIN.items():
+        for name in names:
+            missing = parameters_of(role, name) - documented
+            place = f"<!-- from code: parameters {role} {name} -->"
+            assert not missing, f"put {place} and <!-- end --> on a page of docs/"
+
+
+def parameters_of(role, name):
+    """Names and meanings of what a built-in kind takes."""
+    params = kind_at(role, name, BUILTIN[role][name]).Params
+    fields = params.model_fields if params else {}
+    return {(field, value.description) for field, value in fields.items()}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-run.md"])
+def test_printed_table_has_the_columns_of_the_terminal(page):
+    left_out = {*ONLY_VERBOSE, *ONLY_COUNTS}
+    columns = [name for name in CATEGORY_HEADER if name not in left_out]
+    [header] = re.findall(r"^category .+", (ROOT / page).read_text(), re.MULTILINE)
+    assert header.split() == " ".join(columns).split()
 
 
 def test_every_setting_parameter_and_attribute_has_a_meaning():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 
 import pytest
@@ -21,6 +22,7 @@ from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.protocols.protocol import Protocol
 from pytest_imgedit.run.finish import protocol_table
+from pytest_imgedit.scenes import WEIGHTS
 
 ASPECTS = ("instruction", "preservation", "realism")
 LINES = Grammar("lines", ASPECTS)
@@ -66,6 +68,18 @@ def test_prompt_shows_both_images_and_five_to_eight_criteria(name, category):
     criteria = protocol(name).definition.categories[category].criteria
     assert 5 <= len(criteria) <= 8
     assert all(criterion in words for criterion in criteria)
+
+
+@pytest.mark.parametrize("category", sorted(protocol().definition.categories))
+def test_the_embedded_judge_knows_each_line_of_the_default_protocol(category):
+    tokenizer = json.loads((WEIGHTS / "judge" / "tokenizer.json").read_text())
+    known = {token["content"] for token in tokenizer["added_tokens"]}
+    call = asked(category=category, instruction="drop it")
+    lines = [line for kind, text in call.parts if kind == "text" for line in text.splitlines()]
+    unknown = {line.strip() for line in (*call.system.splitlines(), *lines)} - known - {""}
+    assert unknown == {"Instruction: drop it"}, (
+        "change a copy of the protocol, or retrain the judge"
+    )
 
 
 def test_every_known_category_has_criteria():

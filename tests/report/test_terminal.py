@@ -6,37 +6,39 @@ import re
 
 import pytest
 
-from pytest_imgedit.report import terminal
+from pytest_imgedit.report import html, terminal
 from pytest_imgedit.report.tables import CATEGORY_HEADER, COMPARISON_HEADER
 
-ROWS = [
-    (
-        "environment",
-        "10",
-        "10",
-        "0",
-        "0",
-        "10.00",
-        "6.94 to 10.00",
-        "0.41",
-        "10.00",
-        "8.94",
-        "10.00",
-    ),
-    (
-        "style-transfer-of-paintings",
-        "500",
-        "500",
-        "12",
-        "3",
-        "7.25",
-        "6.65 to 9.83",
-        "1.41",
-        "9.49",
-        "0.00",
-        "10.00",
-    ),
-]
+#: Two values of each column.
+CELLS = {
+    "category": ("environment", "style-transfer-of-paintings"),
+    "n": ("10", "500"),
+    "scored": ("10", "500"),
+    "errors": ("0", "12"),
+    "refused": ("0", "3"),
+    "mean": ("10.00", "7.25"),
+    "95% CI": ("6.94 to 10.00", "6.65 to 9.83"),
+    "std": ("0.41", "1.41"),
+    "median": ("10.00", "9.49"),
+    "min": ("8.94", "0.00"),
+    "max": ("10.00", "10.00"),
+}
+ROWS = list(zip(*(CELLS[name] for name in CATEGORY_HEADER), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("header", "terminal_keeps", "page_keeps"),
+    [
+        (CATEGORY_HEADER, "category, n, mean", "category, n, mean, 95% CI"),
+        (COMPARISON_HEADER, "category, n, now, diff", "category, n, diff, 95% CI, finding"),
+    ],
+)
+def test_what_stays_of_a_table_in_a_narrow_terminal_and_on_a_narrow_page(
+    header, terminal_keeps, page_keeps
+):
+    droppable = {*terminal.DROPPED_FIRST, *terminal.DROPPED_LAST}
+    assert ", ".join(name for name in header if name not in droppable) == terminal_keeps
+    assert ", ".join(name for name in header if name not in html.WIDE_ONLY) == page_keeps
 
 
 @pytest.mark.parametrize("width", range(40, 140, 7))
