@@ -499,7 +499,7 @@ class Machine(Part):
 
 
 class HostOrigin(Part):
-    """A host that computed in place of the machine that started the run."""
+    """A host that ran workers, other than the one that started the run."""
 
     name: str
     versions: dict[str, str]
@@ -664,10 +664,10 @@ class ModelInfo(Part):
 
 
 class EditorInfo(ModelInfo):
-    """The editor. `lossy` are the parameters that trade quality for speed. `compiled` is `None` if
-    only some edits come from a compiled network. `batch_sizes` are the numbers of edits of its
-    calls, if they influence rounding. `rewrites` is the SHA-256 of the instructions that it was
-    given in place of the suite's.
+    """The editor. `lossy` names the parameters that trade quality for speed. `compiled` is `None`
+    if only some edits come from a compiled network. `batch_sizes` holds how many edits its calls
+    made at a time, if that influences rounding. `rewrites` is the SHA-256 of the instructions that
+    replaced the suite's.
     """
 
     compiled: bool | None = None
