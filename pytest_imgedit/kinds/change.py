@@ -40,6 +40,8 @@ def change(source: Image.Image, edited: Image.Image) -> float:
     change of contrast or brightness alone. Of an edit with another aspect ratio, only what both
     images show is compared.
     """
+    if source.size == edited.size and source.tobytes() == edited.tobytes():
+        return 0.0
     factor = SIDE / max(source.size)
     size = (
         max(MIN_SIDE, round(source.width * factor)),
