@@ -2,10 +2,12 @@
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pytest_imgedit.core.redaction import mask_shapes
 
+#: Characters of a text that are masked where only its beginning is shown.
+FAR = 100_000
 _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
@@ -65,10 +67,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
-def shorten(text: str, most: int = 1000) -> str:
-    """Return a text that can be encoded, cut to `most` characters."""
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+def shorten(text: str, most: int = 1000, mask: Callable[[str], str] = str) -> str:
+    """Return a text that can be encoded, without what is masked, cut to `most` characters.
+
+    Masking takes a second for a million characters, so what lies behind `FAR` is cut before.
+    """
+    shown = mask(text[:FAR]).encode("utf-8", "backslashreplace").decode("utf-8")
+    is_whole = len(text) <= FAR and len(shown) <= most
+    return shown if is_whole else f"{shown[:most]}… ({len(text)} characters)"
 
 
 def message(error: BaseException) -> str:

@@ -271,7 +271,7 @@ class Scorer:
             self.models[answer.model] += 1
         if answer.error is not None:
             kind = "refused" if answer.refused else "judge"
-            work.fail("score", kind, sanitize.shorten(self.redactor.text(answer.error)))
+            work.fail("score", kind, sanitize.shorten(answer.error, mask=self.redactor.text))
             return False
         try:
             if answer.cut and not self.is_compat:  # in the middle of a number, or of a thought
@@ -281,7 +281,7 @@ class Scorer:
                 )
             self._take(ask, self._record(ask, answer, worker))
         except BadScore as error:
-            work.fail("score", "bad_score", sanitize.shorten(self.redactor.text(str(error))))
+            work.fail("score", "bad_score", sanitize.shorten(str(error), mask=self.redactor.text))
         except errors.ReplyError as error:
             if ask.call is not None and len(ask.reminders) < self.reasks:
                 problem = "it was too long" if answer.cut else str(error)
@@ -290,7 +290,7 @@ class Scorer:
             work.fail(
                 "score",
                 "unreadable_reply",
-                sanitize.shorten(self.redactor.text(str(error))),
+                sanitize.shorten(str(error), mask=self.redactor.text),
                 self.redactor.text(answer.reply),
             )
         return False

@@ -220,5 +220,10 @@ def _new_lines(file: BinaryIO, redactor: redaction.Redactor, final: bool) -> lis
         whole = data.rfind(b"\n") + 1
         file.seek(whole - len(data), os.SEEK_CUR)
         data = data[:whole]
-    text = redactor.text(data.decode("utf-8", "replace"))
-    return [sanitize.shorten(line, MAX_LINE) for line in text.splitlines() if line.strip()]
+    lines = data.decode("utf-8", "replace").splitlines()
+    text = redactor.text("\n".join(line[: sanitize.FAR] for line in lines))
+    return [_cut(line) for line in text.splitlines() if line.strip()]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"

@@ -187,7 +187,7 @@ class JobLoop:
         with suppress(BaseException):
             traceback.print_exception(error, file=self.log)
         kind, text = describe(error)
-        return kind, sanitize.shorten(self.redactor.text(text))
+        return kind, sanitize.shorten(text, mask=self.redactor.text)
 
     def prepare(self, message: messages.Prepare) -> None:
         """Import what the target needs, and call `warm_up` of its class, which may use a little of

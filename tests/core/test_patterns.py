@@ -18,6 +18,7 @@ import pytest
 import pytest_imgedit
 from pytest_imgedit.core.errors import ReplyError
 from pytest_imgedit.core.reply import Grammar, number_places
+from pytest_imgedit.core.sanitize import FAR, shorten
 
 FOLDER = Path(pytest_imgedit.__file__).parent
 LENGTH = 100_000
@@ -133,3 +134,16 @@ def test_a_reply_is_read_in_linear_time(form, run):
         with suppress(ReplyError):
             read(reply)
     assert time.process_time() - started < 1
+
+
+def test_of_a_long_text_only_the_beginning_is_masked():
+    seen = []
+
+    def mask(text):
+        seen.append(len(text))
+        return text.replace("hidden", "***")
+
+    text = "hidden" + "x" * 10**6
+    assert shorten(text, 10, mask) == "***xxxxxxx… (1000006 characters)"
+    assert shorten("hidden", 10, mask) == "***"
+    assert seen == [FAR, 6]
