@@ -8,12 +8,12 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 from urllib.parse import unquote
 
 import pytest
 from folders import fill
+from in_process import run_in
 from required import require
 
 from pytest_imgedit.core.results import Results
@@ -50,12 +50,7 @@ def folder(tmp_path_factory):
     ]
     after += ["--imgedit-controls", "--imgedit-judge-repeats=1", "--imgedit-html=page.html"]
     for more in (before, after):
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", *options, *more],
-            cwd=folder,
-            check=False,
-            timeout=120,
-        )
+        run_in(folder, "-q", *options, *more)
     return folder
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from folders import fill
+from in_process import run_in
 
 from pytest_imgedit.cli.main import main
 
@@ -27,12 +28,8 @@ def finished(tmp_path_factory):
         ["--imgedit-editor=oracle", "--imgedit-save=good", "--imgedit-name=first"],
         ["--imgedit-editor=identity"],
     ):
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--imgedit-limit=6", *options],
-            cwd=folder,
-            check=True,
-            timeout=120,
-        )
+        code, printed = run_in(folder, "-q", "--imgedit-limit=6", *options)
+        assert code == 0, printed
     return folder
 
 

@@ -51,6 +51,7 @@ def test_the_embedded_judge_tells_all_apart_but_other_instructions(qualify):
     )
 
 
+@pytest.mark.full
 def test_the_card_of_a_judge_that_always_says_the_same(bench, qualify):
     (bench.path / "judge.toml").write_text(
         '[judge]\nspec = "fakes:Constant"\nscore = 7\n[editor]\nseeds = 3\n'

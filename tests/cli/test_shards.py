@@ -14,7 +14,7 @@ from PIL import Image
 from pytest_imgedit.cli.main import main
 
 PAINTED = (
-    "--imgedit-suite=scenes",
+    "--imgedit-suite=scenes:n=10",
     "--imgedit-editor=fakes:Checkpoint",
     "--imgedit-judge=fakes:Reads",
 )

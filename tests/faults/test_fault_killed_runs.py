@@ -48,10 +48,7 @@ POINTS = [
 
 
 #: One point of each stage; the others are in the tier `full`.
-EVERYDAY = (
-    "edited-image-written",
-    "edit-record-half-written",
-)
+EVERYDAY = ("edited-image-written",)
 
 #: A further judge, one question at a time, and two metrics, each with all edits in one batch.
 FURTHER = (

@@ -22,6 +22,7 @@ def test_store_without_its_lock_file_is_still_a_store(bench):
     assert len(bench.runs) == 2
 
 
+@pytest.mark.full
 def test_store_that_loses_its_lock_file_during_a_run_is_still_a_store(bench):
     process = bench.start(*SLOW)
     bench.wait_for(lambda: bench.stored_edits() >= 1)

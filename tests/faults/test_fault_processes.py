@@ -274,6 +274,7 @@ def test_interpreter_that_talks_before_python_does_is_refused(bench):
     )
 
 
+@pytest.mark.full
 def test_worker_that_does_not_come_back_holds_up_no_other(bench):
     (bench.path / "python").write_text(
         f'#!/bin/sh\nif [ -e died ]; then sleep 600; touch waited; fi\nexec {sys.executable} "$@"\n'

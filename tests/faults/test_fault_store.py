@@ -73,6 +73,7 @@ def test_full_disk_in_the_edit_stage_stops_the_run_and_keeps_what_is_stored(benc
     assert (bench.timing["edits_cached"], bench.timing["edits"]) == (stored, 40 - stored)
 
 
+@pytest.mark.full
 def test_full_disk_in_the_score_stage_stops_the_run_and_keeps_what_is_stored(bench):
     bench.run(*NOISE, "--imgedit-stage=edit")
     judge = ("--imgedit-judge=fakes:Reader", "--imgedit-set=judge.batch_size=1")
@@ -167,6 +168,7 @@ def test_records_of_another_version_are_refused_by_file_and_line(bench, name):
     )
 
 
+@pytest.mark.full
 def test_pairs_of_a_run_that_the_disk_stopped_fail_though_errors_are_tolerated(bench):
     bench.run(*NOISE, "--imgedit-stage=edit")
     result = run_with_small_files(

@@ -106,11 +106,13 @@ def test_full_stdout_loses_no_results(bench, begin, arguments, code):
     )
 
 
+@pytest.mark.full
 def test_full_stdout_and_stderr_lose_no_results(bench, begin):
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         check(bench, begin(full, stderr=full))
 
 
+@pytest.mark.full
 def test_closed_stdout_loses_no_results(bench, begin):
     command = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "pytest", *RUN]
     process = subprocess.Popen(

@@ -50,7 +50,7 @@ def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
     result.stdout.fnmatch_lines(["imgedit: PASS: *"])
 
 
-@pytest.mark.parametrize("mode", ["loadgroup", "each"])
+@pytest.mark.parametrize("mode", full_but(["loadgroup"], ["loadgroup", "each"]))
 @pytest.mark.parametrize("options", [(), ("--imgedit-limit=1",)])
 def test_mode_that_does_not_survive_a_crash_is_refused(bench, mode, options):
     result = bench.run_subprocess("-n2", f"--dist={mode}", *options)
@@ -126,8 +126,9 @@ def gateways(process):
     return found
 
 
-@pytest.mark.parametrize("mode", full_but(["load"], MODES))
-@pytest.mark.parametrize("count", full_but(["1"], [1, 2]))
+@pytest.mark.full
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [1, 2])
 def test_worker_that_dies_while_edits_are_made_loses_no_result(bench, mode, count):
     """Costly: a run with two workers of xdist, and one in the place of each that dies."""
     process = bench.start(*SLOW, "-n2", f"--dist={mode}")

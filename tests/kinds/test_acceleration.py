@@ -52,6 +52,7 @@ def test_negative_prompt_is_encoded_once_a_source_and_changes_nothing(tiny, monk
     )  # images of this editor show their source
 
 
+@pytest.mark.full
 def test_few_sources_are_remembered(tiny, monkeypatch):
     from pytest_imgedit.kinds.compute import acceleration
 

@@ -30,8 +30,8 @@ def batches(of=17):
     return [chosen.sample(range(of), size) for size in range(2, of + 1)]
 
 
-@pytest.mark.parametrize("attention", ["auto", "sdpa"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("attention", full_but(["sdpa"], ["auto", "sdpa"]))
+@pytest.mark.parametrize("dtype", full_but(["bfloat16"], ["float32", "bfloat16"]))
 @pytest.mark.parametrize("model", full_but(["judge-qwen3-vl"], MODELS))
 def test_a_question_is_answered_alike_wherever_it_stands(tiny, model, dtype, attention):
     judge = QwenVLJudge(str(tiny(model)), device="cpu", dtype=dtype, attention=attention)

@@ -191,6 +191,7 @@ def questions():
     ]
 
 
+@pytest.mark.full
 def test_the_embedded_judges_expected_grades_agree_with_its_probabilities(questions):
     judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", scoring="expected")
     greedy = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu")

@@ -27,6 +27,7 @@ SMALL = ("--imgedit-set=editor.height=64", "--imgedit-set=editor.width=64")
             "flux-kontext",
             ["--imgedit-set=editor.guidance_scale=2.5", "--imgedit-limit=1"],
             id="FluxKontext",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             "instruct-pix2pix",

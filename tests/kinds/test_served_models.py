@@ -211,6 +211,7 @@ def test_parameters_are_checked_before_anything_starts(bench, setting, line):
     )
 
 
+@pytest.mark.full
 def test_an_editor_behind_a_server_edits_as_in_process(bench, server):
     common = ("--imgedit-suite=scenes", "--imgedit-limit=1", "--imgedit-stage=edit")
     bench.run(*common, "--imgedit-editor=scenes", "--imgedit-set=editor.num_inference_steps=4")

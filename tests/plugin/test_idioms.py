@@ -318,6 +318,7 @@ def test_a_shipped_item_that_is_not_there(repository):
         )
 
 
+@pytest.mark.full
 def test_two_folders_with_configs_of_their_own(repository):
     config = (repository.path / "pyproject.toml").read_text().partition("[tool.imgedit")
     (repository.path / "pyproject.toml").write_text(config[0])

@@ -64,6 +64,7 @@ def edits_in(bench: Bench, out: str) -> Edits:
     }
 
 
+@pytest.mark.full
 def test_an_edit_is_a_function_of_its_key(embedded: Bench) -> None:
     """It costs over 5 CPU seconds: it edits ten pairs in three ways, and is the first of its
     module.

@@ -64,6 +64,7 @@ def test_a_drop_ends_the_run_early_and_the_rest_is_not_needed(saved):
     assert statuses(saved).count("scored") == needed
 
 
+@pytest.mark.full
 def test_equal_edits_pass_early(saved):
     result = saved.run(*UNTIL, *DROP)
     assert result.ret == 0
