@@ -63,19 +63,24 @@ def uses(tree, module):
             yield re.compile(node.args[0].value), method
 
 
-def all_uses():
-    found = {}
-    for path in sorted(FOLDER.rglob("*.py")):
-        text = path.read_text()
-        if re.search(r"^import re$|_[A-Z]+\.(?:sub|match|search|split)", text, re.MULTILINE):
-            module = importlib.import_module(
-                ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
-            )
-            found |= {
-                (pattern.pattern, method): pattern
-                for pattern, method in uses(ast.parse(text), module)
-            }
-    return [(pattern, method) for (_, method), pattern in found.items()]
+#: Files that may use a pattern.
+FILES = [
+    path
+    for path in sorted(FOLDER.rglob("*.py"))
+    if re.search(r"^import re$|_[A-Z]+\.(?:sub|match|search|split)", path.read_text(), re.MULTILINE)
+]
+
+
+def patterns_of(path):
+    """Return each pattern that a file uses, with the method that it uses."""
+    name = ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
+    return set(uses(ast.parse(path.read_text()), importlib.import_module(name)))
+
+
+def tiers(path):
+    """Mark a file that imports PyTorch."""
+    imports_torch = re.search(r"^(?:import|from) (?:torch|diffusers)", path.read_text(), re.M)
+    return pytest.mark.everyday if imports_torch else ()
 
 
 def use(pattern, method, text):
@@ -87,26 +92,25 @@ def use(pattern, method, text):
         getattr(pattern, method)(text)
 
 
-USES = all_uses()
-
-
-def test_the_patterns_of_replies_instructions_and_files_are_among_them():
-    texts = [pattern.pattern for pattern, _ in USES]
-    assert any("think" in str(text) for text in texts)
-    assert any("Bearer" in str(text) for text in texts)
-    assert len(texts) > 25
+@pytest.mark.parametrize(
+    ("module", "text"), [("core/reply.py", "think"), ("core/redaction.py", "Bearer")]
+)
+def test_the_patterns_of_replies_and_secrets_are_among_them(module, text):
+    assert any(text in str(pattern.pattern) for pattern, _ in patterns_of(FOLDER / module))
 
 
 @pytest.mark.parametrize(
-    ("pattern", "method"), USES, ids=lambda value: repr(getattr(value, "pattern", value))
+    "path",
+    [pytest.param(path, marks=tiers(path), id=str(path.relative_to(FOLDER))) for path in FILES],
 )
-def test_every_pattern_is_linear(pattern, method):
-    for run in RUNS:
-        for text in (run * (LENGTH // len(run)), f"a{run * (LENGTH // len(run))}\x01"):
-            subject = text.encode() if isinstance(pattern.pattern, bytes) else text
-            started = time.process_time()
-            use(pattern, method, subject)
-            assert time.process_time() - started < 1, run
+def test_every_pattern_is_linear(path):
+    for pattern, method in patterns_of(path):
+        for run in RUNS:
+            for text in (run * (LENGTH // len(run)), f"a{run * (LENGTH // len(run))}\x01"):
+                subject = text.encode() if isinstance(pattern.pattern, bytes) else text
+                started = time.process_time()
+                use(pattern, method, subject)
+                assert time.process_time() - started < 1, (pattern.pattern, run)
 
 
 @pytest.mark.parametrize("run", RUNS)
