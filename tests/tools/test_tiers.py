@@ -65,14 +65,15 @@ def test_parameters_that_are_not_named_are_full():
 
 
 @pytest.mark.parametrize(("budget", "code"), [("60", 0), ("0.01", 1)])
-def test_a_test_over_the_budget_fails_the_session_by_name(pytester, budget, code):
+def test_an_everyday_test_over_the_budget_fails_the_session_by_name(pytester, budget, code):
     pytester.makepyfile(
         "def test_costly():\n    import time\n    end = time.process_time() + 0.1\n"
         "    while time.process_time() < end: pass\n"
         + "".join(f"def test_{n}(): pass\n" for n in range(10))
+        + "import pytest\n@pytest.mark.full\ndef test_full(): test_costly()\n"
     )
     result = pytester.runpytest_inprocess(
-        "-p", "tiers", "-p", "no:cacheprovider", f"--cpu-budget={budget}"
+        "-p", "tiers", "-p", "no:cacheprovider", "--tier=all", f"--cpu-budget={budget}"
     )
     assert result.ret == code
     result.stdout.fnmatch_lines(["*costliest tests, of * CPU s*", "*0.1 s  *::test_costly"])
