@@ -109,6 +109,7 @@ def test_pipe_is_refused_and_not_waited_for(bench, run, arguments):
     assert "pipe." in refuses(bench, *arguments)
 
 
+@pytest.mark.full
 def test_run_whose_results_are_a_pipe_is_told_and_not_waited_for(bench, run):
     other = run.with_name("20000101T000000Z-000000")
     other.mkdir()

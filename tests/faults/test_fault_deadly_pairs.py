@@ -89,6 +89,7 @@ def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pa
     assert max(attempts.values()) <= 3
 
 
+@pytest.mark.full
 def test_judge_is_killed_by_exactly_the_deadly_pairs(bench, deadly):
     pairs = [NAMES[n] for n in (0, 1, 2, 7, 12, 19)]
     result = bench.run_with_workers(

@@ -42,7 +42,7 @@ time.monotonic = lambda: real() + {jump} * os.path.exists(".imgedit/edits.jsonl"
 """
 
 
-@pytest.mark.parametrize("jump", full_but(["1000000.0"], [1e6, -1e6]))
+@pytest.mark.parametrize("jump", full_but([], [1e6, -1e6]))
 def test_a_clock_that_jumps_ends_no_edit_and_spares_none(bench, jump):
     (bench.path / "conftest.py").write_text(JUMP.format(jump=jump))
     process = bench.start(

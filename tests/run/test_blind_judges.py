@@ -56,6 +56,7 @@ def test_a_blind_judge_makes_the_run_invalid(bench: Bench, suite: str, judge: st
     assert result.ret == 1
 
 
+@pytest.mark.full
 def test_a_judge_that_orders_all_edits_but_ignores_the_words_is_found_out(bench: Bench) -> None:
     result = bench.run("--imgedit-suite=scenes", "--imgedit-judge=blind_judges:Wordless", *GATE)
     result.stdout.fnmatch_lines(

@@ -36,6 +36,7 @@ def test_a_judge_that_tells_controls_apart_is_believed(bench):
     assert bench.timing["verdicts_cached"] == 20
 
 
+@pytest.mark.full
 def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     seven = (
         "--imgedit-judge=fakes:Constant",

@@ -151,7 +151,7 @@ def test_processes_that_are_killed_or_two_make_the_same_bytes(embedded: Bench) -
     whole = run("whole")
     assert run("two", "--imgedit-set=workers.cpu_workers=2") == whole
 
-    slow = ("--imgedit-set=editor.num_inference_steps=60", "--imgedit-out=.imgedit")
+    slow = ("--imgedit-set=editor.num_inference_steps=10", "--imgedit-out=.imgedit")
     process = embedded.start(*EDITS, *slow)
     embedded.wait_for(lambda: embedded.stored_edits() > 0)
     (editor,) = [child for child in embedded.children(process) if _is_worker(child)]
