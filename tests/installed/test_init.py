@@ -345,10 +345,11 @@ def follow(folder, commands):
 
 @pytest.mark.full
 def test_the_page_on_ci_followed_word_by_word(empty):
-    """All but uploads and caches, which are the CI system's, and the index from which the package
-    comes.
+    """All but uploads and caches, which are the CI system's, the index from which the package
+    comes, and most of the pairs.
     """
     new_repository(empty.path, "github")
+    empty.environment["PYTEST_ADDOPTS"] = "--imgedit-limit=2"
     empty.environment |= dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "me")
     empty.environment |= dict.fromkeys(
         ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "me@example.org"

@@ -1,7 +1,7 @@
 """The tiers of this repository's tests, and what each test costs of the processor.
 
 Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named.
-Of these, `IMGEDIT_PART` 0 to 7 runs an eighth. `--tier=quick` runs what needs no run of pytest, no
+Of these, `IMGEDIT_PART` 0 to 11 runs a twelfth. `--tier=quick` runs what needs no run of pytest, no
 process, no model and no browser: tests that ask for none of these fixtures and are not marked
 `everyday`. `--cpu-budget` fails the session where a test that is not marked `full` costs more.
 """
@@ -20,7 +20,7 @@ from _pytest.mark import ParameterSet
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Iterable
 
-PARTS = 8
+PARTS = 12
 #: Fixtures by which a run of pytest, a model or a browser starts.
 SLOW_FIXTURES = {"browser", "pytester", "pytorch", "tiny"}
 COSTLIEST = 10
@@ -75,7 +75,7 @@ def tier_of(item: pytest.Item) -> str:
 
 def is_selected(nodeid: str, lowest: str, tier: str, part: str) -> bool:
     """Tell whether a test whose lowest tier is known belongs to a tier and, if it is `full`, to the
-    part `0` to `7` or `all`.
+    part `0` to `11` or `all`.
     """
     if lowest != "full":
         return tier in (lowest, "everyday", "all")
