@@ -99,6 +99,11 @@ def test_the_patterns_of_replies_and_secrets_are_among_them(module, text):
     assert any(text in str(pattern.pattern) for pattern, _ in patterns_of(FOLDER / module))
 
 
+@pytest.mark.everyday
+def test_most_patterns_of_the_package_are_found():
+    assert len({pattern for path in FILES for pattern, _ in patterns_of(path)}) > 25
+
+
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=tiers(path), id=str(path.relative_to(FOLDER))) for path in FILES],
