@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
-import tiny_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +24,8 @@ collect_ignore = (
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Build a tiny checkpoint by its name in `tiny_models`."""
+    import tiny_models  # takes seconds
+
     root = tmp_path_factory.mktemp("tiny")
 
     def build(name: str) -> Path:
