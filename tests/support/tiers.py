@@ -1,9 +1,10 @@
 """The tiers of this repository's tests, and what each test costs of the processor.
 
 Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named.
-Of these, `IMGEDIT_PART` 0 to 11 runs a twelfth. `--tier=quick` runs what needs no run of pytest, no
-process, no model and no browser: tests that ask for none of these fixtures and are not marked
-`everyday`. `--cpu-budget` fails the session where a test that is not marked `full` costs more.
+`IMGEDIT_PART` keeps a sixteenth of them, `0` to `15`, or `all`; with any other value none of them
+runs. `--tier=quick` runs what needs no run of pytest, no process, no model and no browser: tests
+that ask for none of these fixtures and are not marked `everyday`. `--cpu-budget` fails the session
+where a test that is not marked `full` costs more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from _pytest.mark import ParameterSet
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Iterable
 
-PARTS = 12
+PARTS = 16
 #: Fixtures by which a run of pytest, a model or a browser starts.
 SLOW_FIXTURES = {"browser", "pytester", "pytorch", "tiny"}
 COSTLIEST = 10
@@ -74,12 +75,12 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def is_selected(nodeid: str, lowest: str, tier: str, part: str) -> bool:
-    """Tell whether a test whose lowest tier is known belongs to a tier and, if it is `full`, to the
-    part `0` to `11` or `all`.
+    """Tell whether a test whose lowest tier is known belongs to a tier and, if it is `full`, to a
+    part, which is `0` to `15`, `all`, or the name of one without such tests.
     """
     if lowest != "full":
         return tier in (lowest, "everyday", "all")
-    is_of_part = part == "all" or zlib.crc32(nodeid.encode()) % PARTS == int(part)
+    is_of_part = part in ("all", str(zlib.crc32(nodeid.encode()) % PARTS))
     return tier in ("full", "all") and is_of_part
 
 

@@ -20,6 +20,7 @@ def test_every_full_test_is_in_one_part_and_each_part_has_some():
     ]
     assert sorted(name for part in parts for name in part) == sorted(names)
     assert all(parts)
+    assert not any(is_selected(name, "full", "full", "torchvision") for name in names)
 
 
 @pytest.mark.parametrize(
