@@ -163,12 +163,12 @@ class SeedResult:
 class Item(Part):
     """One selected pair: its texts and images, and its results.
 
-    `score` and `aspects` are means over the seeds; they are `None` and empty unless all seeds have
-    a verdict. `aspects` holds the values of metrics too, as `NAME`, and those of further judges, as
-    `NAME.score` and `NAME.ASPECT`; `missing` names those that an edit failed to get. In stage
-    `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they were done; pairs
-    `not_needed` were left out since every gate was decided. `source` and `reference` name blobs.
-    `rewritten` is the instruction that the editor was given in place of the pair's own.
+    `score` and `aspects` are means over the seeds. Where a seed has no verdict, `score` is `None`
+    and `aspects` is empty. `aspects` holds the values of metrics too, as `NAME`, and those of
+    further judges, as `NAME.score` and `NAME.ASPECT`; `missing` names those that an edit failed to
+    get. In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they were
+    done; pairs `not_needed` were left out since every gate was decided. `source` and `reference`
+    name blobs. `rewritten` is the instruction that the editor was given in place of the pair's own.
     """
 
     id: PairId
