@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds between lines without a terminal.
 INTERVAL = 15.0
+#: Seconds after the first result, within which the others of its batch come too.
+BATCH = 1.0
 _NAMES = {"waiting": "waiting to load", "dead": "gone"}
 
 
@@ -46,8 +48,7 @@ class RunProgress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[pace]}"),
             console=self._console,
             auto_refresh=False,
         )
@@ -62,8 +63,9 @@ class RunProgress:
                 key: value for key, value in self._workers.items() if value[1] != "gone"
             }
             self.note(f"{name}: {total} to do")
-            self._bar.add_task(name, total=total, rate="", errors=0, last_line=time.monotonic())
+            self._bar.add_task(name, start=False, total=total, pace="", errors=0, first=None)
             task = self._stages[name] = self._bar.tasks[-1]
+            task.fields["last_line"] = time.monotonic()
             if self._console.is_terminal and not self._quiet and self._live is None:
                 self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
                 self._live.start()
@@ -76,21 +78,23 @@ class RunProgress:
                     self._live.stop()
                     self._live = None
                 self._bar.remove_task(task.id)
-                self.note(f"{name}: {_progress(task)}")
+                self.note(f"{name}: {_count(task)}{_rate(task)}")
 
     def advance(self, name: str, work: Work) -> None:
         """Count one finished edit or verdict of a stage, and log its error, if any."""
         with self._lock:
             task = self._stages[name]
             self._bar.advance(task.id)
+            if task.fields["first"] is None:
+                task.fields["first"] = task.elapsed
             if work.error is not None:
                 task.fields["errors"] += 1
                 self._write(f"{work.pair.id} (seed {work.seed}): {work.error}")
-            self._bar.update(task.id, rate=f"{_rate(task):.2f}/s")
+            pace = _rate(task) + _remaining(task)
+            self._bar.update(task.id, pace=pace.removeprefix(", "))
             if self._live is None and time.monotonic() - task.fields["last_line"] >= INTERVAL:
                 task.fields["last_line"] = time.monotonic()
-                seconds = (task.remaining or 0.0) / _rate(task)
-                self.note(f"{name}: {_progress(task)}, {seconds:.0f} s left")
+                self.note(f"{name}: {_count(task)}{pace}")
 
     def note(self, text: str) -> None:
         """Write one line for the user and to the log."""
@@ -99,9 +103,15 @@ class RunProgress:
             self._console.print(f"imgedit: {text}", markup=False, soft_wrap=True)
 
     def worker_changed(self, worker: Worker) -> None:
-        """Show what a worker does, and log it unless it is busy or idle."""
+        """Show what a worker does, and log it unless it is busy or idle.
+
+        With the first job of a stage, the models are loaded: its rate counts from there.
+        """
         state = _NAMES.get(worker.state, worker.state)
         if worker.state == "busy":
+            with self._lock:
+                for task in self._stages.values():
+                    self._bar.start_task(task.id)
             state = sanitize.first_of([*dict.fromkeys(job.pair.id for job in worker.job)], 3)
             if worker.step:
                 state += f", step {worker.step[0]} of {worker.step[1]}"
@@ -133,10 +143,20 @@ class RunProgress:
         self._log.close()
 
 
-def _rate(task: Task) -> float:
-    return task.completed / max(1e-6, task.elapsed or 0.0)
+def _count(task: Task) -> str:
+    errors = task.fields["errors"]
+    return f"{task.completed}/{task.total}" + (
+        f", {sanitize.counted(errors, 'error')}" if errors else ""
+    )
 
 
-def _progress(task: Task) -> str:
-    errors = f", {task.fields['errors']} errors" if task.fields["errors"] else ""
-    return f"{task.completed}/{task.total}{errors}, {_rate(task):.2f}/s"
+def _rate(task: Task) -> str:
+    return f", {task.completed / task.elapsed:.2f}/s" if task.elapsed else ""
+
+
+def _remaining(task: Task) -> str:
+    first = task.fields["first"]
+    if first is None or not task.elapsed or task.elapsed - first < BATCH:
+        return ""
+    seconds = (task.remaining or 0.0) * task.elapsed / task.completed
+    return f", {timedelta(seconds=round(seconds))} left"
