@@ -27,6 +27,8 @@ def run_with_small_files(bench, size: int, *arguments: str) -> subprocess.Comple
     """Run pytest where no file can grow over `size` bytes: the kernel refuses the write, as on a
     full disk.
     """
+    # Python would leave torn bytecode files, and coverage cannot write what it has measured.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "COVERAGE_PROCESS_CONFIG": ""}
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=bench.path,
@@ -34,10 +36,7 @@ def run_with_small_files(bench, size: int, *arguments: str) -> subprocess.Comple
         text=True,
         timeout=120,
         check=False,
-        env={
-            **os.environ,
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },  # Python would leave torn bytecode files
+        env=environment,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )
 

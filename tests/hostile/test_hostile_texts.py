@@ -28,7 +28,9 @@ from pytest_imgedit import Answer
 class Editor:
     def __init__(self, *, device, **params):
         self.params = params
-        print("loading with", params, dict(os.environ))
+        print("loading with", params)
+        for name, value in os.environ.items():  # a line is cut where it is long
+            print("in", {name: value})
     def edit(self, request):
         print(request.instruction, flush=True)
         print(request.instruction, file=sys.stderr, flush=True)
