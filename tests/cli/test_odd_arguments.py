@@ -12,6 +12,8 @@ import sys
 import pytest
 from waiting import PATIENCE
 
+from pytest_imgedit.cli.main import main
+
 LONG = "a" * 5000
 
 
@@ -57,25 +59,23 @@ def call(
     )
 
 
-def refuses(bench, *arguments: str) -> str:
-    """Check that a command exits 4 with one line; return it."""
-    result = call(bench, *arguments)
-    told = result.stderr.decode()
-    assert result.returncode == 4, told[-2000:]
+def check_refusal(code: int, told: str) -> None:
+    """Check that a command ended with exit code 4 and told one line."""
+    assert code == 4, told[-2000:]
     assert told.startswith("imgedit: ")
     assert told.count("\n") == 1
     assert len(told) < 12_000
-    return told
 
 
 @pytest.mark.parametrize("option", ["--html", "--md"])
 @pytest.mark.parametrize(
     "target", ["results.json", "link.html", "../../edits.jsonl", "../../verdicts.jsonl"]
 )
-def test_report_is_written_over_no_record_of_its_run(bench, run, option, target):
+def test_report_is_written_over_no_record_of_its_run(run, capsys, option, target):
     (run / "link.html").symlink_to("results.json")
     kept = {name: (run / name).resolve().read_bytes() for name in ("results.json", target)}
-    told = refuses(bench, "report", "latest", f"{option}={run / target}")
+    code, told = main(["report", "latest", f"{option}={run / target}"]), capsys.readouterr().err
+    check_refusal(code, told)
     assert target.rpartition("/")[2] in told
     for name, data in kept.items():
         assert (run / name).resolve().read_bytes() == data
@@ -106,7 +106,9 @@ def test_run_is_written_over_no_record_of_its_store(bench, run):
 def test_pipe_is_refused_and_not_waited_for(bench, run, arguments):
     for name in ("pipe.csv", "pipe.json", "pipe.toml"):
         os.mkfifo(bench.path / name)
-    assert "pipe." in refuses(bench, *arguments)
+    result = call(bench, *arguments)
+    check_refusal(result.returncode, result.stderr.decode())
+    assert b"pipe." in result.stderr
 
 
 @pytest.mark.full
@@ -127,6 +129,17 @@ def test_run_whose_results_are_a_pipe_is_told_and_not_waited_for(bench, run):
         ("agreement", "latest", "/dev/zero"),
         ("compare", "latest", "/dev/zero"),
         ("report", "/dev/zero"),
+    ],
+    ids=" ".join,
+)
+def test_device_without_an_end_is_refused(bench, run, arguments):
+    result = call(bench, *arguments)
+    check_refusal(result.returncode, result.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
         ("report", LONG),
         ("report", f"./{LONG}.json"),
         ("compare", "latest", LONG),
@@ -142,8 +155,8 @@ def test_run_whose_results_are_a_pipe_is_told_and_not_waited_for(bench, run):
     ],
     ids=lambda arguments: " ".join(arguments).encode("ascii", "replace").decode()[:30],
 )
-def test_device_or_name_that_is_no_file_is_refused(bench, run, arguments):
-    refuses(bench, *arguments)
+def test_name_that_no_file_can_have_is_refused(run, capsys, arguments):
+    check_refusal(main(list(arguments)), capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
