@@ -38,27 +38,51 @@ def cluster():
     ray.shutdown()
 
 
-@pytest.fixture
-def group(cluster, tiny):
-    made = []
+class Spoilable(ImageEditWorker):
+    """A worker whose pipeline a test can make fail."""
 
-    def make(worker=ImageEditWorker, **config):
-        config = {
-            "model_path": str(tiny("instruct-pix2pix")),
-            "num_inference_steps": STEPS,
-            "device": "cpu",
-            **config,
-        }
-        pool = RayResourcePool(process_on_nodes=[2], use_gpu=False)
-        workers = RayWorkerGroup(
-            pool, RayClassWithInitArgs(ray.remote(worker), config=config), device_name="cpu"
-        )
-        made.append(workers)
-        workers.init_model()
-        return workers
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def spoil(self, part):
+        """`part` is "single edits", "the second rank", "images of the second rank" or "nothing"."""
+        pipeline = self.editor.editor._editor
+        vars(pipeline).pop("run", None)
+        run = pipeline.run
+        if part == "single edits" or (part == "the second rank" and self.rank == 1):
+            pipeline.run = fail
+        elif part == "images of the second rank" and self.rank == 1:
+            pipeline.run = lambda *arguments: SimpleNamespace(
+                images=run(*arguments).images * float("nan")
+            )
+
+
+def fail(*args):
+    raise MemoryError("nothing left")
+
+
+@pytest.fixture(scope="module")
+def group(cluster, tiny):
+    """Make a group of two workers, one for each config: their processes take seconds to start."""
+    groups = {}
+
+    def make(spoil="nothing", **config):
+        key = tuple(config.items())
+        if key not in groups:
+            config = {
+                "model_path": str(tiny("instruct-pix2pix")),
+                "num_inference_steps": STEPS,
+                "device": "cpu",
+                **config,
+            }
+            pool = RayResourcePool(process_on_nodes=[2], use_gpu=False)
+            groups[key] = RayWorkerGroup(
+                pool, RayClassWithInitArgs(ray.remote(Spoilable), config=config), device_name="cpu"
+            )
+            groups[key].init_model()
+        groups[key].spoil(spoil)
+        return groups[key]
 
     yield make
-    for workers in made:
+    for workers in groups.values():
         for actor in workers.workers:
             ray.kill(actor)
 
@@ -81,7 +105,7 @@ def batch(images, instructions, **meta):
 @pytest.mark.parametrize(
     "config",
     [
-        {"fsdp_sharding_strategy": "FULL_SHARD", "batch_size": 2},
+        {"batch_size": 2},  # as FULL_SHARD shards
         {"fsdp_sharding_strategy": "SHARD_GRAD_OP", "fsdp_sync_module_states": False},
         {"fsdp_sharding_strategy": "NO_SHARD", "enable_cpu_offload": True},
     ],
@@ -117,40 +141,10 @@ def test_what_cannot_be_edited_is_an_error_and_holds_up_no_other(group):
     )  # the aspect of the photo, an area of about 64², multiples of 16
 
 
-class SecondRankFails(ImageEditWorker):
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def init_model(self):
-        super().init_model()
-        if self.rank == 1:
-            self.editor.editor._editor.run = fail
-
-
-class OnlyBatches(ImageEditWorker):
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def init_model(self):
-        super().init_model()
-        self.editor.editor._editor.run = fail
-
-
-class SecondRankMakesNan(ImageEditWorker):
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def init_model(self):
-        super().init_model()
-        if self.rank == 1:
-            run = self.editor.editor._editor.run
-            self.editor.editor._editor.run = lambda *arguments: SimpleNamespace(
-                images=run(*arguments).images * float("nan")
-            )
-
-
-def fail(*args):
-    raise MemoryError("nothing left")
-
-
 @pytest.mark.parametrize("config", [{}, {"enable_fsdp": False}])
 def test_sources_of_one_size_are_edited_in_one_call(group, config):
     photos = [photo(n) for n in range(4)]
-    found = group(OnlyBatches, batch_size=2, **config).edit_images_batch(
+    found = group("single edits", batch_size=2, **config).edit_images_batch(
         batch(photos, ["a", "b", "c", "d"])
     )
     assert list(found.non_tensor_batch["edit_errors"]) == [""] * 4
@@ -169,19 +163,19 @@ def test_where_ranks_share_weights_one_whose_pipeline_fails_fails_the_call_and_t
     group,
 ):
     asked = batch([photo(1), photo(2)], ["a", "b"])
-    workers = group(SecondRankFails)
+    workers = group("the second rank")  # out of step, so no other test has this config
     with pytest.raises(MemoryError, match="nothing left"):
         workers.edit_images_batch(asked)
     with pytest.raises(
         RuntimeError, match=r"out of step \(MemoryError: nothing left\): make a new"
     ):
         workers.edit_images_batch(asked)
-    found = group(SecondRankFails, enable_fsdp=False).edit_images_batch(asked)
+    found = group("the second rank", batch_size=2, enable_fsdp=False).edit_images_batch(asked)
     assert list(found.non_tensor_batch["edit_errors"]) == ["", "MemoryError: nothing left"]
 
 
 def test_where_ranks_share_weights_an_image_that_is_none_is_an_error_of_its_own(group):
-    workers = group(SecondRankMakesNan)
+    workers = group("images of the second rank", batch_size=2)
     for _ in range(2):
         found = workers.edit_images_batch(batch([photo(1), photo(2)], ["a", "b"])).non_tensor_batch[
             "edit_errors"
