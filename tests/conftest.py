@@ -20,7 +20,7 @@ import psutil
 import pytest
 import torchvision_ops
 from folders import fill
-from in_process import run_here, run_with_threads
+from in_process import WITHOUT_OTHERS, run_here, run_with_threads
 from required import require
 from tiers import (  # noqa: F401 - hooks
     pytest_addoption,
@@ -249,9 +249,7 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A benchmark folder."""
     for name in ("GITHUB_STEP_SUMMARY", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(
-        "PYTEST_ADDOPTS", "-p no:hypothesispytest"
-    )  # half a second of every run, for nothing here
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(WITHOUT_OTHERS))
     monkeypatch.setenv("COLUMNS", "120")
     return Bench(pytester)
 

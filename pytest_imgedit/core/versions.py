@@ -3,7 +3,7 @@ interpreters run it.
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 __version__ = "0.1.0"
@@ -11,8 +11,13 @@ __version__ = "0.1.0"
 
 def versions_of(packages: Iterable[str]) -> dict[str, str]:
     """Return the versions of those packages that are installed."""
-    versions = {}
-    for package in packages:
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+    found = {package: _version(package) for package in packages}
+    return {package: number for package, number in found.items() if number is not None}
+
+
+@cache  # it parses a file
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -276,13 +276,20 @@ def loaded_code() -> dict[str, str]:
     """
     digests = {}
     for name, module in sys.modules.copy().items():  # another thread may import
-        path = Path(getattr(module, "__file__", None) or "")
-        if name.startswith(("__", _THIS_PACKAGE)) or is_third_party(path) or not path.is_file():
+        file = str(getattr(module, "__file__", None) or "")
+        if name.startswith(("__", _THIS_PACKAGE)) or not _is_first_party(file):
             continue
-        has_surrogates = any("\ud800" <= letter <= "\udfff" for letter in str(path))
-        written = path.absolute().as_uri() if has_surrogates else str(path.absolute())
-        digests[written] = digest(path)
+        path = Path(file)
+        if path.is_file():
+            has_surrogates = any("\ud800" <= letter <= "\udfff" for letter in file)
+            written = path.absolute().as_uri() if has_surrogates else str(path.absolute())
+            digests[written] = digest(path)
     return digests
+
+
+@cache  # thousands of modules, looked at again whenever one more is imported
+def _is_first_party(file: str) -> bool:
+    return not is_third_party(Path(file))
 
 
 def require_code(code: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from in_process import run_with_threads
+from in_process import WITHOUT_OTHERS, run_with_threads
 from miniatures import ANY_VERSION, make_gedit
 from model_server import ModelServer
 from PIL import Image
@@ -86,7 +86,7 @@ class Reader:
         return {"pytest": self.pytest, "imgedit": self.imgedit}
 
     def pytest(self, command: str, arguments: list[str]) -> tuple[int, str]:
-        result = run_with_threads(self.pytester, "-p", "no:hypothesispytest", *arguments)
+        result = run_with_threads(self.pytester, *WITHOUT_OTHERS, *arguments)
         return int(result.ret), "\n".join([*result.errlines, *result.outlines])
 
     def imgedit(self, command: str, arguments: list[str]) -> tuple[int, str]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from in_process import WITHOUT_OTHERS
 
 
 @pytest.mark.full
 def test_random_kills_lose_nothing_and_repeat_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(WITHOUT_OTHERS))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     chaos = __import__("chaos")
     figures = chaos.run(tmp_path, pairs=40, workers=3, seconds=12, interval=0.7, delay=0.3)

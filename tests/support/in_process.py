@@ -10,7 +10,7 @@ import gc
 import io
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from _pytest.pytester import SysModulesSnapshot, SysPathsSnapshot
@@ -18,6 +18,10 @@ from worker_threads import ThreadExecutor
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+#: Options for pytest in a test: other packages' plugins cost half a second of each run, for nothing.
+WITHOUT_OTHERS = ("-p", "no:hypothesispytest", "-p", "no:anyio")
 
 
 class KeptImports:
@@ -31,25 +35,25 @@ class KeptImports:
         self.folder = str(folder)
         self.modules: dict[str, Any] = {}
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
-        self.modules = dict(sys.modules)
+    def __enter__(self) -> Self:
+        gc.freeze()  # pytest collects garbage five times at a session's end, which takes long where PyTorch is imported
+        return self
 
-    def put_back(self) -> None:
+    def __exit__(self, *exc_info: object) -> None:
+        gc.unfreeze()
         for name, module in self.modules.items():
             if not str(getattr(module, "__file__", None) or "").startswith(self.folder):
                 sys.modules.setdefault(name, module)
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        self.modules = dict(sys.modules)
+
 
 def run_here(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """Run pytest to its end, with worker processes."""
-    kept = KeptImports(pytester.path)
-    gc.freeze()  # pytest collects garbage five times at a session's end, which takes long where PyTorch is imported
-    try:
+    with KeptImports(pytester.path) as kept:
         return pytester.runpytest_inprocess(*arguments, plugins=[kept])
-    finally:
-        kept.put_back()
-        gc.unfreeze()
 
 
 def run_with_threads(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
@@ -64,14 +68,17 @@ def run_in(folder: Path, *arguments: str) -> tuple[int, str]:
 
     Return the exit code and what was printed.
     """
-    modules, paths, kept = SysModulesSnapshot(), SysPathsSnapshot(), KeptImports(folder)
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+    modules, paths = SysModulesSnapshot(), SysPathsSnapshot()
+    with (
+        KeptImports(folder) as kept,
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(io.StringIO()) as printed,
+    ):
         patch.setattr("pytest_imgedit.workers.local.LocalExecutor", ThreadExecutor)
         patch.chdir(folder)
         try:
-            code = pytest.main(["-p", "no:hypothesispytest", *arguments], plugins=[kept])
+            code = pytest.main([*WITHOUT_OTHERS, *arguments], plugins=[kept])
         finally:
             paths.restore()
             modules.restore()
-            kept.put_back()
     return int(code), printed.getvalue()

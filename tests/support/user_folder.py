@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import run_with_threads
+from in_process import WITHOUT_OTHERS, run_with_threads
 from PIL import Image
 
 TEMPLATE = Path(__file__).parent / "repository"
@@ -59,6 +59,7 @@ class Repository:
                 if not name.startswith(("PYTEST", "GITHUB", "COV"))
             },
             "EDITED": str(path / "edited.txt"),
+            "PYTEST_ADDOPTS": " ".join(WITHOUT_OTHERS),
             "COLUMNS": "100",
             "HF_HUB_OFFLINE": "1",
             "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
@@ -132,7 +133,7 @@ class RepositoryHere(Repository):
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.path / cwd)
             (self.path / "edited.txt").unlink(missing_ok=True)
-            result = run_with_threads(self.pytester, "-p", "no:hypothesispytest", *arguments)
+            result = run_with_threads(self.pytester, *arguments)
         return Outcome(
             int(result.ret), "\n".join([*result.errlines, *result.outlines]), self.edited()
         )
