@@ -28,6 +28,7 @@ def lint(session: nox.Session) -> None:
         "packages/imgedit-verl/imgedit_verl",
         "tools",
         "noxfile.py",
+        "tests/plugin/typed_user.py",
     )
     with session.chdir("perf"):  # scripts, which import each other by their names
         session.run(

@@ -42,6 +42,11 @@ def test_idiom_edits_what_is_selected_and_passes(repository, arguments, edited, 
     assert outcome.last.startswith("imgedit: PASS: ")
 
 
+def test_types_are_installed(repository):
+    code = "from importlib.resources import files; print(*files('pytest_imgedit').glob('py.typed'))"
+    assert repository.call(PYTHON, "-c", code).output.strip().endswith("py.typed")
+
+
 def test_rerunfailures(repository, needs):
     needs("pytest_rerunfailures")
     outcome = repository.pytest("benchmarks/test_image_edit.py", "--reruns=2", LOW)

@@ -81,8 +81,7 @@ def test_a_kind_of_another_package_fits_on_a_page(name):
 
 
 @pytest.mark.usefixtures("installed")
-def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models):
-    """Costly: two runs, each of which loads both models, as their weights are the point."""
+def test_both_run(bench, models):
     result = bench.run("--imgedit-limit=1", *models)
     result.assert_outcomes(passed=5)
     editor, judge = bench.results["editor"], bench.results["judge"]
@@ -91,6 +90,14 @@ def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models
     log = (bench.runs[-1] / "run.log").read_text()
     assert "fingerprint: editor acme-vae:" in log
     assert "fingerprint: judge acme-llava:" in log
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("installed")
+def test_both_are_identified_by_their_weights(bench, checkpoints, models):
+    """Costly: runs each of which loads both models, as their weights are the point."""
+    bench.run("--imgedit-limit=1", *models)
+    editor = bench.results["editor"]
     # Weights of the same content under another path are the same; others are not.
     shutil.copytree(checkpoints, bench.path / "copy")
     again = [option.replace(str(checkpoints), "copy") for option in models]

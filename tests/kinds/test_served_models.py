@@ -61,6 +61,7 @@ def test_scores_are_those_of_the_same_judge_in_process(bench, server):
         "--imgedit-judge=scenes",
     )
     expected = verdicts(bench)
+    server.replies.clear()  # kept ones come too fast to be asked for side by side
     prices = ("--imgedit-set=judge.price_in=2", "--imgedit-set=judge.price_out=8.0")
     result = bench.run(*judge(server, *prices, editor=EDITED))
     assert verdicts(bench) == expected

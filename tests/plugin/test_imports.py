@@ -25,44 +25,6 @@ HEAVY = {
 }
 
 
-#: What a user writes, with two mistakes that a type checker is to find.
-OWN = """
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-
-from PIL import Image
-
-from pytest_imgedit import Answer, Editor, EditPair, EditRequest, FileImage, ItemResult, Judge, Question, FinishedRun
-from pytest_imgedit import Nothing
-
-
-class Mine:
-    def __init__(self, *, device: str) -> None:
-        self.device = device
-
-    def edit(self, request: EditRequest) -> Image.Image:
-        return request.source
-
-    def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
-        print(questions[0].instruction)
-        EditRequest("a", "b", "c", Image.new("RGB", (9, 9)), 0).instructions
-        return [Answer(score=5.0) for _ in questions]
-
-
-def load(argument: str, settings: object) -> Iterator[EditPair]:
-    yield EditPair("a", "physics", "fall", FileImage(Path(argument)))
-
-
-def test_mine(edit_result: ItemResult, imgedit_run: FinishedRun) -> None:
-    size: tuple[int, int] = edit_result.edited.size
-    assert size and imgedit_run.items
-
-
-editor: Editor = Mine(device="cpu")
-judge: Judge = Mine(device="cpu")
-"""
-
-
 def modules_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(*sys.modules)"
     return set(
@@ -138,30 +100,6 @@ def test_settings_that_no_item_needs_cost_nothing(tmp_path):
     assert not imported & (HEAVY - {"execnet"})
     assert "pytest_imgedit.run.session" not in imported
     assert "pytest_imgedit.config.settings" not in imported
-
-
-def test_public_api_is_typed(tmp_path):
-    """Costly: a type checker reads the package. Frameworks, of which the API has no type, it does not
-    read.
-    """
-    (tmp_path / "own.py").write_text(OWN)
-    (tmp_path / "mypy.ini").write_text(
-        "[mypy]\n[mypy-torch.*,transformers.*,diffusers.*,accelerate.*,scipy.*,peft.*,ray.*]\n"
-        "follow_imports = skip\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "own.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.stdout.strip().splitlines() == [
-        'own.py:8: error: Module "pytest_imgedit" has no attribute "Nothing"  [attr-defined]',
-        'own.py:20: error: "EditRequest[Image]" has no attribute "instructions"; '
-        'maybe "instruction"?  [attr-defined]',
-        "Found 2 errors in 1 file (checked 1 source file)",
-    ]
 
 
 def test_public_names_are_importable_from_the_package():

@@ -27,8 +27,8 @@ class ModelServer(ThreadingHTTPServer):
     `faults` holds what happens to the next requests that ask for something: a status such as 429,
     `"hang"`, `"half"` (the connection ends in the middle), `"garbage"` (no JSON), `"echo"` (the
     key), `"refusal"`, `"empty"`, `"length"` (the reply lacks its last letter), `"url"`; `None`
-    answers as it should. `reply` takes the place of the judge's. `key` is the key that it wants. `asked` holds the bodies of requests,
-    `most` how many were there at a time.
+    answers as it should. `reply` takes the place of the judge's, whose `replies` are kept. `key` is
+    the key that it wants. `asked` holds the bodies of requests, `most` how many were there at a time.
     """
 
     daemon_threads = True
@@ -39,6 +39,7 @@ class ModelServer(ThreadingHTTPServer):
         self.reply: str | None = None
         self.faults: deque[Any] = deque()
         self.asked: list[Any] = []
+        self.replies: dict[str, str | None] = {}
         self.now, self.most = 0, 0
         self.lock = threading.Lock()
         self._judge = make_model("judge", "scenes", {}).target.build(
@@ -58,7 +59,7 @@ class ModelServer(ThreadingHTTPServer):
         self.asked.clear()
 
     def chat(self, body: dict[str, Any]) -> dict[str, Any]:
-        message = {"role": "assistant", "content": self.reply or self.judged(body)}
+        message = {"role": "assistant", "content": self.reply or self.judged(body["messages"])}
         return {
             "id": "1",
             "object": "chat.completion",
@@ -68,8 +69,13 @@ class ModelServer(ThreadingHTTPServer):
             "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
         }
 
-    def judged(self, body: dict[str, Any]) -> str | None:
-        system, user = body["messages"]
+    def judged(self, messages: list[dict[str, Any]]) -> str | None:
+        key = json.dumps(messages)
+        if key not in self.replies:
+            self.replies[key] = self._judged(*messages)
+        return self.replies[key]
+
+    def _judged(self, system: dict[str, Any], user: dict[str, Any]) -> str | None:
         parts, images = [], {}
         for number, part in enumerate(user["content"]):
             if part["type"] == "text":
