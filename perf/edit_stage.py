@@ -38,10 +38,6 @@ VARIANTS = {
         [COMPILED, "--imgedit-set=editor.attention_backend=_native_cudnn"],
     ),
     "fp8": ("compiled, fp8", [COMPILED, "--imgedit-set=editor.quantize=fp8"]),
-    "step-cache": (
-        "eager, first-block cache",
-        [EAGER, "--imgedit-set=editor.step_cache=first_block"],
-    ),
 }
 
 

@@ -104,17 +104,6 @@ class DiffusersParameters(ComputeParameters):
         description='`"fp8"`: linear layers in float8 (needs torchao: the extra `fp8`), faster '
         "with loss",
     )
-    step_cache: Literal["first_block"] | None = Field(
-        default=None,
-        description='`"first_block"`: skip the further blocks of a step whose first block hardly '
-        "changed, faster with loss",
-    )
-    step_cache_threshold: float = Field(
-        default=0.08,
-        gt=0,
-        lt=1,
-        description="share of its size by which the first block may change for that",
-    )
     offload: Literal["auto", "none", "model", "group"] = indifferent(
         "auto",
         description='weights stay in host memory, and only the component (`"model"`) or block '
@@ -431,11 +420,6 @@ class Diffusers(CheckpointModel):
 
     def _check_options(self) -> None:
         options, strategy = self.options, self.options.shard.strategy
-        refuse_if(
-            "step_cache_threshold" in self.params and not options.step_cache,
-            "step_cache_threshold",
-            "it does nothing without editor.step_cache",
-        )
         for name in self.params.get("shard", {}):
             refuse_if(
                 name != "strategy" and strategy in ("context", "none"),
@@ -551,12 +535,7 @@ class Diffusers(CheckpointModel):
         """Offload where a GPU cannot hold the editor; compile where that pays."""
         settled = super().settle(workload)
         options = settled.options
-        if (
-            options.compile != "auto"
-            or options.step_cache
-            or options.offload in self.offloads
-            or self.gpus > 1
-        ):
+        if options.compile != "auto" or options.offload in self.offloads or self.gpus > 1:
             return settled
         # 50 steps are usual where the config names none
         steps = workload.jobs * float(self.params.get("num_inference_steps", 50))
@@ -570,10 +549,8 @@ class Diffusers(CheckpointModel):
         options = self.options
         losses = {
             "quantize": options.quantize,
-            "step_cache": options.step_cache,
             # backends that compute in fewer bits
             "attention_backend": re.search("sage|int8|fp8", options.attention_backend or ""),
-            "step_cache_threshold": options.step_cache,
         }
         return tuple(f"{name}={getattr(options, name)}" for name, loses in losses.items() if loses)
 

@@ -65,19 +65,6 @@ def test_few_sources_are_remembered(tiny, monkeypatch):
     assert len(calls) == 6
 
 
-@pytest.mark.full
-def test_step_cache_starts_afresh_for_every_edit(tiny):
-    folder = str(tiny("qwen-image-edit"))
-    options = {"step_cache": "first_block", "step_cache_threshold": 0.9, **SMALL}
-    cached, fresh = (DiffusersEditor(folder, device="cpu", **options) for _ in range(2))
-    first, again = edit(cached, photo(1)), edit(cached, photo(1))
-    other = edit(cached, photo(1), seed=6)
-    assert np.array_equal(first, again)
-    assert np.array_equal(other, edit(fresh, photo(1), seed=6))
-    assert not np.array_equal(first, other)
-    assert not np.array_equal(first, edit(DiffusersEditor(folder, device="cpu", **SMALL), photo(1)))
-
-
 def test_named_attention_backend_is_used_or_refused(tiny):
     folder = str(tiny("qwen-image-edit"))
     native = DiffusersEditor(folder, device="cpu", attention_backend="native", **SMALL)
@@ -132,8 +119,6 @@ def test_what_cannot_be_done_is_named(tiny):
     [
         ("compile", "always"),
         ("quantize", "int4"),
-        ("step_cache", "all"),
-        ("step_cache_threshold", 2.0),
         ("offload", 1),
     ],
 )
@@ -141,7 +126,7 @@ def test_parameters_are_checked_before_anything_loads(tiny, key, value):
     with pytest.raises(SettingError) as caught:
         editor_with(tiny, {key: value}).check(Site())
     assert caught.value.key == key
-    editor_with(tiny, {"compile": True, "step_cache": "first_block"}).check(Site())
+    editor_with(tiny, {"compile": True, "quantize": None}).check(Site())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +137,6 @@ def test_parameters_are_checked_before_anything_loads(tiny, key, value):
             "Input should be 'auto' or 'if possible' or Input should be a valid boolean, found "
             "'maybe'",
         ),
-        ({"step_cache_threshold": 0.1}, "it does nothing without editor.step_cache"),
         ({"attention_backend": "bogus"}, "found 'bogus', expected one of "),
     ],
 )

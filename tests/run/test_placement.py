@@ -306,7 +306,6 @@ def test_compiling_is_decided_by_the_planned_work(machine):
     assert "compile" not in settle(auto, 11, here).params
     assert settle(auto, 12, here).params["compile"] == "if possible"  # 12 · 50 / 2 steps a worker
     assert settle(editor(compile=False), 1000, here).params["compile"] is False
-    assert "compile" not in settle(editor(step_cache="first_block"), 1000, here).params
     assert "compile" not in settle(auto, 1000, machine(gpus=2, edit=1, largest=1)).params
     assert settle(make_model("editor", "identity", {}), 1000, here).params == {}
 
@@ -314,12 +313,7 @@ def test_compiling_is_decided_by_the_planned_work(machine):
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"quantize": "fp8", "step_cache": None, "compile": True}, ["quantize=fp8"]),
-        ({"step_cache": "first_block"}, ["step_cache=first_block", "step_cache_threshold=0.08"]),
-        (
-            {"step_cache": "first_block", "step_cache_threshold": 0.5},
-            ["step_cache=first_block", "step_cache_threshold=0.5"],
-        ),
+        ({"quantize": "fp8", "compile": True}, ["quantize=fp8"]),
         ({"attention_backend": "sage_hub"}, ["attention_backend=sage_hub"]),
         ({"attention_backend": "_native_cudnn"}, []),
     ],

@@ -166,7 +166,6 @@ def test_defaults_that_are_written_out_are_the_same(tiny, cache, params, same):
         {"compile": True},
         {"deterministic": False},
         {"attention_backend": "native"},
-        {"step_cache": "first_block"},
         {"gpus": 2, "shard": {"param_dtype": "bfloat16"}},
         {"gpus": 2, "shard": {"strategy": "context"}},
     ],

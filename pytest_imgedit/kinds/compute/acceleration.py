@@ -1,5 +1,5 @@
-"""Faster diffusers pipelines: compiled blocks, attention kernels and, at a loss, fp8 and step
-caches; and offloading, for those that do not fit.
+"""Faster diffusers pipelines: compiled blocks, attention kernels and, at a loss, float8; and
+offloading, for those that do not fit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ REMEMBERED = 8
 def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
     """Change the pipeline's denoising network in place; return whether it is compiled.
 
-    `quantize="fp8"` computes linear layers on float8 weights and activations (torchao);
-    `step_cache="first_block"` skips a step's further blocks where its first one changed by less
-    than the threshold. Repeated blocks are compiled for all sizes. The network stays as it is with
+    `quantize="fp8"` computes linear layers on float8 weights and activations (torchao). Repeated
+    blocks are compiled for all sizes. The network stays as it is with
     `compile="auto"`, which the harness has resolved by then, and with `"if possible"` if it cannot
     be compiled. Anything else that cannot be done raises `SetupError`.
     """
@@ -36,15 +35,6 @@ def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
         _try("attention_backend", lambda: _set_backend(network, options.attention_backend))
     if options.quantize is not None:
         _try("quantize", lambda: _quantize(network))
-    if options.step_cache is not None:
-        from diffusers import FirstBlockCacheConfig
-
-        _try(
-            "step_cache",
-            lambda: network.enable_cache(
-                FirstBlockCacheConfig(threshold=options.step_cache_threshold)
-            ),
-        )
     compiled = options.compile is True or (options.compile == "if possible" and _compiles(network))
     if compiled:
         _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))
