@@ -1,8 +1,11 @@
-"""Random checkpoints at full size (Qwen-Image-Edit, Qwen3-VL-30B-A3B), or tiny ones of the same
-classes, and pairs.
+"""Random checkpoints at full size (Qwen-Image-Edit, Qwen3-VL-30B-A3B, and further editors), or tiny
+ones of the same classes, and pairs.
 
     python perf/checkpoints.py FOLDER editor judge
+    python perf/checkpoints.py FOLDER editor plus kontext unet --blocks 4
     python perf/checkpoints.py FOLDER editor judge --tiny
+
+With `--blocks`, networks have their full width and so many of their repeated blocks.
 
 Speed does not depend on the values of weights. They are drawn on the GPU and go straight to
 safetensors; in a folder of memory-backed files, such as one below /dev/shm, that takes half a
@@ -24,19 +27,28 @@ from typing import Any
 import numpy as np
 import torch
 from diffusers import (
+    AutoencoderKL,
     AutoencoderKLQwenImage,
+    EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
+    FluxTransformer2DModel,
     QwenImageTransformer2DModel,
+    UNet2DConditionModel,
 )
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTextModelWithProjection,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLImageProcessorPil,
     Qwen3VLMoeConfig,
     Qwen3VLMoeForConditionalGeneration,
+    T5Config,
+    T5EncoderModel,
 )
 
 from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
@@ -101,6 +113,32 @@ TINY_JUDGE_VISION = {
     "depth": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "out_hidden_size": 64,
     "deepstack_visual_indexes": [0], "num_position_embeddings": 64,
 }  # fmt: skip
+KONTEXT = {
+    "in_channels": 64, "num_layers": 19, "num_single_layers": 38, "attention_head_dim": 128,
+    "num_attention_heads": 24, "joint_attention_dim": 4096, "pooled_projection_dim": 768,
+    "guidance_embeds": True, "axes_dims_rope": (16, 56, 56),
+}  # fmt: skip
+TINY_KONTEXT = {
+    "in_channels": 64, "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16,
+    "num_attention_heads": 2, "joint_attention_dim": 32, "pooled_projection_dim": 32,
+    "guidance_embeds": True, "axes_dims_rope": (4, 6, 6),
+}  # fmt: skip
+UNET = {
+    "in_channels": 8, "out_channels": 4, "block_out_channels": (320, 640, 1280),
+    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+    "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+    "attention_head_dim": (5, 10, 20), "cross_attention_dim": 2048, "sample_size": 128,
+    "transformer_layers_per_block": (1, 2, 10), "addition_embed_type": "text_time",
+    "addition_time_embed_dim": 256, "projection_class_embeddings_input_dim": 2816,
+    "use_linear_projection": True,
+}  # fmt: skip
+TINY_UNET = UNET | {
+    "block_out_channels": (32, 32, 64), "attention_head_dim": (2, 2, 4), "cross_attention_dim": 64,
+    "transformer_layers_per_block": (1, 1, 1), "projection_class_embeddings_input_dim": 224,
+    "addition_time_embed_dim": 32,
+}  # fmt: skip
+#: Keys of configs that count repeated blocks.
+DEPTHS = ("num_layers", "num_single_layers", "num_hidden_layers", "depth")
 MARKS = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image_pad", "video_pad")
 
 
@@ -225,13 +263,28 @@ def write(tensors: dict[str, torch.Tensor], folder: Path, stem: str) -> int:
     return total
 
 
-def build_judge(folder: Path, tiny: bool) -> int:
+def depth(config: dict[str, Any], blocks: int | None) -> dict[str, Any]:
+    """Return the config of a network with so many of its repeated blocks (`None`: all of them)."""
+    if blocks is None:
+        return config
+    fewer = {name: min(config[name], blocks) for name in DEPTHS if name in config}
+    for name in ("deepstack_visual_indexes", "fullatt_block_indexes"):
+        if name in config:
+            fewer[name] = [blocks - 1]
+    if "transformer_layers_per_block" in config:
+        fewer["transformer_layers_per_block"] = tuple(
+            min(count, blocks) for count in config["transformer_layers_per_block"]
+        )
+    return {**config, **fewer}
+
+
+def build_judge(folder: Path, tiny: bool, blocks: int | None) -> int:
     """Write a Qwen3-VL-MoE as the hub has it: experts' weights with inputs first."""
     tokenizer = words()
     text, vision = (
         (TINY_TEXT | TINY_EXPERTS, TINY_JUDGE_VISION) if tiny else (JUDGE_TEXT, JUDGE_VISION)
     )
-    config = Qwen3VLMoeConfig(**_vl_config(tokenizer, text, vision))
+    config = Qwen3VLMoeConfig(**_vl_config(tokenizer, depth(text, blocks), depth(vision, blocks)))
     config.architectures = ["Qwen3VLMoeForConditionalGeneration"]
     model = draw(lambda: Qwen3VLMoeForConditionalGeneration(config))
     tensors = {
@@ -250,11 +303,13 @@ def build_judge(folder: Path, tiny: bool) -> int:
     return write(tensors, folder, "model")
 
 
-def draw_dense(tiny: bool) -> tuple[Any, Any, Any]:
+def draw_dense(tiny: bool, blocks: int | None = None) -> tuple[Any, Any, Any]:
     """Return a Qwen2.5-VL of 7B, drawn on the device, with its tokenizer and processor."""
     tokenizer = words()
     text, vision = (TINY_TEXT, TINY_ENCODER_VISION) if tiny else (ENCODER_TEXT, ENCODER_VISION)
-    config = Qwen2_5_VLConfig(**_vl_config(tokenizer, text, vision))
+    if blocks is not None:
+        vision = {"fullatt_block_indexes": [], **vision}
+    config = Qwen2_5_VLConfig(**_vl_config(tokenizer, depth(text, blocks), depth(vision, blocks)))
     config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
     pixels = 56 * 56 if tiny else 12_845_056
     image = Qwen2VLImageProcessorPil(
@@ -264,52 +319,156 @@ def draw_dense(tiny: bool) -> tuple[Any, Any, Any]:
     return model, tokenizer, AssembledProcessor(tokenizer, image)
 
 
-def build_dense(folder: Path, tiny: bool) -> int:
+def build_dense(folder: Path, tiny: bool, blocks: int | None) -> int:
     """Write a judge without experts: the one that is the text encoder of the editor."""
-    model, _, processor = draw_dense(tiny)
+    model, _, processor = draw_dense(tiny, blocks)
     model.config.save_pretrained(folder)
     processor.save_pretrained(folder)
     return write(model.state_dict(), folder, "model")
 
 
-def draw_editor(tiny: bool) -> dict[str, Any]:
+def draw_editor(tiny: bool, blocks: int | None = None) -> dict[str, Any]:
     """Return the components of a `QwenImageEditPipeline`, drawn on the device."""
-    encoder, tokenizer, processor = draw_dense(tiny)
+    encoder, tokenizer, processor = draw_dense(tiny, blocks)
+    transformer = depth(TINY_TRANSFORMER if tiny else TRANSFORMER, blocks)
     return {
         "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
         "text_encoder": encoder,
         "tokenizer": tokenizer,
         "processor": processor,
-        "transformer": draw(
-            lambda: QwenImageTransformer2DModel(**(TINY_TRANSFORMER if tiny else TRANSFORMER))
-        ),
+        "transformer": draw(lambda: QwenImageTransformer2DModel(**transformer)),
         "vae": draw(lambda: AutoencoderKLQwenImage(**(TINY_VAE if tiny else {}))),
     }
 
 
-def build_editor(folder: Path, tiny: bool) -> int:
-    """Write a `QwenImageEditPipeline`."""
-    parts = draw_editor(tiny)
+def _draw_clip(tokenizer: Any, tiny: bool, blocks: int | None, kind: Any, **config: Any) -> Any:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2} if tiny else {}
+    text = CLIPTextConfig(
+        **depth({"num_hidden_layers": 12, **config, **sizes}, blocks),
+        vocab_size=len(tokenizer),
+        projection_dim=32 if tiny else config["hidden_size"],
+        bos_token_id=0,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return draw(lambda: kind(text))
+
+
+def _draw_vae(channels: int, tiny: bool, **options: Any) -> Any:
+    widths = (32,) * 4 if tiny else (128, 256, 512, 512)
+    return draw(
+        lambda: AutoencoderKL(
+            block_out_channels=widths,
+            down_block_types=("DownEncoderBlock2D",) * 4,
+            up_block_types=("UpDecoderBlock2D",) * 4,
+            layers_per_block=2,
+            latent_channels=channels,
+            sample_size=1024,
+            **options,
+        )
+    )
+
+
+def draw_kontext(tiny: bool, blocks: int | None) -> dict[str, Any]:
+    """Return the components of a `FluxKontextPipeline`, drawn on the device."""
+    tokenizer, long_tokenizer = words(), words()
+    tokenizer.model_max_length, long_tokenizer.model_max_length = 77, 512
+    sizes = (
+        {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+        if tiny
+        else {"d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
+    )
+    t5 = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **depth(sizes, blocks))
+    transformer = depth(TINY_KONTEXT if tiny else KONTEXT, blocks)
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "text_encoder": _draw_clip(
+            *(tokenizer, tiny, blocks, CLIPTextModel),
+            hidden_size=768,
+            intermediate_size=3072,
+            num_attention_heads=12,
+        ),
+        "text_encoder_2": draw(lambda: T5EncoderModel(t5)),
+        "tokenizer": tokenizer,
+        "tokenizer_2": long_tokenizer,
+        "transformer": draw(lambda: FluxTransformer2DModel(**transformer)),
+        "vae": _draw_vae(
+            16,
+            tiny,
+            use_quant_conv=False,
+            use_post_quant_conv=False,
+            shift_factor=0.1159,
+            scaling_factor=0.3611,
+        ),
+    }
+
+
+def draw_unet(tiny: bool, blocks: int | None) -> dict[str, Any]:
+    """Return the components of a `StableDiffusionXLInstructPix2PixPipeline`, drawn on the
+    device.
+    """
+    tokenizers = words(), words()
+    for tokenizer in tokenizers:
+        tokenizer.model_max_length = 77
+    unet = depth(TINY_UNET if tiny else UNET, blocks)
+    small = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+    large = {"hidden_size": 1280, "intermediate_size": 5120, "num_attention_heads": 20}
+    return {
+        "scheduler": EulerDiscreteScheduler(),
+        "text_encoder": _draw_clip(tokenizers[0], tiny, blocks, CLIPTextModel, **small),
+        "text_encoder_2": _draw_clip(
+            tokenizers[1], tiny, blocks, CLIPTextModelWithProjection, **large
+        ),
+        "tokenizer": tokenizers[0],
+        "tokenizer_2": tokenizers[1],
+        "unet": draw(lambda: UNet2DConditionModel(**unet)),
+        "vae": _draw_vae(4, tiny),
+    }
+
+
+def build_pipeline(folder: Path, name: str, parts: dict[str, Any]) -> int:
+    """Write a pipeline of a class of diffusers."""
     total = 0
-    for name in ("transformer", "vae"):
-        parts[name].save_config(folder / name)
-        total += write(dict(parts[name].state_dict()), folder / name, "diffusion_pytorch_model")
-    parts["text_encoder"].config.save_pretrained(folder / "text_encoder")
-    total += write(dict(parts["text_encoder"].state_dict()), folder / "text_encoder", "model")
-    for name in ("tokenizer", "processor", "scheduler"):
-        parts[name].save_pretrained(folder / name)
-    index = {"_class_name": "QwenImageEditPipeline", "_diffusers_version": "0.42.1"}
-    classes = {name: type(part).__name__ for name, part in parts.items()} | {
-        "processor": "Qwen2VLProcessor"
-    }
-    libraries = {
-        "text_encoder": "transformers",
-        "tokenizer": "transformers",
-        "processor": "transformers",
-    }
-    listing = {name: [libraries.get(name, "diffusers"), kind] for name, kind in classes.items()}
+    listing = {}
+    for part, component in parts.items():
+        kind = type(component).__name__
+        library = type(component).__module__.partition(".")[0]
+        listing[part] = [library, kind]
+        if not hasattr(component, "state_dict"):
+            component.save_pretrained(folder / part)
+            continue
+        if library == "transformers":
+            component.config.save_pretrained(folder / part)
+        else:
+            component.save_config(folder / part)
+        stem = "model" if library == "transformers" else "diffusion_pytorch_model"
+        total += write(dict(component.state_dict()), folder / part, stem)
+    if "processor" in parts:
+        listing["processor"] = ["transformers", "Qwen2VLProcessor"]
+    index = {"_class_name": name, "_diffusers_version": "0.42.1"}
     (folder / "model_index.json").write_text(json.dumps({**index, **listing}, indent=1))
     return total
+
+
+def build_editor(folder: Path, tiny: bool, blocks: int | None) -> int:
+    """Write a `QwenImageEditPipeline`."""
+    return build_pipeline(folder, "QwenImageEditPipeline", draw_editor(tiny, blocks))
+
+
+def build_plus(folder: Path, tiny: bool, blocks: int | None) -> int:
+    """Write a `QwenImageEditPlusPipeline`."""
+    return build_pipeline(folder, "QwenImageEditPlusPipeline", draw_editor(tiny, blocks))
+
+
+def build_kontext(folder: Path, tiny: bool, blocks: int | None) -> int:
+    """Write a `FluxKontextPipeline`."""
+    return build_pipeline(folder, "FluxKontextPipeline", draw_kontext(tiny, blocks))
+
+
+def build_unet(folder: Path, tiny: bool, blocks: int | None) -> int:
+    """Write a `StableDiffusionXLInstructPix2PixPipeline`."""
+    name = "StableDiffusionXLInstructPix2PixPipeline"
+    return build_pipeline(folder, name, draw_unet(tiny, blocks))
 
 
 def picture(number: int, width: int, height: int) -> Image.Image:
@@ -343,16 +502,26 @@ def write_suite(folder: Path, sizes: list[tuple[int, int]]) -> Path:
     return path
 
 
-BUILDERS = {"dense": build_dense, "editor": build_editor, "judge": build_judge}
+BUILDERS = {
+    "dense": build_dense,
+    "editor": build_editor,
+    "judge": build_judge,
+    "kontext": build_kontext,
+    "plus": build_plus,
+    "unet": build_unet,
+}
 
 
-def build(folder: Path, names: list[str], tiny: bool) -> dict[str, dict[str, float]]:
+def build(
+    folder: Path, names: list[str], tiny: bool, blocks: int | None = None
+) -> dict[str, dict[str, float]]:
     """Write the named checkpoints below a folder, in a process of its own, so that the GPU is free
     afterwards.
     """
     import subprocess
 
     options = ["--tiny"] if tiny else []
+    options += [] if blocks is None else [f"--blocks={blocks}"]
     done = subprocess.run(
         [sys.executable, __file__, str(folder), *names, *options],
         check=True,
@@ -369,11 +538,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+", choices=sorted(BUILDERS))
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--blocks", type=int)
     options = parser.parse_args()
     figures = {}
     for name in options.names:
         started = time.perf_counter()
-        size = BUILDERS[name](options.folder / name, options.tiny)
+        size = BUILDERS[name](options.folder / name, options.tiny, options.blocks)
         figures[name] = {"gb": size / 1e9, "seconds": time.perf_counter() - started}
     print(json.dumps(figures))
 
