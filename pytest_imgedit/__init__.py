@@ -45,7 +45,6 @@ if TYPE_CHECKING:
         Room,
         Site,
         Where,
-        Workload,
         indifferent,
     )
     from pytest_imgedit.kinds.checkpoint_files import Layout
@@ -103,7 +102,6 @@ __all__ = [
     "UsageError",
     "Verdict",
     "Where",
-    "Workload",
     "__version__",
     "indifferent",
     "mean_row",
@@ -119,8 +117,7 @@ _MODULES = {
     "core.images": ("Base64Image", "FileImage"),
     "kinds.base": (
         *("CheckpointModel", "Composition", "ComputeParameters", "FinishedImages", "Memory"),
-        *("Metric", "Model", "Parameters", "Requirements", "Room", "Site", "Where"),
-        *("Workload", "indifferent"),
+        *("Metric", "Model", "Parameters", "Requirements", "Room", "Site", "Where", "indifferent"),
     ),
     "kinds.checkpoint_files": ("Layout",),
     "core.pairs": ("EditPair", "ImageSource"),

@@ -227,7 +227,7 @@ def pipelines() -> str:
     """One row a pipeline of the installed diffusers."""
     header = ("pipeline", "source goes to", "prompt", "size of the edit", "output")
     rows = (pipeline(name, ADAPTERS[name]) for name in sorted(ADAPTERS))
-    return table((*header, "guidance", "negative prompt", "needs"), rows)
+    return table((*header, "guidance", "negative prompt", "needs", "compiled by default"), rows)
 
 
 def pipeline(name: str, adapter: Adapter) -> Row:
@@ -251,7 +251,8 @@ def pipeline(name: str, adapter: Adapter) -> Row:
     needs = ", ".join(f"`{package}`" for package in adapter.needs) or "–"
     prompt = f"instruction, `{adapter.wrapping}`" if adapter.wrapping else "instruction"
     scales = ", ".join(guidance) or "–"
-    return (f"`{name}`", source, prompt, adapter.size, output, scales, negative, needs)
+    compiled = "yes" if adapter.compiles else "no"
+    return (f"`{name}`", source, prompt, adapter.size, output, scales, negative, needs, compiled)
 
 
 # Fixtures, hooks and commands

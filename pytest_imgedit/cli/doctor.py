@@ -121,7 +121,7 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
     row["weights_gib"] = round((model.memory().reads or 0) / GIB, 2)
     if pools.is_remote(settings):
         return row
-    model = placement.settle(model, 0, hardware)
+    model = placement.settle(model, hardware)
     need = placement.need_of(model, hardware)
     totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
     memories = [

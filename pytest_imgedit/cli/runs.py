@@ -218,6 +218,8 @@ def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | Non
     lines += ["", "computed on:", f"  {record.environment}"]
     if record.environment.processor:
         lines.append(f"  images prepared by {record.environment.processor}")
+    if record.environment.probe:
+        lines.append(f"  probe {record.environment.probe}")
     if record.environment.compiled is not None:
         lines.append(f"  networks {'compiled' if record.environment.compiled else 'not compiled'}")
     lines += ["", f"decided by the {model}:"]

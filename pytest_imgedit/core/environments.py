@@ -38,7 +38,8 @@ class Environment(BaseModel):
     `versions` those of the libraries that computed, `processor` the class that prepared images for
     a judge. `compiled` says whether an editor's networks, or a judge's operations between matrix
     products, were compiled. `threads` is the number of CPU threads, which decides how sums are
-    split and rounded.
+    split and rounded. `probe` is the digest of what the loaded model makes of a fixed request:
+    workers with other probes compute other edits or verdicts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -49,6 +50,7 @@ class Environment(BaseModel):
     processor: str | None = None
     compiled: bool | None = None
     threads: int | None = None
+    probe: str | None = None
 
     @property
     def digest(self) -> str:
@@ -61,7 +63,7 @@ class Environment(BaseModel):
 
     def differences(self, here: Environment) -> list[str]:
         """List the differences of this environment from `here`, such as `torch 2.12.1 there, 2.13.0
-        here`.
+        here`; those of the probes, which belong to a model, are told by `has_other_probe`.
         """
         values = [
             (name, self.versions.get(name, "absent"), here.versions.get(name, "absent"))
@@ -77,16 +79,25 @@ class Environment(BaseModel):
             if was != now and None not in (was, now)
         ]
 
+    def has_other_probe(self, here: Environment) -> bool:
+        """Tell whether one model computes otherwise in this environment than `here`, although both
+        are of one type of GPU.
+
+        What is unknown is no difference, and neither are other types of GPU, which round otherwise.
+        """
+        is_one_type = (self.device, self.gpu) == (here.device, here.gpu)
+        return is_one_type and None not in (self.probe, here.probe) and self.probe != here.probe
+
     def serves(self, here: Environment, policy: Reuse) -> bool:
         """Return whether a record that was computed in this environment may be reused `here`.
 
-        `exact` requires that there is no difference, `compatible` the same kind of device and the
-        same libraries in the same major and minor versions, `any` nothing.
+        `exact` requires that there is no difference and no other probe, `compatible` the same kind
+        of device and the same libraries in the same major and minor versions, `any` nothing.
         """
         if policy == "any":
             return True
         if policy == "exact":
-            return not self.differences(here)
+            return not (self.differences(here) or self.has_other_probe(here))
         return self.device == here.device and alike(self.versions, here.versions)
 
 

@@ -58,8 +58,10 @@ class Editor(Protocol):
 
     `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees). An
     editor may have a method `self_check()`, which the worker calls once after building it; a
-    `SetupError` from it ends the run. The global generators of Python, numpy and torch are seeded
-    with the request's seed before every edit.
+    `SetupError` from it ends the run. It may return its probe: the digest, as text, of an edit of a
+    fixed request. A worker with another probe than the first one of its type of GPU ends the run.
+    The global generators of Python, numpy and torch are seeded with the request's seed before every
+    edit.
 
     If an editor has an attribute `on_step`, the worker sets it to a function, which the editor may
     call with (step, steps) during an edit.

@@ -654,10 +654,13 @@ class SelectionInfo(Part):
 
 
 class ModelInfo(Part):
-    """What identifies an editor or judge."""
+    """What identifies an editor or judge. `recipe` is the SHA-256 of all that decides what it
+    computes, but for the environment.
+    """
 
     spec: str
     fingerprint: str | None = None
+    recipe: str | None = None
     commit: str | None = None
     params: JsonObject = Field(default_factory=dict)
     dtype: str | None = None
@@ -837,7 +840,8 @@ class WorkerInfo(Part):
     """The work of one worker in a stage, or of a further judge or metric (`further` is its name);
     `ready_s` is the time from the start of the stage until it was loaded.
 
-    `batch_size` is the largest number of edits or questions of one call at its end. `gpu_peak` and
+    `batch_size` is the largest number of edits or questions of one call at its end. `probe` is that
+    of its environment. `gpu_peak` and
     `host_peak` are its peak memory in bytes: PyTorch's memory on one of its GPUs, and its resident
     set.
     """
@@ -853,6 +857,7 @@ class WorkerInfo(Part):
     gpu_peak: int | None
     host_peak: int | None
     further: str = ""
+    probe: str | None = None
 
 
 class Section(Part):

@@ -77,6 +77,8 @@ class Adapter:
     `prepare` changes the pipeline before each call, `further` gives arguments beside these. The
     edit at a position of a call is what `pick` takes of the output's field `output`. Where one call
     `batches` edits, it takes a list of sources of one size; `no_batches` says why others do not.
+    A pipeline that `compiles` was seen to give equal edits in every process when it is compiled
+    (`perf/compiled.py`), and is compiled by default.
     `needs` names packages without which the class cannot run.
     """
 
@@ -95,6 +97,7 @@ class Adapter:
     pick: Callable[[Any, int], Any] = lambda images, position: images[position]
     batches: bool = False
     no_batches: str = "takes one source a call"
+    compiles: bool = False
     needs: tuple[str, ...] = ()
 
     def arguments(
@@ -222,6 +225,7 @@ ADAPTERS: dict[str, Adapter] = {
         _PATCHED,
         further=lambda size: {"max_area": size[0] * size[1], "_auto_resize": False},
         batches=True,
+        compiles=True,
     ),
     "GlmImagePipeline": Adapter(
         f"{_SQUARE}, multiple of 32{_RESIZED}",
@@ -254,7 +258,9 @@ ADAPTERS: dict[str, Adapter] = {
     ),
     "QwenImage21Pipeline": _OWN,
     "QwenImageEditPipeline": replace(
-        _OWN, no_batches="pads the texts of a call to the longest, on which edits depend"
+        _OWN,
+        no_batches="pads the texts of a call to the longest, on which edits depend",
+        compiles=True,
     ),
     "QwenImageEditPlusPipeline": _OWN,
     "StableDiffusionInstructPix2PixPipeline": Adapter(
@@ -270,6 +276,7 @@ ADAPTERS: dict[str, Adapter] = {
         area=_unet_area,
         multiple=_latents,
         batches=True,
+        compiles=True,
     ),
     "ZImageOmniPipeline": _PATCHED,
 }

@@ -219,16 +219,6 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Workload:
-    """Work of a run for a model: `jobs` for each worker, and bytes of memory on the smallest
-    GPU.
-    """
-
-    jobs: float
-    gpu_bytes: float
-
-
-@dataclass(frozen=True)
 class Where:
     """Where an editor or judge would compute: the kind of device, the product name of its GPUs if
     known, and the interpreter (`None`: this one).
@@ -450,9 +440,16 @@ class Model:
             return f"; {GPUS_OPTION[self.role]}={room.enough} would fit"
         return ""
 
-    def settle(self, workload: Workload) -> Self:
-        """Decide the parameters that are left to the harness."""
+    def settle(self, gpu_bytes: float) -> Self:
+        """Decide the parameters that are left to the harness, for GPUs of which the smallest has so
+        many bytes of memory.
+        """
         return self
+
+    @property
+    def warm_up_line(self) -> str:
+        """What a worker does before its first job that a short run may save; usually nothing."""
+        return ""
 
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""
@@ -566,11 +563,11 @@ class CheckpointModel(Model):
             return "; a GPU of its own would hold them"
         return f"; {math.ceil(self.weight_bytes / room.total)} such GPUs would hold them"
 
-    def settle(self, workload: Workload) -> Self:
+    def settle(self, gpu_bytes: float) -> Self:
         """Offload block by block, if that is left to the harness, where a GPU cannot hold the
         weights.
         """
         may_offload = self._offload == "auto" and "group" in self.offloads and self.gpus == 1
-        if may_offload and workload.gpu_bytes < self.weight_bytes:
+        if may_offload and gpu_bytes < self.weight_bytes:
             return self.with_params(offload="group")
         return self

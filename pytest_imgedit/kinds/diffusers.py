@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +39,6 @@ from pytest_imgedit.kinds.base import (
     Room,
     Site,
     Where,
-    Workload,
     attention_packages,
     indifferent,
     refuse_if,
@@ -47,8 +47,9 @@ from pytest_imgedit.kinds.base import (
 if TYPE_CHECKING:
     import torch
 
-#: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
-COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB
+#: Models of at least so many bytes of weights are compiled on a GPU. That costs up to so many
+#: seconds a worker (Qwen-Image-Edit on an H100), where nothing was compiled before.
+COMPILE_BYTES, COMPILE_SECONDS = 2 * GIB, 28
 #: Values of `offload` with which weights stay in host memory.
 OFFLOADS = ("model", "group")
 
@@ -92,9 +93,9 @@ class DiffusersParameters(ComputeParameters):
 
     compile: Literal["auto", "if possible"] | bool = Field(
         default="auto",
-        description='compile the transformer blocks; `"auto"`: only for models of at least 2 GiB '
-        'on one GPU, with at least 300 denoising steps planned per GPU; `"if possible"`: no error '
-        "where it cannot be done",
+        description='compile the transformer blocks; `"auto"`: of models of at least 2 GiB on one '
+        "GPU, of the pipelines whose compiled edits are equal in every process; "
+        '`"if possible"`: no error where it cannot be done',
     )
     attention_backend: str | None = Field(
         default=None, description='one of diffusers\' attention backends, such as `"_native_cudnn"`'
@@ -134,6 +135,12 @@ class DiffusersEditor:
     raises `SetupError`.
     """
 
+    #: Whether calls run in inference mode. Otherwise the first block's input, which is a view of
+    #: another tensor, would have a graph of its own.
+    runs_inference = False
+    #: Whether blocks are compiled for all calls to come, so that none of these compiles.
+    is_warm = False
+
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
         import torch
 
@@ -149,7 +156,7 @@ class DiffusersEditor:
             numerics.pick_dtype(options.dtype, device),
         )
         lora.take_loras(self.pipeline, options.loras)
-        self.compiled = acceleration.accelerate(self.pipeline, options)
+        self.compiled = self.runs_inference = acceleration.accelerate(self.pipeline, options)
         if is_offloaded:
             acceleration.offload(self.pipeline, options.offload, torch.device(device))
         self._take(self.pipeline, options.model_extra or {}, options.area)
@@ -182,31 +189,43 @@ class DiffusersEditor:
         """Use other LoRA adapters on the loaded base, such as of the next training step; raises
         `SetupError`.
 
-        Each is a table as `LoraParameters` has it.
-
-        A compiled network cannot change: it must be loaded anew.
+        Each is a table as `LoraParameters` has it. A compiled network is compiled anew, as in a
+        worker that loads these adapters from the start.
         """
-        from pytest_imgedit.kinds.compute.lora import take_loras
+        from pytest_imgedit.kinds.compute import acceleration, lora
 
         if self.compiled:
-            raise errors.SetupError("editor.loras: a compiled network cannot change its adapters")
-        take_loras(self.pipeline, [LoraParameters.parse(dict(lora)) for lora in loras])
+            acceleration.compile_anew()
+            self.is_warm = False
+        lora.take_loras(self.pipeline, [LoraParameters.parse(dict(each)) for each in loras])
 
-    def self_check(self) -> None:
-        """Edit one small image twice, in two steps; raises `SetupError` unless that works and gives
-        equal values.
+    def self_check(self) -> str | None:
+        """Edit one small image in two steps until two edits in a row are equal, at most three
+        times; return the `digest` of the last one, which every worker of one type of GPU shares.
 
-        With `deterministic=False` nothing is promised, so nothing is checked.
+        A first edit that differs from the later ones is discarded: it may have been made before
+        something was compiled or cached. Raises `SetupError` if the later ones differ, and if the
+        pipeline cannot edit.
+
+        With `deterministic=False` nothing is promised, so nothing is checked, and there is no
+        digest.
         """
         if not self.deterministic:
-            return
-        first, again = (self._values(_trial(0)) for _ in range(2))
-        if not first.equal(again):
+            return None
+        from pytest_imgedit.kinds.compute import numerics
+
+        first, probe = (self._values(_trial(0)) for _ in range(2))
+        if not probe.equal(first):
+            first, probe = probe, self._values(_trial(0))
+        if not probe.equal(first):
+            share = float((probe != first).float().mean()) if probe.shape == first.shape else 1.0
             raise errors.SetupError(
                 f"{type(self.pipeline).__name__} gives different images for one source, "
-                "instruction and seed: its edits would depend on chance; "
-                "editor.deterministic=false accepts that"
+                f"instruction and seed ({share:.1%} of the values differ): its edits would depend "
+                "on chance; editor.deterministic=false accepts that"
             )
+        self.is_warm = self.runs_inference
+        return numerics.digest(probe)
 
     def is_batch_invariant(self, size: int) -> bool:
         """Tell whether an edit has equal values at the first and at the last position of a call for
@@ -217,7 +236,7 @@ class DiffusersEditor:
         """
         probe, other = _trial(1), _trial(2)
         first, last = (
-            self.run_batch(requests, **self._few)
+            self.run_batch(requests, may_compile=True, **self._few)
             for requests in ([probe, *[other] * (size - 1)], [*[other] * (size - 1), probe])
         )
         edited = self.adapter.edited
@@ -231,7 +250,7 @@ class DiffusersEditor:
 
         seed_all(request.seed)
         try:
-            output = self.run(request, "pt", **self._few)
+            output = self.run(request, "pt", may_compile=True, **self._few)
         except Exception as error:
             if errors.is_out_of_memory(error) or isinstance(error, errors.SetupError):
                 raise
@@ -250,38 +269,62 @@ class DiffusersEditor:
         names = checkpoint_files.loaded_files(Path(model), checkpoint_files.Layout.PIPELINE)
         read_ahead(Path(model, name) for name in names if name.endswith(".safetensors"))
 
-    def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
+    def run(
+        self, request: EditRequest, output_type: str, may_compile: bool = False, **override: int
+    ) -> Any:
         """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents
         (`"latent"`).
 
-        `override` takes the place of arguments that the editor was given.
+        `override` takes the place of arguments that the editor was given. Of an editor that is
+        warm, only a call that `may_compile` compiles.
         """
-        return self.pipeline(
-            output_type=output_type,
-            generator=_generator(request),
-            **self.adapter.arguments(
-                self.pipeline,
-                request.source,
-                request.instruction,
-                {**self.call, **override},
-                self.area,
-            ),
+        arguments = self.adapter.arguments(
+            self.pipeline,
+            request.source,
+            request.instruction,
+            {**self.call, **override},
+            self.area,
         )
+        with self._calling(may_compile):
+            return self.pipeline(
+                output_type=output_type, generator=_generator(request), **arguments
+            )
 
-    def run_batch(self, requests: Sequence[EditRequest], **override: int) -> Any:
+    def run_batch(
+        self, requests: Sequence[EditRequest], may_compile: bool = False, **override: int
+    ) -> Any:
         """Call the pipeline once for several requests, whose sources are of one size; return its
         output as tensors.
         """
-        return self.pipeline(
-            output_type="pt",
-            generator=[_generator(request) for request in requests],
-            **self.adapter.batch_arguments(
-                self.pipeline,
-                [(request.source, request.instruction) for request in requests],
-                {**self.call, **override},
-                self.area,
-            ),
+        arguments = self.adapter.batch_arguments(
+            self.pipeline,
+            [(request.source, request.instruction) for request in requests],
+            {**self.call, **override},
+            self.area,
         )
+        with self._calling(may_compile):
+            return self.pipeline(
+                output_type="pt",
+                generator=[_generator(request) for request in requests],
+                **arguments,
+            )
+
+    @contextmanager
+    def _calling(self, may_compile: bool) -> Iterator[None]:
+        """Surround a call of the pipeline."""
+        if not self.runs_inference:
+            yield
+            return
+        import torch
+
+        from pytest_imgedit.kinds.compute import acceleration
+
+        is_frozen = self.is_warm and not may_compile
+        with (
+            torch.inference_mode(),
+            acceleration.frozen_graphs() if is_frozen else nullcontext(),
+        ):
+            yield
 
     def edit(self, request: EditRequest) -> Image.Image:
         """Edit one image; its noise comes from a CPU generator with the request's seed, on every
@@ -531,17 +574,29 @@ class Diffusers(CheckpointModel):
             return '; editor.shard.strategy="full" with editor.shard.cpu_offload=true needs least'
         return super().hint(room)
 
-    def settle(self, workload: Workload) -> Self:
-        """Offload where a GPU cannot hold the editor; compile where that pays."""
-        settled = super().settle(workload)
+    def settle(self, gpu_bytes: float) -> Self:
+        """Offload where a GPU cannot hold the editor; compile where that changes no edit.
+
+        Neither depends on how much there is to edit, so that no edit does.
+        """
+        settled = super().settle(gpu_bytes)
         options = settled.options
         if options.compile != "auto" or options.offload in self.offloads or self.gpus > 1:
             return settled
-        # 50 steps are usual where the config names none
-        steps = workload.jobs * float(self.params.get("num_inference_steps", 50))
-        if steps >= COMPILE_STEPS and self.weight_bytes >= COMPILE_BYTES:
+        name = pipeline_class(self.checkpoint.model)
+        is_proven = name in ADAPTERS and ADAPTERS[name].compiles
+        if is_proven and self.weight_bytes >= COMPILE_BYTES:
             return settled.with_params(compile="if possible")
         return settled
+
+    @property
+    def warm_up_line(self) -> str:
+        if self.options.compile not in (True, "if possible"):
+            return ""
+        return (
+            f"the editor is compiled, which takes up to {COMPILE_SECONDS} s a worker where nothing "
+            "was compiled before; editor.compile=false saves that in a short run"
+        )
 
     @property
     def lossy(self) -> tuple[str, ...]:

@@ -37,9 +37,12 @@ class Identity:
 
     @property
     def told(self) -> strict_json.JsonObject:
-        """What results tell of it: `fingerprint`, `commit`, `params` without secrets, `dtype`."""
+        """What results tell of it: `fingerprint`, `recipe`, `commit`, `params` without secrets,
+        `dtype`.
+        """
         return {
             "fingerprint": self.fingerprint,
+            "recipe": self.digest,
             "commit": self.commit,
             "params": redaction.mask_secrets(self.params),
             "dtype": self.recipe.get("dtype"),

@@ -133,13 +133,17 @@ class QwenVLJudge:
             )
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
 
-    def self_check(self) -> None:
-        """Ask one question twice; raises `SetupError` unless both answers have equal probabilities.
+    def self_check(self) -> str | None:
+        """Ask one question twice; return the `digest` of the logits of its answer. Raises
+        `SetupError` unless both answers have equal probabilities.
 
-        With `deterministic=False` nothing is promised, so nothing is checked.
+        With `deterministic=False` nothing is promised, so nothing is checked, and there is no
+        digest.
         """
         if not self.deterministic:
-            return
+            return None
+        from pytest_imgedit.kinds.compute import numerics
+
         images = {
             "source": Image.linear_gradient("L").convert("RGB"),
             "edited": Image.radial_gradient("L").convert("RGB"),
@@ -152,6 +156,7 @@ class QwenVLJudge:
                 "the judge answers one question in two ways: its grades would depend on chance; "
                 "judge.deterministic=false accepts that"
             )
+        return numerics.digest(again.logits[0])
 
     @staticmethod
     def warm_up(

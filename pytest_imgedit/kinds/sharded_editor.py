@@ -88,12 +88,18 @@ class ShardedEditor(DiffusersEditor):
         self._take(pipeline, options.model_extra or {}, options.area)
         torch.distributed.barrier()
 
-    def run(self, request: requests.EditRequest, output_type: str, **override: int) -> Any:
+    def run(
+        self,
+        request: requests.EditRequest,
+        output_type: str,
+        may_compile: bool = False,
+        **override: int,
+    ) -> Any:
         """Call the pipeline on all ranks; raises what it raises on all of them."""
         for follower in self.followers:
             follower.ask(request, override)
         try:
-            output = super().run(request, output_type, **override)
+            output = super().run(request, output_type, may_compile, **override)
         except Exception as error:
             for follower in self.followers:
                 follower.report(error)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from pytest_imgedit.core import environments, errors, messages, requests, results, strict_json
@@ -91,6 +91,23 @@ def edit_request(work: Work) -> requests.EditRequest[bytes]:
         seed=work.generator_seed,
         reference=None if work.shown is None else work.shown.read(),
     )
+
+
+def probe_lines(works: Iterable[Work], store: Store) -> Iterator[str]:
+    """Say of which types of GPU the stored edits have more than one probe."""
+    places = [store.environments[work.edit.environment] for work in works if work.edit is not None]
+    counts = Counter((place.gpu or "CPU", place.probe) for place in places if place.probe)
+    for product in dict.fromkeys(product for product, _ in counts):
+        probes = [
+            f"{counted(count, 'edit')} of probe {probe}"
+            for (gpu, probe), count in counts.items()
+            if gpu == product
+        ]
+        if len(probes) > 1:
+            yield (
+                f"warning: stored edits were computed in unlike ways on {product}: "
+                f"{', '.join(probes)}; --imgedit-reuse=exact keeps those of one probe"
+            )
 
 
 class EditStage:

@@ -310,6 +310,7 @@ def _worker(stage: results.Stage, worker: Worker, further: str = "") -> results.
         stage=stage,
         jobs=worker.jobs_done,
         batch_size=worker.batch_size,
+        probe=None if worker.environment is None else worker.environment.probe,
         gpu_peak=worker.memory["gpu"] if worker.memory else None,
         host_peak=worker.memory["host"] if worker.memory else None,
         **{name: round(getattr(worker, name), 3) for name in ("busy_s", "load_s", "ready_s")},

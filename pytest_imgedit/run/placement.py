@@ -10,7 +10,7 @@ from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import counted
-from pytest_imgedit.kinds.base import GIB, GPUS_OPTION, Memory, Model, Role, Room, Workload
+from pytest_imgedit.kinds.base import GIB, GPUS_OPTION, Memory, Model, Role, Room
 from pytest_imgedit.workers.gpus import group_gpus, require_memory
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -136,13 +136,12 @@ def need_of(model: Model, hardware: Hardware) -> Need:
     return Need(model, memory, tuple(groups_of(model, hardware)), hint)
 
 
-def settle(model: Model, jobs: int, hardware: Hardware) -> Model:
-    """Decide the parameters that are left to the harness, for a number of jobs, stored ones too."""
-    groups = groups_of(model, hardware)
-    if not groups:
+def settle(model: Model, hardware: Hardware) -> Model:
+    """Decide the parameters that are left to the harness."""
+    if not groups_of(model, hardware):
         return model
     smallest = min((gpu.total_gib for gpu in hardware.gpus), default=math.inf) * GIB
-    return model.settle(Workload(jobs / len(groups), smallest))
+    return model.settle(smallest)
 
 
 def _require_gpu_memory(need: Need, hardware: Hardware) -> None:

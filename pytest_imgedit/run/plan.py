@@ -295,7 +295,9 @@ def make_plan(
         known = {each.name: each.scorer.facts for each in further}
         refuse(request.baseline, unlike_further(request.baseline, known))
     hardware = launcher.hardware
-    settled = placement.settle(request.models["editor"], len(works), hardware)
+    settled = placement.settle(request.models["editor"], hardware)
+    if settled.warm_up_line and missing_edits(works):
+        note(f"plan: {settled.warm_up_line}")
     models = {**request.models, "editor": settled}
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
@@ -486,6 +488,8 @@ def _plan_edits(
     for work in works:
         if work.error is None and (only_stored or not settings.run.fresh):
             work.edit = edit.stored_edit(work, editor, store, settings.run.reuse)
+    for line in edit.probe_lines(works, store):
+        note(line)
     if not only_stored:
         for line in edit.batch_lines(model, works):
             note(line)

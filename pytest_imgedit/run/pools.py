@@ -293,7 +293,7 @@ class SessionWorkers:
             self.pools[role].extend(jobs)
             return self.pools[role]
         if role not in self.identities:  # no run has settled it
-            self.models[role] = settle(self.models[role], 0, self.launcher.hardware)
+            self.models[role] = settle(self.models[role], self.launcher.hardware)
         hardware, mode = self.launcher.hardware, self.settings.workers.placement
         try:
             placement = place(list(self.models.values()), hardware, mode, self.peaks)

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Stage, Timing
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import edit, score
+from pytest_imgedit.run import edit, probes, score
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
@@ -73,7 +74,7 @@ class Run:
         else:
             if missing:
                 self.place("editor")
-                self.edit_missing(missing)
+                self.edit_missing(self.plan.works)
             self.trials = None if self.progress.stopping else Trials()
         for further in self.plan.further:
             self.score_further(further)
@@ -109,15 +110,15 @@ class Run:
     def edit_and_judge(self, missing: Sequence[Work]) -> None:
         """Make the missing edits and give every edit a verdict, then try the judge."""
         overlap = None
-        swap = Swap(self.context.launch("judge"), self.clock)
+        swap = Swap(self._launch("judge"), self.clock)
         try:
             try:
                 mode = self.place("editor", "judge").mode if missing else None
                 if mode in ("resident", "apart"):
-                    overlap = self._edit_and_overlap(missing, swap)
+                    overlap = self._edit_and_overlap(swap, len(missing))
                 elif missing:
                     swap.keeps_editors = mode == "cpu" and "editor" in self.context.keeps
-                    self.edit_missing(missing, swap, len(self.plan.works))
+                    self.edit_missing(self.plan.works, swap, len(self.plan.works))
             finally:  # a stopped run still shows the stored verdicts
                 pending = self.take_stored_verdicts(self.plan.works)
             if not self.progress.stopping:
@@ -126,6 +127,31 @@ class Run:
             if overlap is not None and overlap.has_begun:
                 self.remember("score", swap.judge, overlap.began_at)
             self.context.give_back("judge", swap.judge)
+
+    def _launch(self, role: Role) -> Pool:
+        pool = self.context.launch(role)
+        pool.check = partial(probes.refuse_other_probe, self.plan, role)
+        return pool
+
+    def _to_make_again(self, works: Sequence[Work], role: Role, pool: Pool) -> list[Work]:
+        """Once a model has loaded, note how many stored edits or verdicts have another probe;
+        return those that are made again, which is what `--imgedit-reuse=exact` asks for.
+        """
+        if not probes.probed(self.plan, works, role):
+            return []
+        pool.load()
+        here = [worker.environment for worker in pool.workers if worker.environment is not None]
+        unlike = probes.unlike(self.plan, works, role, here)
+        reuse = self.plan.settings.run.reuse
+        if unlike:
+            self.progress.note(probes.reuse_line(role, len(unlike), reuse))
+        if reuse != "exact":
+            return []
+        for work in unlike:
+            work.answers, work.verdict = {}, None
+            if role == "editor":
+                work.edit = None
+        return unlike
 
     def place(self, *roles: Role) -> Placement:
         """Decide where models go, and note it; raises `UsageError` if one does not fit."""
@@ -141,7 +167,7 @@ class Run:
 
     def edit_missing(
         self,
-        missing: Sequence[Work],
+        works: Sequence[Work],
         swap: Swap | None = None,
         verdicts: int = 0,
         staying: Pool | None = None,
@@ -163,11 +189,16 @@ class Run:
                 swap.judge.poll()  # raises `UsageError` for a judge that cannot start
 
         self.hooks("before_stage", stage="edit", plan=self.plan)
-        started, editors = self.clock(), staying or self.context.launch("editor")
+        missing = missing_edits(works)
+        started, editors = self.clock(), staying or self._launch("editor")
         try:
             editors.start(len(missing))
             if swap is not None:
                 swap.judge.start(verdicts)
+            if unlike := self._to_make_again(works, "editor", editors):
+                self.timing.edits_cached -= len(unlike)
+                missing += unlike
+                editors.extend(len(missing))
             if overlap is not None and self.plan.hardware.is_split:
                 overlap.begin()
             self._edit(missing, editors, done, started)
@@ -183,7 +214,7 @@ class Run:
                 self.context.give_back("editor", editors)
         self.hooks("after_stage", stage="edit", run=self)
 
-    def _edit_and_overlap(self, missing: Sequence[Work], swap: Swap) -> Overlap:
+    def _edit_and_overlap(self, swap: Swap, edits: int) -> Overlap:
         """Make edits, and judge them meanwhile; return the overlap, which is over.
 
         A judge with GPUs of its own loads at once, one that shares those of the editors when these
@@ -192,9 +223,10 @@ class Run:
         waiting = self.take_stored_verdicts(self.plan.works)
 
         def judge(feed: score.Feed) -> None:
-            with self.progress.stage("score", len(waiting) + len(missing)):
+            stored = [work for work in waiting if work.edit is not None]  # and not made again
+            with self.progress.stage("score", len(waiting) + edits):
                 score.ScoreStage(self.scorer, swap.judge, self._scored, self.clock, feed).run(
-                    waiting
+                    stored
                 )
 
         overlap = Overlap(
@@ -203,7 +235,7 @@ class Run:
             self.clock,
         )
         swap.keeps_editors = "editor" in self.context.keeps
-        self.edit_missing(missing, swap, len(self.plan.works), overlap=overlap)
+        self.edit_missing(self.plan.works, swap, len(self.plan.works), overlap=overlap)
         overlap.finish()
         if overlap.has_begun and swap.edits_ended is not None:
             self.timing.score_s = max(0.0, self.clock() - swap.edits_ended)
@@ -322,6 +354,9 @@ class Run:
     def _score(self, pending: Sequence[Work], swap: Swap, requested_at: float) -> None:
         if not pending:
             return
+        if unlike := self._to_make_again(self.plan.works, "judge", swap.judge):
+            self.timing.verdicts_cached -= len(unlike)
+            pending = [*pending, *unlike]
         meter = self._meter(swap.judge)
         try:
             with self.progress.stage("score", len(pending)), meter:
@@ -380,7 +415,7 @@ class BlockRun(Run):
     def edit_and_judge(self, missing: Sequence[Work]) -> None:
         self.timing.edits_cached = 0
         mode = self.place("editor", "judge").mode if missing else None
-        swap = Swap(self.context.launch("judge"), self.clock, stays=mode != "swap")
+        swap = Swap(self._launch("judge"), self.clock, stays=mode != "swap")
         try:
             if swap.stays:
                 self._stay_loaded(swap, len(missing))
@@ -398,24 +433,24 @@ class BlockRun(Run):
     def _swap_each_time(self) -> None:
         while not (self.blocks.is_over or self.progress.stopping):
             works = self.blocks.take(None, self.timing)
-            swap = Swap(self.context.launch("judge"), self.clock)
+            swap = Swap(self._launch("judge"), self.clock)
             try:
-                if missing := missing_edits(works):
-                    self.edit_missing(missing, swap, len(works))
+                if missing_edits(works):
+                    self.edit_missing(works, swap, len(works))
                 self._score_and_look(works, swap)
             finally:
                 swap.judge.close()
 
     def _stay_loaded(self, swap: Swap, edits: int) -> None:
-        editors = self.context.launch("editor") if edits else None
+        editors = self._launch("editor") if edits else None
         try:
             if editors is not None:
                 editors.start(edits)
             while not (self.blocks.is_over or self.progress.stopping):
                 works = self.blocks.take(1 if editors is None else len(editors.slots), self.timing)
                 swap.edits_ended = None
-                if missing := missing_edits(works):
-                    self.edit_missing(missing, swap, len(swap.judge.slots), editors)
+                if missing_edits(works):
+                    self.edit_missing(works, swap, len(swap.judge.slots), editors)
                 self._score_and_look(works, swap)
         finally:
             if editors is not None:

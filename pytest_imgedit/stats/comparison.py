@@ -217,29 +217,59 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
     """List the differences between where two runs or baselines were computed, for edits and
     verdicts separately.
 
-    Compared are their `environments`, dtypes and batch sizes, and the decoders of a judge's
-    batches.
+    Compared are their `environments`, dtypes and batch sizes, the decoders of a judge's batches,
+    and the probes of a model that is the same in both.
     """
-    sides = (before.environments.values(), now.environments.values())
+    sides = [before.environments.values(), now.environments.values()]
     sizes = (" and ".join(map(str, side.editor.batch_sizes)) or None for side in (before, now))
+    edits, verdicts = (
+        [[place.bare for place in side if getattr(place, stage)] for side in sides]
+        for stage in ("edits", "verdicts")
+    )
+    is_same_editor = before.editor.recipe == now.editor.recipe is not None
+    is_same_judge = before.judge.recipe == now.judge.recipe is not None
     return [
-        *_unlike("edits", *([host.bare for host in side if host.edits] for side in sides)),
+        *_unlike("edits", *edits),
+        *(other_probes("edits", *edits) if is_same_editor else ()),
         *_otherwise("edits: dtype", before.editor.dtype, now.editor.dtype),
         *_otherwise("edits: batch size", *sizes),
-        *_unlike("verdicts", *([host.bare for host in side if host.verdicts] for side in sides)),
+        *_unlike("verdicts", *verdicts),
+        *(other_probes("verdicts", *verdicts) if is_same_judge else ()),
         *_otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype),
         *_otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder),
     ]
 
 
+def other_probes(
+    what: str, before: Sequence[environments.Environment], now: Sequence[environments.Environment]
+) -> list[str]:
+    """Describe probes of one model that differ between environments of one type of GPU."""
+    if _are_same(before, now):
+        return []
+    texts = [
+        f"{what}: probe {old.probe} there, {new.probe} here ({new.gpu or 'CPU'})"
+        for old in before
+        for new in now
+        if old.has_other_probe(new)
+    ]
+    return list(dict.fromkeys(texts))
+
+
 def _unlike(
     what: str, before: Sequence[environments.Environment], now: Sequence[environments.Environment]
 ) -> list[str]:
-    is_same = all(old in now for old in before) and all(new in before for new in now)
-    if is_same or not before or not now:
+    bare = [[place.model_copy(update={"probe": None}) for place in side] for side in (before, now)]
+    if _are_same(*bare):
         return []
     texts = (text for old in before for new in now for text in old.differences(new))
     return [f"{what}: {text}" for text in dict.fromkeys(texts)]
+
+
+def _are_same(
+    before: Sequence[environments.Environment], now: Sequence[environments.Environment]
+) -> bool:
+    """Tell whether both sides hold the same environments."""
+    return all(old in now for old in before) and all(new in before for new in now)
 
 
 def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:

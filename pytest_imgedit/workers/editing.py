@@ -34,6 +34,8 @@ _KINDS = {
 }
 #: Libraries whose global generators are seeded.
 _GENERATORS = {"numpy", "torch"}
+#: Where PyTorch's compiler counts, once it is imported.
+_COMPILER = "torch._dynamo.utils"
 #: Bound before any code of the user could replace it.
 clock = time.perf_counter
 
@@ -169,14 +171,27 @@ class EditCalls:
 def _seeded(call: Callable[..., Any], *requests: EditRequest) -> Any:
     """Call an editor with all global generators seeded, so that the seed alone decides.
 
-    The editor may draw on the sources that it gets, which are copies.
+    The editor may draw on the sources that it gets, which are copies. An edit during which
+    something was compiled is made again: some of its steps ran before that.
     """
-    imported = _GENERATORS & sys.modules.keys()
-    seed_all(requests[0].seed)
-    value = call(*(replace(request, source=request.source.copy()) for request in requests))
+    imported, graphs = _GENERATORS & sys.modules.keys(), _compiled_graphs()
+    value = _seeded_once(call, *requests)
     if imported != _GENERATORS & sys.modules.keys():  # imported, unseeded, by this first edit
         return _seeded(call, *requests)
+    if graphs != _compiled_graphs():
+        return _seeded_once(call, *requests)
     return value
+
+
+def _seeded_once(call: Callable[..., Any], *requests: EditRequest) -> Any:
+    seed_all(requests[0].seed)
+    return call(*(replace(request, source=request.source.copy()) for request in requests))
+
+
+def _compiled_graphs() -> int:
+    """Return the number of graphs that PyTorch's compiler has made in this process."""
+    compiler: Any = sys.modules.get(_COMPILER)
+    return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
 
 
 def free_memory() -> None:

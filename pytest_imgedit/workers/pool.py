@@ -67,6 +67,10 @@ class Pool:
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
         self._deaths = Counter[str]()
+        #: The first worker with a probe, by its type of GPU, or by its machine without one.
+        self.proven: dict[str, Worker] = {}
+        #: Raises `UsageError` for an environment in which the run must not compute.
+        self.check: Callable[[environments.Environment], None] = lambda environment: None
         self._given_up = ""
         self._any_ready = self._is_starved = False
         self._spare: list[Slot] = []
@@ -279,8 +283,28 @@ class Pool:
             )
         worker.environment = environments.Environment(**message["environment"])
         worker.code = message.get("code", {})
+        self._prove(worker)
         worker.loaded_at = time.perf_counter()
         self._set(worker, "idle")
+
+    def _prove(self, worker: Worker) -> None:
+        """Raise `UsageError` for a worker whose probe is not that of the first of its type of GPU;
+        note once that types of GPU differ. `check` may refuse the first of a type.
+        """
+        here = worker.computes_in
+        if here.probe is None:
+            return
+        first = self.proven.get(here.gpu or worker.slot.machine)
+        if first is None:
+            self.check(here)
+            for other in self.proven.values():
+                if other.computes_in.probe != here.probe:
+                    self.watcher.note(f"warning: {_unlike_probes(other, worker)}")
+            self.proven[here.gpu or worker.slot.machine] = worker
+        elif first.computes_in.probe != here.probe:
+            raise errors.UsageError(
+                f"{_unlike_probes(first, worker)}: expected one for all of a type of GPU"
+            )
 
     def _load_failed(self, worker: Worker, message: Failed) -> None:
         self._remove(worker)
@@ -352,6 +376,15 @@ class Pool:
                 worker.connection.terminate()
         for worker in list(self.workers):
             self._remove(worker)
+
+
+def _unlike_probes(first: Worker, second: Worker) -> str:
+    named = [
+        f"{worker.slot.name} ({worker.slot.label}, {worker.computes_in.gpu or 'CPU'}) has probe "
+        f"{worker.computes_in.probe}"
+        for worker in (first, second)
+    ]
+    return f"workers compute otherwise: {', '.join(named)}"
 
 
 def _sane(seconds: Any) -> float:

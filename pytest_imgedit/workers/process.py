@@ -230,8 +230,7 @@ class JobLoop:
                 self.preprocess = None
         self.base = base
         self_check = getattr(self.model, "self_check", None)
-        if callable(self_check):
-            self_check()
+        probe = self_check() if callable(self_check) else None
         if "batch_size" in self.setup:  # of an editor only
             self.edits = EditCalls(
                 self.model, self.setup["batch_size"], self.setup.get("pads_batches", False)
@@ -243,7 +242,7 @@ class JobLoop:
         return {
             "op": "loaded",
             "batch_size": self._batch_size(),
-            "environment": self._environment(),
+            "environment": self._environment(probe),
             "code": self._first_party(),
         }
 
@@ -257,7 +256,7 @@ class JobLoop:
             self._reported_step_at = clock()
             self.send({"op": "step", "step": step, "steps": steps})
 
-    def _environment(self) -> strict_json.JsonObject:
+    def _environment(self, probe: Any) -> strict_json.JsonObject:
         """Describe where this worker computes: the fields of an `Environment`."""
         device, gpu = "cpu", None
         if self.setup["is_served"]:
@@ -276,6 +275,7 @@ class JobLoop:
             "processor": processor if isinstance(processor, str) else None,
             "compiled": compiled if isinstance(compiled, bool) else None,
             "threads": threads_in(os.environ) if device == "cpu" else None,
+            "probe": probe if isinstance(probe, str) else None,
         }
 
     def _first_party(self) -> dict[str, str]:

@@ -204,13 +204,13 @@ def test_the_plan_says_what_they_need_and_offloads_what_does_not_fit(checkpoints
     found = place([editor, judge], one_gpu(80.0), "auto")
     assert found.mode == "resident"
     assert "plan: edit 0.0 GiB and judge 0.0 GiB on GPU 0" in found.lines[-1]
-    assert settle(editor, 100, one_gpu(80.0)).params == {}
+    assert settle(editor, one_gpu(80.0)).params == {}
     small = one_gpu(editor.memory().reads / 2**30 / 2)
     with pytest.raises(UsageError, match=r'; editor.offload="group" needs least$'):
         place([editor], small, "auto")
     with pytest.raises(UsageError, match=r"; \d+ such GPUs would hold them$"):
         place([judge], small, "auto")
-    settled = settle(editor, 100, small)
+    settled = settle(editor, small)
     assert settled.params == {"offload": "group"}
     (line,) = place([settled], small, "auto").lines
     assert line.startswith("plan: edit one block at a time, offloaded on GPU 0")

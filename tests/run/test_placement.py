@@ -9,6 +9,7 @@ import pytest
 from pytest_imgedit.cli import doctor
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.kinds import diffusers
 from pytest_imgedit.kinds.base import GIB, Model
 from pytest_imgedit.kinds.diffusers import Diffusers
 from pytest_imgedit.kinds.qwen_vl import QwenVL
@@ -44,7 +45,14 @@ class SizedJudge(QwenVL):
 def machine(monkeypatch):
     """Make up a machine and sizes: `machine(gpus=2, total=80, edit=54, judge=58, held=0)`."""
 
-    def put(gpus=1, total=80.0, tells=True, memory=900, **sizes):
+    def put(
+        gpus=1,
+        total=80.0,
+        tells=True,
+        memory=900,
+        pipeline="QwenImageEditPipeline",
+        **sizes,
+    ):
         given = {"edit": 54, "judge": 58, "held": 0.0, "largest": 39, **sizes}
         edit, judge, held, largest = (given[name] for name in ("edit", "judge", "held", "largest"))
         names = tuple(str(n) for n in range(gpus))
@@ -52,6 +60,7 @@ def machine(monkeypatch):
             Sized, "editing", {"transformer": largest, "text_encoder": edit - largest}
         )
         monkeypatch.setattr(SizedJudge, "judging", judge)
+        monkeypatch.setattr(diffusers, "pipeline_class", lambda model: pipeline)
         known = tuple(
             Gpu(name, "X", float(total - held), float(total), held, "123")
             for name in names
@@ -253,9 +262,9 @@ def test_workers_that_offload_must_fit_into_host_memory(machine):
 
 def test_an_editor_offloads_where_it_fits_no_other_way(machine):
     here = machine(total=48)
-    assert settle(editor(), 1000, here).params == {"offload": "group"}
-    assert settle(editor(offload="none"), 1, here).params == {"offload": "none"}
-    assert settle(editor(), 1, machine(total=80)).params == {}
+    assert settle(editor(), here).params == {"offload": "group"}
+    assert settle(editor(offload="none", compile=False), here).params["offload"] == "none"
+    assert "offload" not in settle(editor(), machine(total=80)).params
 
 
 def test_busy_gpus_are_named(machine):
@@ -301,13 +310,19 @@ def test_a_gpu_of_a_host_that_does_not_tell_its_memory_is_used(machine):
     assert len(place([editor()], there, "auto").lines) == 1
 
 
-def test_compiling_is_decided_by_the_planned_work(machine):
-    here, auto = machine(gpus=2), editor(num_inference_steps=50)
-    assert "compile" not in settle(auto, 11, here).params
-    assert settle(auto, 12, here).params["compile"] == "if possible"  # 12 · 50 / 2 steps a worker
-    assert settle(editor(compile=False), 1000, here).params["compile"] is False
-    assert "compile" not in settle(auto, 1000, machine(gpus=2, edit=1, largest=1)).params
-    assert settle(make_model("editor", "identity", {}), 1000, here).params == {}
+def test_compiling_is_decided_by_the_model_and_the_gpu(machine):
+    auto = editor(num_inference_steps=1)
+    for gpus in (1, 2):
+        assert settle(auto, machine(gpus=gpus)).params["compile"] == "if possible"
+    here = machine(gpus=2)
+    assert settle(editor(compile=False), here).params["compile"] is False
+    assert settle(editor(compile=True), here).params["compile"] is True
+    assert "compile" not in settle(auto, machine(gpus=0)).params
+    assert "compile" not in settle(editor(gpus=2), here).params
+    assert "compile" not in settle(auto, machine(gpus=2, edit=1, largest=1)).params
+    unproven = machine(pipeline="OmniGenPipeline")
+    assert "compile" not in settle(auto, unproven).params
+    assert settle(make_model("editor", "identity", {}), here).params == {}
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,7 @@ class FakePool:
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
         self.renewed: list[Worker] = []
+        self.check: Any = lambda environment: None
 
     def start(self, jobs: int) -> None:
         if self.workers or self.gone:
@@ -168,6 +169,8 @@ class FakePool:
         self.log.append(f"start {self.role}")
         self.slots = self.slots[: max(1, jobs)]
         self.workers = [self._worker(slot) for slot in self.slots]
+
+    def extend(self, jobs: int) -> None: ...
 
     def _worker(self, slot: Slot) -> Worker:
         batch_size = self.edits_a_call if self.role == "editor" else 4
@@ -179,6 +182,7 @@ class FakePool:
         for worker in self.workers:
             if not worker.loaded_at:
                 self.log.append(f"load {self.role}")
+                self.check(worker.environment)
                 worker.state, worker.loaded_at, worker.load_s = "idle", self.clock(), 1.0
 
     def run(self, take: Any, more: Any = bool) -> Any:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.kinds.compute.numerics import COMPILER_OPTIONS
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import DiffusersParameters
@@ -26,9 +29,9 @@ def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
     """Change the pipeline's denoising network in place; return whether it is compiled.
 
     `quantize="fp8"` computes linear layers on float8 weights and activations (torchao). Repeated
-    blocks are compiled for all sizes. The network stays as it is with
-    `compile="auto"`, which the harness has resolved by then, and with `"if possible"` if it cannot
-    be compiled. Anything else that cannot be done raises `SetupError`.
+    blocks are compiled for all sizes, to the same kernels in every process. The network stays as it
+    is with `compile="auto"`, which the harness has resolved by then, and with `"if possible"` if it
+    cannot be compiled. Anything else that cannot be done raises `SetupError`.
     """
     network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
     if options.attention_backend is not None:
@@ -37,8 +40,26 @@ def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
         _try("quantize", lambda: _quantize(network))
     compiled = options.compile is True or (options.compile == "if possible" and _compiles(network))
     if compiled:
-        _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))
+        _try(
+            "compile",
+            lambda: network.compile_repeated_blocks(dynamic=True, options=COMPILER_OPTIONS),
+        )
     return compiled
+
+
+def compile_anew() -> None:
+    """Forget what was compiled, as in a fresh process: the next call compiles."""
+    torch._dynamo.reset()
+
+
+@contextmanager
+def frozen_graphs() -> Iterator[None]:
+    """Compile nothing: a block computes eagerly what none of its graphs takes.
+
+    What is compiled, for which sizes, would otherwise depend on the order of the calls.
+    """
+    with torch.compiler.set_stance("eager_on_recompile"):
+        yield
 
 
 def _try(key: str, change: Any) -> None:
@@ -64,7 +85,8 @@ def _compiles(network: Any) -> bool:
     if not getattr(network, "_repeated_blocks", None):
         return False
     try:
-        torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=next(network.parameters()).device))
+        double = torch.compile(lambda x: x * 2 + 1, options=COMPILER_OPTIONS)
+        double(torch.ones(8, device=next(network.parameters()).device))
     except Exception as error:
         print(f"the editor is not compiled: {type(error).__name__}: {error}"[:300], file=sys.stderr)
         return False

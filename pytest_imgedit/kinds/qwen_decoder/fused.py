@@ -15,6 +15,8 @@ import torch
 from torch.nn.functional import silu
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
+from pytest_imgedit.kinds.compute.numerics import COMPILER_OPTIONS
+
 EXPERTS = "imgedit_grouped_mm"
 #: Functions of transformers' model code that are compiled in its place.
 ROTARY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_vision")
@@ -45,7 +47,7 @@ def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torc
 
 @cache
 def _compiled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    return torch.compile(function, dynamic=True)
+    return torch.compile(function, dynamic=True, options=COMPILER_OPTIONS)
 
 
 def experts(

@@ -1,0 +1,68 @@
+"""Probes of a run: what its workers compute, compared with stored results and with the baseline.
+
+A probe is the digest of what a loaded model makes of a fixed request (`Environment.probe`).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from pytest_imgedit.core.environments import Environment, Reuse
+from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.work import Work
+from pytest_imgedit.stats import comparison
+from pytest_imgedit.store.baselines import refuse
+
+
+def refuse_other_probe(plan: RunPlan, role: Role, here: Environment) -> None:
+    """Raise `UsageError` for a loaded model that computes otherwise than the baseline's, if
+    `gates.environment` is `same`; one of another recipe does so by right.
+    """
+    baseline = plan.request.baseline
+    if baseline is None or plan.settings.gates.environment == "any":
+        return
+    model = baseline.editor if role == "editor" else baseline.judge
+    if model.recipe != plan.identities[role].digest:
+        return
+    stage = "edits" if role == "editor" else "verdicts"
+    before = [each.bare for each in baseline.environments.values() if getattr(each, stage)]
+    if differences := comparison.other_probes(stage, before, [here]):
+        refuse(
+            baseline,
+            f'computed otherwise (gates.environment="same"): {"; ".join(differences)}',
+        )
+
+
+def environment_of(plan: RunPlan, work: Work, role: Role) -> Environment | None:
+    """Return where the edit or the verdict of a work was computed."""
+    result = work.edit if role == "editor" else work.verdict
+    return None if result is None else plan.store.environments[result.environment]
+
+
+def probed(plan: RunPlan, works: Iterable[Work], role: Role) -> list[tuple[Work, Environment]]:
+    """Return the works whose edit or verdict is of a model with a probe."""
+    places = [(work, environment_of(plan, work, role)) for work in works]
+    return [(work, place) for work, place in places if place is not None and place.probe]
+
+
+def unlike(
+    plan: RunPlan, works: Sequence[Work], role: Role, here: Sequence[Environment]
+) -> list[Work]:
+    """Return the works whose edit or verdict has another probe than the loaded workers `here`."""
+    return [
+        work
+        for work, place in probed(plan, works, role)
+        if any(place.has_other_probe(each) for each in here)
+    ]
+
+
+def reuse_line(role: Role, count: int, reuse: Reuse) -> str:
+    """Say what becomes of stored results with another probe."""
+    what = counted(count, "stored edit" if role == "editor" else "stored verdict")
+    unlike = f"another probe than the {role} has now on this type of GPU"
+    if reuse == "exact":
+        return f"{what} with {unlike}: made again (--imgedit-reuse=exact)"
+    return (
+        f"warning: {what} with {unlike}: reused (--imgedit-reuse={reuse}); "
+        "--imgedit-reuse=exact makes them again"
+    )
