@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, starmap
@@ -34,7 +34,7 @@ from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.run.finish import protocol_table
 from pytest_imgedit.stats.agreement import describe_agreement
-from pytest_imgedit.stats.comparison import Computed
+from pytest_imgedit.stats.comparison import Computed, other_probes
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import (
     Evidence,
@@ -156,10 +156,26 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
         for shard, environment in computed:
             first = computed[0][1]
             if not environment.bare.serves(first.bare, shard.results.reuse.policy):
+                unlike = [
+                    *environment.differences(first),
+                    *other_probes(kind, [environment.bare], [first.bare]),
+                ]
                 raise errors.UsageError(
                     f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
-                    f"{'; '.join(environment.differences(first))}"
+                    f"{'; '.join(unlike)}"
                 )
+
+
+def _probe_lines(shards: Sequence[ShardRun]) -> Iterator[str]:
+    """Say where the same model computed otherwise on one type of GPU, which the policy allows."""
+    first = shards[0].results.environments.values()
+    for kind in ("edits", "verdicts"):
+        here = [place.bare for place in first if getattr(place, kind)]
+        for shard in shards[1:]:
+            others = shard.results.environments.values()
+            there = [place.bare for place in others if getattr(place, kind)]
+            for text in other_probes(kind, there, here):
+                yield f"warning: shard {shard.info}: {text}"
 
 
 def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Results:
@@ -409,6 +425,7 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
     write.add_to_github_summary(results)
     conclusion = outcome(results)
     lines = [
+        *_probe_lines(shards),
         terminal.render(results, shutil.get_terminal_size().columns, color=False).rstrip(),
         f"imgedit: {conclusion.line}",
         *(f"{report}: {path}" for report, path in reports.items()),

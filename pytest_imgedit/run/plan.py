@@ -649,16 +649,24 @@ def _candidates(
 ) -> list[Identity]:
     """Find what identifies a model where its workers compute, or all that may.
 
-    A report connects to no host, so that it takes what hosts have from the newest record.
+    A report connects to no host, so that it takes what hosts have from the newest record. Where a
+    run starts no worker of a model and has no GPU, its results may come from a machine with GPUs.
     """
     if model.checkpoint is not None:
         note(f"fingerprint: {model.role} {model.spec} (weights are read once, then remembered)")
-    if launcher.hosts is not None or model.is_served or not pools.is_remote(settings):
+    if launcher.hosts is not None or model.is_served:
         return [launcher.identify(model, store.fingerprints)]
-    on_cpu = identify(model, store.fingerprints, Where(device="cpu"))
-    if settings.workers.gpus == "none":
-        return [on_cpu]
-    return [on_cpu, identify(model, store.fingerprints, Where(device="cuda"))]
+    if pools.is_remote(settings):
+        on_cpu = identify(model, store.fingerprints, Where(device="cpu"))
+        if settings.workers.gpus == "none":
+            return [on_cpu]
+        return [on_cpu, identify(model, store.fingerprints, Where(device="cuda"))]
+    here = launcher.identify(model, store.fingerprints)
+    stages = ("score", "report") if model.role == "editor" else ("report",)
+    if settings.run.stage not in stages or launcher.hardware.has_gpus:
+        return [here]
+    python = pools.python_of(settings, model.role)
+    return [identify(model, store.fingerprints, Where(device="cuda", python=python)), here]
 
 
 def _of_newest_record(journal: Journal[Any], contents: Mapping[str, Identity]) -> Identity | None:

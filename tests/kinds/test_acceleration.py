@@ -9,11 +9,14 @@ from PIL import Image
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.base import Site
+from pytest_imgedit.kinds.compute.acceleration import compile_anew
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 
 SMALL = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "height": 64, "width": 64}
+#: Small edits of their sources' shapes.
+ANY_SHAPE = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "area": 4096}
 
 
 def photo(seed):
@@ -169,3 +172,69 @@ def test_offload_by_blocks_changes_no_pixel(tiny, model):
         if hasattr(module, "_diffusers_hook")
     ]
     assert len(hooked) > 4
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Blocks are traced and guarded as ever, and what the graphs hold runs without a compiler: what
+    is compiled when, in a second, and with other values than an uncompiled network only by chance.
+    """
+    compile_blocks = QwenImageTransformer2DModel.compile_repeated_blocks
+    monkeypatch.setattr(
+        QwenImageTransformer2DModel,
+        "compile_repeated_blocks",
+        lambda network, dynamic, options: compile_blocks(network, dynamic=dynamic, backend="eager"),
+    )
+    compile_anew()
+    yield
+    compile_anew()
+
+
+def graphs():
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def test_all_blocks_and_sizes_share_one_graph_and_no_edit_compiles(tiny, traced):
+    """Takes ten seconds of CPU time, for PyTorch's import and tracing: what it asserts is traced."""
+    before = graphs()
+    folder = str(tiny("qwen-image-edit"))
+    editor = DiffusersEditor(folder, device="cpu", compile=True, **ANY_SHAPE)
+    probe = editor.self_check()
+    assert graphs() - before == 1
+    plain = DiffusersEditor(folder, device="cpu", **ANY_SHAPE)
+    assert probe == plain.self_check()
+    for source in (photo(1), photo(2).rotate(90, expand=True)):
+        assert np.array_equal(edit(editor, source), edit(plain, source))
+    assert graphs() - before == 1
+
+
+def test_a_block_that_no_graph_takes_runs_without_one(tiny, traced):
+    """Takes seven seconds of CPU time, as the one before."""
+    folder = str(tiny("qwen-image-edit"))
+    editor = DiffusersEditor(folder, device="cpu", compile=True, **ANY_SHAPE)
+    editor.self_check()
+    block, before = editor.pipeline.transformer.transformer_blocks[0], graphs()
+    block.register_buffer("odd", torch.zeros(1))  # no guard knows it
+    block.forward = type(block).forward.__get__(block)
+    plain = DiffusersEditor(folder, device="cpu", **ANY_SHAPE)
+    assert np.array_equal(edit(editor, photo(1)), edit(plain, photo(1)))
+    assert graphs() == before
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
+def test_a_compiled_editor_is_one_in_every_order_of_sizes(tiny, tmp_path, monkeypatch):
+    """Runs PyTorch's compiler, which takes half a minute of CPU time: it is the point."""
+    edits = []
+    for order in ((1, 2), (2, 1)):
+        cache = tmp_path / f"cache{order[0]}"
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+        compile_anew()
+        folder = str(tiny("qwen-image-edit"))
+        editor = DiffusersEditor(folder, device="cpu", compile=True, **ANY_SHAPE)
+        probe = editor.self_check()
+        sources = {1: photo(1), 2: photo(2).rotate(90, expand=True)}
+        made = {number: edit(editor, sources[number]).tobytes() for number in order}
+        edits.append((probe, made[1], made[2]))
+    assert edits[0] == edits[1]
+    compile_anew()

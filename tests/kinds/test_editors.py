@@ -315,17 +315,41 @@ def test_parameters_of_judges_are_checked_before_anything_loads(spec, params, na
     assert caught.value.key == name
 
 
+def scripted(subject, monkeypatch, *images):
+    """Have the trials of an editor give these values in turn."""
+    values = iter(images)
+    monkeypatch.setattr(subject, "_values", lambda *_: torch.tensor(next(values)))
+    return subject
+
+
 def test_an_editor_that_gives_two_images_for_one_request_does_not_load(tiny, monkeypatch):
     subject = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu")
-    subject.self_check()
-    monkeypatch.setattr(subject, "_values", lambda *_: torch.rand(3))
+    scripted(subject, monkeypatch, [0.0, 0, 0, 0], [0.0, 0, 0, 1], [0.0, 0, 1, 1])
     with pytest.raises(
-        SetupError, match="gives different images for one source, instruction and seed"
+        SetupError,
+        match=r"gives different images for one source, instruction and seed \(25.0% of the values "
+        r"differ\): its edits would depend on chance",
     ):
         subject.self_check()
     careless = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", deterministic=False)
-    monkeypatch.setattr(careless, "_values", lambda *_: torch.rand(3))
-    careless.self_check()
+    assert scripted(careless, monkeypatch).self_check() is None
+
+
+def test_a_first_edit_that_differs_from_the_later_ones_is_discarded(tiny, monkeypatch):
+    subject = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu")
+    usual = scripted(subject, monkeypatch, [0.5, 1.0], [0.5, 1.0]).self_check()
+    assert scripted(subject, monkeypatch, [0.0, 1.0], [0.5, 1.0], [0.5, 1.0]).self_check() == usual
+    other = scripted(subject, monkeypatch, [0.5, 0.9], [0.5, 0.9]).self_check()
+    assert len({usual, other}) == 2
+
+
+def test_two_processes_of_one_model_have_one_probe_and_other_parameters_another(tiny):
+    folder = str(tiny("instruct-pix2pix"))
+    probes = [
+        DiffusersEditor(folder, device="cpu", guidance_scale=scale).self_check()
+        for scale in (5.0, 5.0, 9.0)
+    ]
+    assert probes[0] == probes[1] != probes[2]
 
 
 def test_an_editor_that_cannot_edit_a_small_image_does_not_load(tiny, monkeypatch):

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from diffusers import UNet2DConditionModel
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -19,6 +20,7 @@ from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.compute import pipeline as loading
+from pytest_imgedit.kinds.compute.acceleration import compile_anew
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
@@ -217,3 +219,32 @@ def test_a_judges_adapter_is_in_the_key_and_looked_at_before_anything_loads(
     with pytest.raises(SettingError, match=r"no adapter_config\.json") as caught:
         make_model("judge", spec, {"adapter": str(tmp_path)}).check(Site())
     assert caught.value.key == "adapter"
+
+
+def test_a_compiled_editor_takes_other_adapters_as_one_that_loads_them_from_the_start(
+    model, loras, monkeypatch
+):
+    """Takes ten seconds of CPU time: PyTorch traces the blocks three times."""
+    compile_blocks = UNet2DConditionModel.compile_repeated_blocks
+    monkeypatch.setattr(  # traced and guarded as ever, and not compiled, which takes longer
+        UNet2DConditionModel,
+        "compile_repeated_blocks",
+        lambda network, dynamic, options: compile_blocks(network, dynamic=dynamic, backend="eager"),
+    )
+
+    def compiled(path):
+        compile_anew()
+        options = {"num_inference_steps": 2, "compile": True}
+        editor = DiffusersEditor(str(model), device="cpu", loras=[{"path": path}], **options)
+        assert editor.compiled
+        return editor
+
+    kept = compiled(loras[0])
+    first = kept.self_check()
+    kept.take_loras([{"path": loras[1]}])
+    second = kept.self_check()
+    image = edited(kept)
+    fresh = compiled(loras[1])
+    assert first != second == fresh.self_check()
+    assert np.array_equal(image, edited(fresh))
+    compile_anew()

@@ -5,6 +5,9 @@ alone.
 from __future__ import annotations
 
 import random
+import sys
+from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,3 +191,36 @@ def test_an_editor_that_draws_from_a_global_generator_is_asked_one_by_one(genera
     assert values(calls.edit(requests(3))) == list("012")
     assert (editor.calls, calls.batch_size) == ([3, 1, 1, 1], 1)
     assert "drew from a global generator" in capsys.readouterr().err
+
+
+class Compiling:
+    """An editor that compiles during its first `compiles` edits, by the counter of PyTorch's
+    compiler; an edit is the number of the call.
+    """
+
+    def __init__(self, counters, compiles=1):
+        self.counters, self.compiles, self.calls = counters, compiles, 0
+
+    def edit(self, request):
+        self.calls += 1
+        self.counters["stats"]["unique_graphs"] += self.calls <= self.compiles
+        return str(self.calls)
+
+
+@pytest.fixture
+def counters(monkeypatch):
+    stats = {"stats": Counter()}
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=stats))
+    return stats
+
+
+def test_an_edit_during_which_something_was_compiled_is_made_again(counters):
+    assert values(EditCalls(Compiling(counters)).edit(requests(3))) == ["2", "3", "4"]
+
+
+def test_an_editor_that_always_compiles_is_asked_twice_an_edit_and_no_more(counters):
+    assert values(EditCalls(Compiling(counters, 99)).edit(requests(2))) == ["2", "4"]
+
+
+def test_nothing_is_made_again_where_nothing_compiles(counters):
+    assert values(EditCalls(Compiling(counters, 0)).edit(requests(2))) == ["1", "2"]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from run_world import Told
 
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import CpuShare, _scheduled
 from pytest_imgedit.workers.pool import Pool
@@ -128,3 +129,62 @@ def test_the_system_tells_how_long_threads_ran_and_waited():
     ran, waited = _scheduled()
     assert ran > before[0]
     assert waited >= before[1]
+
+
+def loaded(probe, gpu="H100", **facts):
+    environment = {"device": "cuda", "gpu": gpu, "versions": {}, "probe": probe, **facts}
+    return {"op": "loaded", "batch_size": 1, "environment": environment}
+
+
+@pytest.fixture
+def probing():
+    """A pool of which workers load one after the other."""
+    pool = Pool(None, [Slot(f"edit-{n}", (str(n),)) for n in range(4)], {}, 1, {}, Changes())
+    pool.checked = []
+    pool.check = lambda environment: pool.checked.append(environment.probe)
+
+    def load(number, probe, gpu="H100"):
+        worker = Worker(pool.slots[number], None, "loading")
+        pool.workers.append(worker)
+        assert list(pool._heard(worker, loaded(probe, gpu))) == []
+        return worker
+
+    pool.have_load = load
+    return pool
+
+
+def test_the_first_worker_of_a_type_of_gpu_sets_the_probe(probing):
+    for number in range(3):
+        assert probing.have_load(number, "aaaa").state == "idle"
+    assert probing.checked == ["aaaa"]
+    with pytest.raises(UsageError) as caught:
+        probing.have_load(3, "bbbb")
+    assert str(caught.value) == (
+        "workers compute otherwise: edit-0 (GPU 0, H100) has probe aaaa, edit-3 (GPU 3, H100) has "
+        "probe bbbb: expected one for all of a type of GPU"
+    )
+    assert probing.workers[-1].state == "loading"  # it gets no job
+
+
+def test_a_worker_that_is_started_again_is_compared_too(probing):
+    first = probing.have_load(0, "aaaa")
+    probing.workers.remove(first)
+    probing.gone.append(first)
+    with pytest.raises(UsageError, match=r"edit-0 .* probe aaaa, edit-0 .* probe bbbb"):
+        probing.have_load(0, "bbbb")
+
+
+def test_types_of_gpu_may_have_probes_of_their_own_and_a_line_says_so(probing):
+    for number, (probe, gpu) in enumerate((("aaaa", "H100"), ("bbbb", "H200"), ("bbbb", "H200"))):
+        probing.have_load(number, probe, gpu)
+    (note,) = probing.watcher.notes
+    assert note.startswith("warning: workers compute otherwise: edit-0 (GPU 0, H100)")
+    assert probing.checked == ["aaaa", "bbbb"]
+
+
+def test_workers_without_a_probe_are_compared_with_nothing(probing):
+    for number in range(2):
+        probing.have_load(number, None)
+    probing.have_load(2, "aaaa")
+    assert probing.checked == ["aaaa"]
+    assert probing.watcher.notes == []
