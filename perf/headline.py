@@ -1,16 +1,19 @@
-"""The headline command at full size: editors on two GPUs, one of which is killed, one swap, the
-judge, a resume.
+"""The headline command at full size: editors on two or more GPUs, one of which is killed, one swap,
+the judge, a resume.
 
     python perf/headline.py
+    python perf/headline.py --gpus 0-3 --compile true
     python perf/headline.py --tiny
 
-Two GPUs of 80 GB, Qwen-Image-Edit (58 GB) and Qwen3-VL-30B-A3B (62 GB) of random weights at full
+GPUs of 80 GB, Qwen-Image-Edit (58 GB) and Qwen3-VL-30B-A3B (62 GB) of random weights at full
 size, `--jobs` pairs of 1024². While the first edits are made, the process of one editor is killed.
-The same command then runs again, and has nothing left to do. With `--tiny`, two workers on the CPU.
+The same command then runs again, and has nothing left to do. Caches of compilers are empty at
+first. With `--tiny`, two workers on the CPU.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -46,16 +49,22 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--jobs", type=int, default=12)
     described.add_argument("--steps", type=int, default=8)
+    described.add_argument("--gpus", default="0-1", help="as --imgedit-gpus has them")
+    described.add_argument("--compile", choices=("auto", "true", "false"), default="auto")
     options = described.parse_args()
     side = 64 if options.tiny else 1024
     call = {"num_inference_steps": 40 if options.tiny else options.steps, "true_cfg_scale": 4.0}
     call |= {"height": side, "width": side} if options.tiny else {}
-    gpus = (
+    gpus: tuple[str, ...] = (
         ("--imgedit-gpus=none", "--imgedit-set=workers.cpu_workers=2")
         if options.tiny
-        else ("--imgedit-gpus=0-1",)
+        else (f"--imgedit-gpus={options.gpus}",)
     )
+    if options.compile != "auto":
+        gpus += (f"--imgedit-set=editor.compile={options.compile}",)
     with scratch(options) as folder:
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+            os.environ[name] = str(folder / name.lower())
         if not (options.models / "judge").exists():
             build(options.models, ["editor", "judge"], options.tiny)
         (folder / "run").mkdir()
@@ -83,10 +92,12 @@ def main() -> None:
             worker["jobs"],
             worker["load_s"],
             worker["busy_s"],
+            worker["probe"],
         )
         for worker in first["workers"]
     ]
-    table(("worker", "device", "stage", "done", "load s", "busy s"), rows)
+    table(("worker", "device", "stage", "done", "load s", "busy s", "probe"), rows)
+    print("edits compiled:", first["editor"]["compiled"])
     figures = {
         name: {"wall_s": run["wall_s"], **run["timing"]}
         for name, run in (("first", first), ("again", again))
