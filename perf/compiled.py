@@ -191,6 +191,8 @@ def compare(options: argparse.Namespace, kind: str) -> dict[str, Any]:
                 failed += 1
                 continue
             found.append(json.loads(lines[-1]))
+            one = found[-1]
+            print(f"{kind}: probe {one['probe']}, trials {one.get('trials')}", flush=True)
     if failed:
         for log in sorted(options.caches.rglob("log"))[-options.processes :]:
             if "Error" in (text := log.read_text()[-700:]):

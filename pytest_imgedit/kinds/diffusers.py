@@ -135,8 +135,9 @@ class DiffusersEditor:
     raises `SetupError`.
     """
 
-    #: Whether calls run in inference mode. Otherwise the first block's input, which is a view of
-    #: another tensor, would have a graph of its own.
+    #: Whether calls run in inference mode, as those of compiled editors do. Otherwise the first
+    #: block's input, which is a view of another tensor, would have a graph of its own. Weights that
+    #: are moved meanwhile, by offloading or between ranks, would become inference tensors.
     runs_inference = False
     #: Whether blocks are compiled for all calls to come, so that none of these compiles.
     is_warm = False
@@ -156,7 +157,8 @@ class DiffusersEditor:
             numerics.pick_dtype(options.dtype, device),
         )
         lora.take_loras(self.pipeline, options.loras)
-        self.compiled = self.runs_inference = acceleration.accelerate(self.pipeline, options)
+        self.compiled = acceleration.accelerate(self.pipeline, options)
+        self.runs_inference = self.compiled and not is_offloaded
         if is_offloaded:
             acceleration.offload(self.pipeline, options.offload, torch.device(device))
         self._take(self.pipeline, options.model_extra or {}, options.area)

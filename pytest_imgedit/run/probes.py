@@ -33,16 +33,17 @@ def refuse_other_probe(plan: RunPlan, role: Role, here: Environment) -> None:
         )
 
 
-def environment_of(plan: RunPlan, work: Work, role: Role) -> Environment | None:
-    """Return where the edit or the verdict of a work was computed."""
-    result = work.edit if role == "editor" else work.verdict
-    return None if result is None else plan.store.environments[result.environment]
-
-
 def probed(plan: RunPlan, works: Iterable[Work], role: Role) -> list[tuple[Work, Environment]]:
-    """Return the works whose edit or verdict is of a model with a probe."""
-    places = [(work, environment_of(plan, work, role)) for work in works]
-    return [(work, place) for work, place in places if place is not None and place.probe]
+    """Return the works whose edit or verdict is of a model with a probe, and where that was
+    computed.
+    """
+    results = [(work, work.edit if role == "editor" else work.verdict) for work in works]
+    places = [
+        (work, plan.store.environments[result.environment])
+        for work, result in results
+        if result is not None
+    ]
+    return [(work, place) for work, place in places if place.probe]
 
 
 def unlike(
@@ -59,10 +60,10 @@ def unlike(
 def reuse_line(role: Role, count: int, reuse: Reuse) -> str:
     """Say what becomes of stored results with another probe."""
     what = counted(count, "stored edit" if role == "editor" else "stored verdict")
-    unlike = f"another probe than the {role} has now on this type of GPU"
+    difference = f"another probe than the {role} has now on this type of GPU"
     if reuse == "exact":
-        return f"{what} with {unlike}: made again (--imgedit-reuse=exact)"
+        return f"{what} with {difference}: made again (--imgedit-reuse=exact)"
     return (
-        f"warning: {what} with {unlike}: reused (--imgedit-reuse={reuse}); "
+        f"warning: {what} with {difference}: reused (--imgedit-reuse={reuse}); "
         "--imgedit-reuse=exact makes them again"
     )
