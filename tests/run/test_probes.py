@@ -295,3 +295,30 @@ def test_a_machine_without_gpus_makes_edits_of_its_own(world):
     world.run()
     world.hardware = gpus(0)
     assert world.run().timing.edits == 4  # in float32
+
+
+@pytest.mark.full
+def test_an_edit_has_one_key_and_one_image_in_every_run(bench, tiny):
+    """Loads a tiny pipeline seven times, ten seconds of CPU time: whose images are the point."""
+    options = (
+        f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}",
+        "--imgedit-stage=edit",
+        "--imgedit-limit=1",
+        "--imgedit-set=editor.num_inference_steps=2",
+        "--imgedit-set=editor.area=4096",
+    )
+    ways = {
+        "whole": (),
+        "one": ("-k", "physics"),
+        "shard1": ("--imgedit-shard=1/2",),
+        "shard2": ("--imgedit-shard=2/2",),
+        "workers": ("--imgedit-set=workers.cpu_workers=2",),
+    }
+    edits: dict[str, set[tuple[str, str]]] = {}
+    for name, way in ways.items():
+        assert bench.run(*options, *way, f"--imgedit-out={name}").ret == 0
+        for item in bench.document_of(name)["items"]:
+            edit = item["seeds"][0]["edit"]
+            edits.setdefault(item["id"], set()).add((edit["key"], edit["blob"]))
+    assert len(edits) == 5
+    assert all(len(found) == 1 for found in edits.values())
