@@ -44,7 +44,10 @@ def keep(tmp_path, script, patience="60"):
 
 
 def is_gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def only_child(process) -> psutil.Process:
