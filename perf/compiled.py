@@ -18,7 +18,6 @@ compiler's own choice of configurations.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import subprocess
@@ -34,6 +33,7 @@ from checkpoints import build, picture
 from harness import finish, parser, scratch, table
 
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.kinds.compute import numerics
 
 SIZES = ((1024, 1024), (832, 1248), (1344, 768))
 KINDS = ("editor", "plus", "kontext", "unet", "fp8", "judge")
@@ -52,10 +52,9 @@ def folder_of(models: Path, kind: str) -> Path:
 
 def digest(values: torch.Tensor) -> str:
     """Name the values of a tensor; `nothing` for one without two different ones."""
-    values = values.float().cpu().contiguous()
-    if not values.std() > 0:
+    if not values.float().std() > 0:
         return "nothing"
-    return hashlib.sha256(values.numpy().tobytes()).hexdigest()[:8]
+    return numerics.digest(values)
 
 
 def requests(tiny: bool) -> list[EditRequest]:
@@ -147,9 +146,7 @@ def child(options: argparse.Namespace) -> None:
     for path in cache.rglob("*.best_config"):  # written where a stopwatch chose
         chosen = json.loads(path.read_text())
         found["kernels"][path.stem[:8]] = {
-            name: value
-            for name, value in chosen.items()
-            if name.isupper() or name in ("R0_BLOCK", "num_warps")
+            name: value for name, value in chosen.items() if name.isupper() or name == "num_warps"
         }
     print(json.dumps(found))
 
@@ -235,7 +232,7 @@ def is_one(result: dict[str, Any]) -> bool:
 
 def time_steps(options: argparse.Namespace, kind: str) -> list[tuple[str, list[float]]]:
     """Time a denoising step: eager, compiled, and compiled with configurations by a stopwatch."""
-    from pytest_imgedit.kinds.compute import acceleration, numerics
+    from pytest_imgedit.kinds.compute import acceleration
 
     few, many = (2, 4) if options.tiny else (6, 18)
     request = requests(options.tiny)[0]

@@ -34,7 +34,7 @@ from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.run.finish import protocol_table
 from pytest_imgedit.stats.agreement import describe_agreement
-from pytest_imgedit.stats.comparison import Computed, other_probes
+from pytest_imgedit.stats.comparison import Computed, other_probes, places_of
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import (
     Evidence,
@@ -168,12 +168,10 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
 
 def _probe_lines(shards: Sequence[ShardRun]) -> Iterator[str]:
     """Say where the same model computed otherwise on one type of GPU, which the policy allows."""
-    first = shards[0].results.environments.values()
     for kind in ("edits", "verdicts"):
-        here = [place.bare for place in first if getattr(place, kind)]
+        here = places_of(kind, shards[0].results.environments)
         for shard in shards[1:]:
-            others = shard.results.environments.values()
-            there = [place.bare for place in others if getattr(place, kind)]
+            there = places_of(kind, shard.results.environments)
             for text in other_probes(kind, there, here):
                 yield f"warning: shard {shard.info}: {text}"
 

@@ -841,9 +841,8 @@ class WorkerInfo(Part):
     `ready_s` is the time from the start of the stage until it was loaded.
 
     `batch_size` is the largest number of edits or questions of one call at its end. `probe` is that
-    of its environment. `gpu_peak` and
-    `host_peak` are its peak memory in bytes: PyTorch's memory on one of its GPUs, and its resident
-    set.
+    of its environment. `gpu_peak` and `host_peak` are its peak memory in bytes: PyTorch's memory on
+    one of its GPUs, and its resident set.
     """
 
     name: str

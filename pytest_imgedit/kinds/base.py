@@ -441,8 +441,8 @@ class Model:
         return ""
 
     def settle(self, gpu_bytes: float) -> Self:
-        """Decide the parameters that are left to the harness, for GPUs of which the smallest has so
-        many bytes of memory.
+        """Decide the parameters that are left to the harness; `gpu_bytes` is the memory of the
+        smallest GPU.
         """
         return self
 

@@ -47,8 +47,8 @@ from pytest_imgedit.kinds.base import (
 if TYPE_CHECKING:
     import torch
 
-#: Models of at least so many bytes of weights are compiled on a GPU. That costs up to so many
-#: seconds a worker (Qwen-Image-Edit on an H100), where nothing was compiled before.
+#: The least bytes of weights of a model that is compiled on a GPU, and the most seconds that this
+#: costs a worker with empty caches (Qwen-Image-Edit on an H100).
 COMPILE_BYTES, COMPILE_SECONDS = 2 * GIB, 28
 #: Values of `offload` with which weights stay in host memory.
 OFFLOADS = ("model", "group")

@@ -25,7 +25,7 @@ def refuse_other_probe(plan: RunPlan, role: Role, here: Environment) -> None:
     if model.recipe != plan.identities[role].digest:
         return
     stage = "edits" if role == "editor" else "verdicts"
-    before = [each.bare for each in baseline.environments.values() if getattr(each, stage)]
+    before = comparison.places_of(stage, baseline.environments)
     if differences := comparison.other_probes(stage, before, [here]):
         refuse(
             baseline,

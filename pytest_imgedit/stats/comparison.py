@@ -220,12 +220,9 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
     Compared are their `environments`, dtypes and batch sizes, the decoders of a judge's batches,
     and the probes of a model that is the same in both.
     """
-    sides = [before.environments.values(), now.environments.values()]
     sizes = (" and ".join(map(str, side.editor.batch_sizes)) or None for side in (before, now))
-    edits, verdicts = (
-        [[place.bare for place in side if getattr(place, stage)] for side in sides]
-        for stage in ("edits", "verdicts")
-    )
+    edits = [places_of("edits", side.environments) for side in (before, now)]
+    verdicts = [places_of("verdicts", side.environments) for side in (before, now)]
     is_same_editor = before.editor.recipe == now.editor.recipe is not None
     is_same_judge = before.judge.recipe == now.judge.recipe is not None
     return [
@@ -238,6 +235,11 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
         *_otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype),
         *_otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder),
     ]
+
+
+def places_of(stage: str, computed: Mapping[str, ComputedIn]) -> list[environments.Environment]:
+    """Return the environments in which the `"edits"` or the `"verdicts"` of a run were computed."""
+    return [place.bare for place in computed.values() if getattr(place, stage)]
 
 
 def other_probes(

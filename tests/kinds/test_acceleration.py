@@ -5,6 +5,7 @@ import pytest
 import torch
 from diffusers import QwenImageTransformer2DModel
 from PIL import Image
+from traced_blocks import trace_blocks
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
@@ -176,15 +177,7 @@ def test_offload_by_blocks_changes_no_pixel(tiny, model):
 
 @pytest.fixture
 def traced(monkeypatch):
-    """Blocks are traced and guarded as ever, and what the graphs hold runs without a compiler: what
-    is compiled when, in a second, and with other values than an uncompiled network only by chance.
-    """
-    compile_blocks = QwenImageTransformer2DModel.compile_repeated_blocks
-    monkeypatch.setattr(
-        QwenImageTransformer2DModel,
-        "compile_repeated_blocks",
-        lambda network, dynamic, options: compile_blocks(network, dynamic=dynamic, backend="eager"),
-    )
+    trace_blocks(monkeypatch, QwenImageTransformer2DModel)
     compile_anew()
     yield
     compile_anew()

@@ -14,6 +14,7 @@ import torch
 from diffusers import UNet2DConditionModel
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from traced_blocks import trace_blocks
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.images import encode_png
@@ -225,12 +226,7 @@ def test_a_compiled_editor_takes_other_adapters_as_one_that_loads_them_from_the_
     model, loras, monkeypatch
 ):
     """Takes ten seconds of CPU time: PyTorch traces the blocks three times."""
-    compile_blocks = UNet2DConditionModel.compile_repeated_blocks
-    monkeypatch.setattr(  # traced and guarded as ever, and not compiled, which takes longer
-        UNet2DConditionModel,
-        "compile_repeated_blocks",
-        lambda network, dynamic, options: compile_blocks(network, dynamic=dynamic, backend="eager"),
-    )
+    trace_blocks(monkeypatch, UNet2DConditionModel)
 
     def compiled(path):
         compile_anew()
