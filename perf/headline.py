@@ -17,11 +17,14 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil  # type: ignore[import-untyped]
 from checkpoints import build, write_suite
 from harness import evaluate, finish, finished, parser, scratch, start, table
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
@@ -37,11 +40,13 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return found
 
 
-def kill_an_editor(pid: int, journal: Path) -> None:
+def kill_an_editor(run: subprocess.Popen[str], journal: Path) -> None:
     """Wait for the first stored edit, and kill the worker that has computed most: an editor."""
     while not (journal.exists() and journal.stat().st_size):
+        if run.poll() is not None:
+            return
         time.sleep(0.05)
-    busy = {worker: sum(worker.cpu_times()[:2]) for worker in workers_of(pid)}
+    busy = {worker: sum(worker.cpu_times()[:2]) for worker in workers_of(run.pid)}
     max(busy, key=lambda worker: busy[worker]).kill()
 
 
@@ -81,7 +86,7 @@ def main() -> None:
         ]
         started = time.perf_counter()
         process = start(folder / "run", *asked)
-        kill_an_editor(process.pid, folder / "run" / ".imgedit" / "edits.jsonl")
+        kill_an_editor(process, folder / "run" / ".imgedit" / "edits.jsonl")
         first = finished(process, folder / "run", started)
         again = evaluate(folder / "run", *asked)
     rows: list[tuple[Any, ...]] = [

@@ -262,7 +262,7 @@ ADAPTERS: dict[str, Adapter] = {
         no_batches="pads the texts of a call to the longest, on which edits depend",
         compiles=True,
     ),
-    "QwenImageEditPlusPipeline": _OWN,
+    "QwenImageEditPlusPipeline": replace(_OWN, compiles=True),
     "StableDiffusionInstructPix2PixPipeline": Adapter(
         f"{_OF_UNET}, multiple of 8{_RESIZED}",
         scales=True,
