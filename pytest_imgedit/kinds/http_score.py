@@ -13,7 +13,7 @@ from pytest_imgedit.core import errors, images, sanitize, strict_json
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.kinds.base import Composition, Metric, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
-from pytest_imgedit.kinds.openai import ServedModel, Server, ServerParameters, is_url
+from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, is_url
 
 #: The images of a question that are sent, where it has them.
 SENT = ("source", "edited", "reference")

@@ -23,7 +23,7 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
         "folder": "pytest_imgedit.kinds.folder:Folder",
         "identity": "pytest_imgedit.kinds.controls:IdentityControl",
         "noise": "pytest_imgedit.kinds.controls:Noise",
-        "openai-images": "pytest_imgedit.kinds.openai:OpenAIImages",
+        "openai-images": "pytest_imgedit.kinds.openai_images:OpenAIImages",
         "oracle": "pytest_imgedit.kinds.controls:Oracle",
         "scenes": "pytest_imgedit.kinds.scenes:ScenesEditor",
         "shuffled": "pytest_imgedit.kinds.controls:Shuffled",

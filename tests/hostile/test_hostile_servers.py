@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.kinds.openai import Server, ServerParameters
+from pytest_imgedit.kinds.server import Server, ServerParameters
 
 COMPLETION = {
     "id": "1",

@@ -12,15 +12,10 @@ from PIL import Image
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.requests import Answer, Preparation, Question
 from pytest_imgedit.kinds.identity import identify
-from pytest_imgedit.kinds.openai import (
-    OpenAIJudge,
-    Server,
-    data_url,
-    fit,
-    parse_endpoint,
-    read_completion,
-)
+from pytest_imgedit.kinds.openai import OpenAIJudge, data_url, fit
 from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.server import Server, parse_endpoint
+from pytest_imgedit.kinds.server_answers import read_completion
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""The editor `openai-images`: any server with OpenAI's images/edits."""
+
+import base64
+import binascii
+from typing import Any, Literal
+
+from PIL import Image
+from pydantic import Field
+
+from pytest_imgedit.core import errors, images, requests
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.base import Requirements
+from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, parse_endpoint
+from pytest_imgedit.kinds.server_refusals import is_refusal
+
+
+class OpenAIImagesParameters(ServerParameters):
+    """What the editor `openai-images` takes."""
+
+    size: str | None = Field(default=None, description="goes into the request")
+    response_format: Literal["b64_json"] | None = Field(
+        default=None, description='servers that answer with URLs need `"b64_json"`'
+    )
+    send_seed: bool = Field(default=False, description="the pair's seed goes into the request")
+
+
+class OpenAIImagesEditor:
+    """Asks `URL#MODEL` for one image a request, one request at a time; the harness runs
+    `concurrency` such workers.
+
+    `params` are those of `OpenAIImagesParameters`.
+    """
+
+    def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
+        self.options = OpenAIImagesParameters.parse(params)
+        self.server = Server(*parse_endpoint("openai-images", endpoint), self.options)
+        self.server.check()
+        from openai import OpenAI
+
+        fields = self.options.model_dump(include={"size", "response_format"})
+        self.request: JsonObject = {name: value for name, value in fields.items() if value}
+        self._client = OpenAI(**self.server.client)
+
+    def edit(self, request: requests.EditRequest) -> Image.Image:
+        """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a
+        failed request.
+        """
+        import openai
+
+        seed = {"seed": request.seed} if self.options.send_seed else {}
+        try:
+            answer = self._client.images.edit(
+                model=self.server.model,
+                image=_named(request),
+                prompt=request.instruction,
+                extra_body={**self.options.extra, **seed} or None,
+                **self.request,
+            )
+        except openai.OpenAIError as error:
+            kind = errors.Refused if is_refusal(error) else RuntimeError
+            raise kind(self.server.describe(error)) from None
+        first = answer.data[0] if answer.data else None
+        if first is None or first.b64_json is None:
+            if getattr(first, "url", None) is None:
+                raise errors.OutputError("the server sent nothing, expected an image")
+            raise errors.OutputError(
+                "the server sent a URL, expected an image; "
+                'editor.response_format="b64_json" may help'
+            )
+        try:
+            return images.decode(base64.b64decode(first.b64_json, validate=True))
+        except (binascii.Error, errors.ImageError) as error:
+            raise errors.OutputError(f"the server sent no image: {error}") from None
+
+
+def _named(request: requests.EditRequest) -> Any:
+    """Return the source images as files: one, or a list of several."""
+    files = [
+        (
+            f"source-{number}.png" if number > 1 else "source.png",
+            images.encode_png(image),
+            "image/png",
+        )
+        for number, image in enumerate((request.source, *request.further), 1)
+    ]
+    return files if request.further else files[0]
+
+
+class OpenAIImages(ServedModel):
+    """A server with OpenAI's images/edits."""
+
+    role = "editor"
+    name = "openai-images"
+    takes_further = True
+    worker = OpenAIImagesEditor
+    Params = OpenAIImagesParameters
+
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements(self.libraries, concurrency=self.options.concurrency)
