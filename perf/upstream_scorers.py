@@ -189,7 +189,7 @@ class Gedit:
             return (math.nan,)
 
     def ours(self, reply: str) -> Read:
-        return (min(self.grammar.read(reply).values()),)
+        return (min(self.grammar.read(reply, "compat").values()),)
 
     def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
         if theirs is None:
@@ -229,7 +229,7 @@ class ImgEdit:
         return None if value is None else (float(value),)
 
     def ours(self, reply: str) -> Read:
-        return (round(sum(self.grammar.read(reply).values()) / 3, 2),)
+        return (round(sum(self.grammar.read(reply, "compat").values()) / 3, 2),)
 
     def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
         numbers = {}
@@ -269,7 +269,7 @@ class Kris:
         return None if value is None else (float(value),)
 
     def ours(self, reply: str) -> Read:
-        return tuple(self.grammar.read(reply).values())
+        return tuple(self.grammar.read(reply, "compat").values())
 
     def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
         scores = re.findall(r'consistency_score"?\s*:\s*"?(-?\d+(?:\.\d+)?)', reply)
@@ -332,7 +332,7 @@ class Rise:
         return tuple(map(float, numbers)) if numbers else None
 
     def ours(self, reply: str) -> Read:
-        return tuple(self.grammar.read(reply).values())
+        return tuple(self.grammar.read(reply, "compat").values())
 
     def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
         if theirs is None:

@@ -3,25 +3,26 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-from pytest_imgedit.core.errors import ReplyError
+from pytest_imgedit.core import compat_replies
+from pytest_imgedit.core.errors import ReplyError, UsageError
+from pytest_imgedit.core.reply_marks import answer_of
 
-#: Prompts and servers may keep the opening mark of a thought; an unclosed thought ends with the
-#: reply.
-_THINKING = re.compile(r"\A(?:(?!<think>).)*</think>|<think>.*?(?:</think>|\Z)", re.DOTALL)
 NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
-#: A number in the middle of a text.
-_INSIDE = r"(?<![\d.])(\d{1,3}(?:\.\d{1,6})?)"
 #: So many braces of a reply may begin an object.
 _MAX_OBJECTS = 50
 #: The scale of the score of an item, whatever that of the grades.
 SCALE = (0.0, 10.0)
 _MARKS = "*_` "
 _ORDINAL = re.compile(r"\d{1,2}[.)]\s+")
-_FINAL = re.compile(r"final scores?[\s*_`:：]*([^\n<]*)", re.IGNORECASE)
+_FINAL = re.compile(
+    r"^[ \t#>*_`-]{0,20}final scores?[\s*_`:：]*([^\n<]*)", re.IGNORECASE | re.MULTILINE
+)
+#: What a reply of one number may call it, beside the names of its call.
+_NUMBER_LABELS = ("score", "rating", "grade", "分数", "评分")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Grammar:
     holds the numbers in order. `final`: one line `Final Score: number`. A number may be in bold, a
     text, or followed by `/` and the end of the scale. `labels` are what the reply calls the names,
     by default the names themselves. Numbers are from `scale[0]` to `scale[1]`, and have no decimals
-    if they are `whole`.
+    if they are `whole`. Raises `UsageError` for names or labels that occur twice, and for more or
+    fewer of them than the form has numbers.
     """
 
     form: Literal["lines", "number", "json", "list", "final"]
@@ -41,6 +43,23 @@ class Grammar:
     scale: tuple[float, float] = SCALE
     whole: bool = False
     labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, texts in (("name", self.names), ("label", self.labels)):
+            folded = [text.casefold() for text in texts]
+            if twice := [text for text in texts if folded.count(text.casefold()) > 1]:
+                raise UsageError(f"the {what} {twice[0]!r} is there twice, expected it once")
+        if self.form in ("number", "final") and len(self.names) != 1:
+            raise UsageError(
+                f"the form {self.form!r} has {len(self.names)} names, expected one: it holds one "
+                "number"
+            )
+        expected = 1 if self.form == "list" else len(self.names)
+        if self.labels and len(self.labels) != expected:
+            raise UsageError(
+                f"{len(self.labels)} labels for {len(self.names)} names of the form "
+                f"{self.form!r}, expected {expected}"
+            )
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -58,13 +77,23 @@ class Grammar:
         kind = "whole number" if self.whole else "number"
         return f"{kind} from {self.scale[0]:g} to {self.scale[1]:g}"
 
-    def read(self, reply: str) -> dict[str, float]:
+    def read(self, reply: str, variant: Literal["strict", "compat"] = "strict") -> dict[str, float]:
         """Return one number of the scale for each name.
 
-        Numbers elsewhere in the reply never count. Raises `ReplyError` if a number is missing,
-        occurs twice, is followed by anything else, or is out of range.
+        Thoughts do not count, and of a reply with one pair of marks of an answer, only what is
+        between them (`core.reply_marks`). Under `strict` numbers elsewhere in the reply never
+        count; `compat` also takes numbers of the prose, as the authors' scripts do. Raises
+        `ReplyError` if a number is missing, occurs twice with different values, is followed by
+        anything else, or is out of range.
         """
-        texts = _READERS[self.form](_THINKING.sub("", reply).strip(), self)
+        if variant == "compat" and self.form in compat_replies.READERS:
+            read = compat_replies.READERS[self.form]
+            text = compat_replies.without_thoughts(reply)
+            texts = read(text, self.called, len(self.names), self.scale[1])
+        elif variant == "compat":
+            texts = _READERS[self.form](compat_replies.without_thoughts(reply), self)
+        else:
+            texts = _READERS[self.form](answer_of(reply).strip(), self)
         return {
             name: self._number(name, text) for name, text in zip(self.names, texts, strict=True)
         }
@@ -82,10 +111,13 @@ class Grammar:
 
 def number_places(reply: str, labels: Sequence[str]) -> dict[str, int]:
     """Return the position of the number of each label in a reply, in characters; lines are read as
-    by the grammar `lines`.
+    by the grammar `lines`. It is empty for a reply whose answer cannot be found.
     """
-    blanked = _THINKING.sub(lambda thought: " " * len(thought[0]), reply)
-    return {label: position for label, text, position in _lines(blanked, labels) if text}
+    try:
+        answer = answer_of(reply)
+    except ReplyError:
+        return {}
+    return {label: position for label, text, position in _lines(answer, labels) if text}
 
 
 def _lines(reply: str, labels: Sequence[str]) -> Iterator[tuple[str, str, int]]:
@@ -117,8 +149,9 @@ def _read_lines(reply: str, grammar: Grammar) -> list[str]:
 
 
 def _read_number(reply: str, grammar: Grammar) -> list[str]:
-    head, _, tail = reply.strip(_MARKS).replace("：", ":").rpartition(":")
-    if "\n" in head or "\n" in tail or NUMBER.search(head):
+    head, colon, tail = reply.strip(_MARKS).replace("：", ":").rpartition(":")
+    labels = {label.casefold() for label in (*_NUMBER_LABELS, *grammar.called)}
+    if colon and head.strip(_MARKS).casefold() not in labels:
         raise ReplyError(f"{reply[:40]!r}, expected nothing but one {grammar.range}")
     return [tail.strip(_MARKS)]
 
@@ -127,32 +160,18 @@ def _read_final(reply: str, grammar: Grammar) -> list[str]:
     texts = {match[1].strip(_MARKS) for match in _FINAL.finditer(reply)} - {""}
     if len(texts) != 1:
         problem = "stands there twice, with different numbers" if texts else "is not there"
-        raise ReplyError(f"'Final Score' {problem}: expected 'Final Score: <number>'")
+        raise ReplyError(f"'Final Score' {problem}: expected a line 'Final Score: <number>'")
     return [texts.pop()]
 
 
 def _read_json(reply: str, grammar: Grammar) -> list[str]:
-    """Read the numbers of an object; without one, the numbers after its keys, or the only number
-    that names the end of the scale.
-    """
-    if (values := _object(reply, grammar.called)) is not None:
-        return [_plain(label, values[label]) for label in grammar.called]
-    keys = [re.escape(label).replace("_", "[_ ]") for label in grammar.called]
-    found = [_only(rf"{key}\W{{0,9}}?[:：][\s*_`\"]*{_INSIDE}", reply) for key in keys]
-    if found == [""] and NUMBER.fullmatch(reply.strip(_MARKS)):
-        found = [reply.strip(_MARKS)]
-    if found == [""]:
-        found = [_only(rf"{_INSIDE}\s{{0,9}}(?:/|out of)\s{{0,9}}{grammar.scale[1]:g}\b", reply)]
-    if "" in found:
-        raise ReplyError(f"no JSON object with {', '.join(grammar.called)}")
-    return found
+    values = _object(reply, grammar.called)
+    return [_plain(label, values[label]) for label in grammar.called]
 
 
 def _read_list(reply: str, grammar: Grammar) -> list[str]:
-    """Read the list in an object; of a reply without one, the only list."""
     key = grammar.called[0]
-    values = _object(reply, (key,))
-    numbers = values[key] if values else _only(r"\[([^\[\]]*)\]", reply).split(",")
+    numbers = _object(reply, (key,))[key]
     if not isinstance(numbers, list):
         numbers = [numbers]
     if len(numbers) != len(grammar.names):
@@ -160,37 +179,62 @@ def _read_list(reply: str, grammar: Grammar) -> list[str]:
     return [_plain(key, value).strip() for value in numbers]
 
 
-def _only(pattern: str, reply: str) -> str:
-    """Return what a pattern finds, if it is one text; else an empty text."""
-    found = set(re.findall(pattern, reply, re.IGNORECASE))
-    return str(found.pop()) if len(found) == 1 else ""
-
-
 def _plain(label: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ReplyError(f"{label!r} is {json.dumps(value)[:40]}, expected a number")
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
-def _object(reply: str, keys: Sequence[str]) -> dict[str, Any] | None:
-    """Return the only JSON object with these keys in a reply; `None` if there is none, and
-    `ReplyError` if objects differ.
+def _object(reply: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Return the only JSON object with these keys in a reply; raises `ReplyError` if there is none,
+    if objects or repeated keys differ, and if a key stands anywhere else, as in a broken object.
     """
-    decoder = json.JSONDecoder(strict=False)
+    decoder = json.JSONDecoder(strict=False, object_pairs_hook=partial(_fields, keys))
+    key_pattern = re.compile("|".join(rf'"{re.escape(key)}"\s*:' for key in keys))
     found: list[dict[str, Any]] = []
-    start = -1
+    places = 0  # of the keys, in objects that were read
+    end = 0
     for _ in range(_MAX_OBJECTS):
-        start = reply.find("{", start + 1)
+        start = reply.find("{", end)
         if start < 0:
             break
-        with suppress(ValueError, RecursionError):
+        try:
             value, end = decoder.raw_decode(reply, start)
-            start = end - 1
-            if isinstance(value, dict) and all(key in value for key in keys):
-                found.append({key: value[key] for key in keys})
+        except ReplyError:
+            raise
+        except (ValueError, RecursionError):
+            end = _end_of_braces(reply, start)
+            continue
+        if all(key in value for key in keys):
+            found.append({key: value[key] for key in keys})
+            places += len(key_pattern.findall(reply, start, end))
+    if not found:
+        raise ReplyError(f"no JSON object with {', '.join(keys)}")
     if any(other != found[0] for other in found):
         raise ReplyError("two JSON objects with different numbers")
-    return found[0] if found else None
+    if places != len(key_pattern.findall(reply)):
+        raise ReplyError(f"{', '.join(keys)} also outside of the JSON object")
+    return found[0]
+
+
+def _fields(keys: Sequence[str], pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object of its fields; raises `ReplyError` for one of `keys` with two values."""
+    fields: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in keys and fields.get(key, value) != value:
+            raise ReplyError(f"{key!r} stands there twice, with different values")
+        fields[key] = value
+    return fields
+
+
+def _end_of_braces(reply: str, start: int) -> int:
+    """Return where the brace that opens at `start` is closed; the end of the reply if it is not."""
+    depth = 0
+    for match in re.compile("[{}]").finditer(reply, start):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return match.end()
+    return len(reply)
 
 
 _READERS = {

@@ -63,6 +63,7 @@ def load_protocol(settings: Settings) -> Protocol:
         definition = Definition.model_validate(raw)
     except ValidationError as error:
         raise errors.UsageError(f"{location}: {errors.first_problem(error)}") from None
+    _check_names(location, definition)
     table = definition.prompts
     prompts = Prompts(folder, table.files, table.pins, judge.any_version)
     protocol = TomlProtocol(name, definition, judge.variant, prompts)
@@ -130,6 +131,35 @@ def _categories(location: str, categories: strict_json.JsonObject) -> strict_jso
     if len(slugs) != len(categories):
         raise errors.UsageError(f"{location}: a category is given twice, by two of its names")
     return slugs
+
+
+def _check_names(location: str, definition: Definition) -> None:
+    """Raise `UsageError` for calls and numbers of which one would overwrite another."""
+    calls: set[str] = set()
+    call_of: dict[str, str] = {}
+    for call in definition.calls:
+        if call.name in calls:
+            raise errors.UsageError(f"{location}: two calls are named {call.name!r}")
+        calls.add(call.name)
+        try:
+            call.reply.check()
+        except errors.UsageError as error:
+            raise errors.UsageError(f"{location}: call {call.name!r}: {error}") from None
+        for name in call.reply.names:
+            if name in call_of:
+                raise errors.UsageError(
+                    f"{location}: the calls {call_of[name]!r} and {call.name!r} both have a number "
+                    f"{name!r}, expected it in one"
+                )
+            call_of[name] = call.name
+    score = definition.score
+    taken = [name for name in score.values if name in call_of or name == "score"]
+    if "score" in call_of and score.item != "score":
+        taken.append("score")
+    if taken:
+        raise errors.UsageError(
+            f"{location}: [score] would overwrite the number {taken[0]!r}, expected another name"
+        )
 
 
 def _try_out(location: str, protocol: TomlProtocol) -> None:

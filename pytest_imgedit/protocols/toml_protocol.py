@@ -64,6 +64,12 @@ class ReplyTable(_Table):
             labels = labels.get(category, ())
         return Grammar(self.form, self.names, self.scale, self.whole, labels)
 
+    def check(self) -> None:
+        """Raise `UsageError` for labels, of any category, that do not fit the names."""
+        categories = self.labels if isinstance(self.labels, dict) else [""]
+        for category in categories:
+            self.grammar(category)
+
 
 class CallTable(_Table):
     """`[[calls]]`: the templates of a question, and the grammar of its reply.

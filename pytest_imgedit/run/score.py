@@ -367,7 +367,7 @@ class Scorer:
         if ask.call is None:
             raise errors.ReplyError(f"the {self.judge.model.role} gave no score, expected a number")
         try:
-            return ask.call.grammar.read(record.reply)
+            return ask.call.grammar.read(record.reply, self.protocol.variant)
         except errors.ReplyError:
             if self.is_compat:
                 return None

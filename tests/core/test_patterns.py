@@ -93,7 +93,7 @@ def use(pattern, method, text):
 
 
 @pytest.mark.parametrize(
-    ("module", "text"), [("core/reply.py", "think"), ("core/redaction.py", "Bearer")]
+    ("module", "text"), [("core/reply_marks.py", "think"), ("core/redaction.py", "Bearer")]
 )
 def test_the_patterns_of_replies_and_secrets_are_among_them(module, text):
     assert any(text in str(pattern.pattern) for pattern, _ in patterns_of(FOLDER / module))
@@ -138,6 +138,7 @@ def test_a_reply_is_read_in_linear_time(form, run):
     forms = get_args(get_type_hints(Grammar)["form"])
     for read in (
         *(Grammar(name, ("x",)).read for name in forms),
+        *(partial(Grammar(name, ("x",)).read, variant="compat") for name in forms),
         partial(number_places, labels=["x"]),
     ):
         with suppress(ReplyError):

@@ -163,7 +163,7 @@ BAD = [
     ("instruction：8（满分：10）\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: 9/5\npreservation: 8\nrealism: 7", "expected one number"),
     ("I cannot grade this image.", "no line 'instruction'"),
-    ("<think>instruction: 9\npreservation: 8\nrealism: 7\nNo:", "no line 'instruction'"),
+    ("<think>instruction: 9\npreservation: 8\nrealism: 7\nNo:", "ends in a thought"),
 ]
 
 
@@ -250,6 +250,49 @@ MISTAKES = [
     ),
     pytest.param({"categories": {"inherit": "x"}}, "categories.inherit is 'x'", id="inherit"),
 ]
+
+
+def call_of(name="a", names=("a",), form="lines", **reply):
+    """A call of a protocol as a config has it."""
+    return {
+        "name": name,
+        "user": "{{ source }}{{ edited }}",
+        "reply": {"form": form, "names": [*names], **reply},
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"calls": [call_of(), call_of(names="b")]}, "two calls are named 'a'"),
+        (
+            {"calls": [call_of(), call_of("b")]},
+            "the calls 'a' and 'b' both have a number 'a', expected it in one",
+        ),
+        ({"calls": [call_of(names="ab", labels=["x", "x"])]}, "the label 'x' is there twice"),
+        ({"calls": [call_of(names="ab", labels=["x"])]}, "call 'a': 1 labels for 2 names"),
+        (
+            {"calls": [call_of(names="ab", labels={"physics": ["x"]})]},
+            "call 'a': 1 labels for 2 names",
+        ),
+        ({"calls": [call_of(names="ab", form="number")]}, "call 'a': the form 'number' has 2"),
+        ({"calls": [call_of(names="ab", form="final")]}, "call 'a': the form 'final' has 2"),
+        ({"score": {"item": "a", "values": {"a": "a / 2"}}}, "would overwrite the number 'a'"),
+        ({"score": {"item": "a", "values": {"score": "a"}}}, "would overwrite the number 'score'"),
+        (
+            {"calls": [call_of(names=("score",))], "score": {"item": "score / 2"}},
+            "would overwrite the number 'score'",
+        ),
+    ],
+)
+def test_numbers_that_would_overwrite_each_other_are_refused(changes, message):
+    with pytest.raises(UsageError, match=rf"\[protocols.mine\]: .*{message}"):
+        protocol("mine", mine={**own(), **changes})
+
+
+def test_a_number_may_be_called_score_if_it_is_the_score():
+    made = protocol("mine", mine={**own(item="score"), "calls": [call_of(names=("score",))]})
+    assert score(made, score=7) == 7
 
 
 @pytest.mark.parametrize(("changes", "message"), MISTAKES)

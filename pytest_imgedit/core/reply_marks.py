@@ -1,0 +1,82 @@
+"""Marks in a judge's reply: of what it has thought, and of what it answers."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_imgedit.core.errors import ReplyError
+
+#: Marks around a thought: DeepSeek-R1 and Qwen; Claude and others; Kimi-VL; Magistral; Seed-OSS;
+#: Sky-T1.
+THOUGHTS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("◁think▷", "◁/think▷"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+)
+#: Marks around an answer; boxes are those of GLM-4.1V and GLM-4.5V.
+ANSWERS = (("<answer>", "</answer>"), ("<|begin_of_box|>", "<|end_of_box|>"))
+
+
+def _pattern(pairs: Sequence[tuple[str, str]]) -> re.Pattern[str]:
+    """A pattern with a group for each mark of each pair, in order."""
+    marks = [mark for pair in pairs for mark in pair]
+    return re.compile("|".join(f"({re.escape(mark)})" for mark in marks), re.IGNORECASE)
+
+
+_THOUGHT = _pattern(THOUGHTS)
+_ANSWER = _pattern(ANSWERS)
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A mark in a reply: the pair that it belongs to, and where it stands."""
+
+    pair: int
+    closes: bool
+    start: int
+    end: int
+
+
+def answer_of(reply: str) -> str:
+    """Return a reply in which blanks replace all that is no answer, character by character.
+
+    That is a thought with its marks, which may lack the opening one, since prompts and servers keep
+    it; and what stands around the only pair of marks of an answer. Raises `ReplyError` for a
+    thought that does not end, and for several ones, which may be nested or cross.
+    """
+    match _marks(_THOUGHT.finditer(reply)):
+        case []:
+            text = reply
+        case [_Mark(closes=True) as last]:
+            text = _blanked(reply, 0, last.end)
+        case [_Mark(closes=False)]:
+            raise ReplyError("the reply ends in a thought, expected an answer after it")
+        case [first, last] if _are_pair(first, last):
+            text = _blanked(reply, first.start, last.end)
+        case _:
+            raise ReplyError("thoughts are nested, repeated or cross, expected one at most")
+    match _marks(_ANSWER.finditer(text)):
+        case [first, last] if _are_pair(first, last):
+            text = _blanked(_blanked(text, 0, first.end), last.start, len(text))
+    return text
+
+
+def _marks(matches: Iterable[re.Match[str]]) -> list[_Mark]:
+    marks = []
+    for match in matches:
+        group = match.lastindex or 0
+        marks.append(_Mark((group - 1) // 2, group % 2 == 0, match.start(), match.end()))
+    return marks
+
+
+def _are_pair(first: _Mark, last: _Mark) -> bool:
+    return first.pair == last.pair and last.closes and not first.closes
+
+
+def _blanked(text: str, start: int, end: int) -> str:
+    return text[:start] + " " * (end - start) + text[end:]
