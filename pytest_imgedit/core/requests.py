@@ -155,7 +155,8 @@ class Answer:
     largest probability in [0, 1] that the judge gave to anything but a grade. `error` says why
     there is neither a reply nor a score; `refused`, that a content filter is the reason. `model` is
     what a server says has answered. `tokens_in` and `tokens_out` count the tokens of an answer that
-    is paid for. `batch_size` is the number of questions of the call; the worker sets it.
+    is paid for. `finish_reason` is why a server says that the reply has ended, `none` if it says
+    nothing. `batch_size` is the number of questions of the call; the worker sets it.
     """
 
     reply: str = ""
@@ -169,6 +170,7 @@ class Answer:
     tokens_in: int = 0
     tokens_out: int = 0
     cut: bool = False
+    finish_reason: str = ""
     batch_size: int = 1
 
 

@@ -430,6 +430,11 @@ class Model:
         """
         return Composition()
 
+    @property
+    def reply_limit(self) -> int:
+        """The most tokens of a reply, of a judge that may be asked for longer ones; else 0."""
+        return 0
+
     def memory(self) -> Memory:
         """Return the memory that a worker takes."""
         return Memory(0 if self.is_served or not self.has_weights else None)

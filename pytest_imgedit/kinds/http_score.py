@@ -13,7 +13,13 @@ from pytest_imgedit.core import errors, images, sanitize, strict_json
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.kinds.base import Composition, Metric, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
-from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, is_url
+from pytest_imgedit.kinds.server import (
+    ServedModel,
+    Server,
+    ServerParameters,
+    has_refused,
+    is_url,
+)
 
 #: The images of a question that are sent, where it has them.
 SENT = ("source", "edited", "reference")
@@ -69,15 +75,15 @@ class HTTPScorer:
     def __init__(self, url: str, *, device: str, **params: Any) -> None:
         del device
         options = HTTPScoreParameters.parse(params)
-        self.server = ScoreServer(parse_url(url), "", options)
+        # the client of OpenAI's package, for its retries and timeouts; the API is another one
+        self.server = ScoreServer(parse_url(url), "", options, field="")
         self.server.check()
-        from openai import AsyncOpenAI  # for its retries and timeouts; the API is another one
 
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
         self._runner = asyncio.Runner()  # one loop for good, to which the connections belong
         self._free = asyncio.Semaphore(options.concurrency)
-        self._client = AsyncOpenAI(**self.server.client)
+        self._client = self.server.connect_async()
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Score questions; one whose request fails for good is answered by its error."""
@@ -92,7 +98,7 @@ class HTTPScorer:
             try:
                 reply = await self._client.post(self.server.url, body=body, cast_to=str)
             except Exception as error:  # of this question alone
-                return Answer(error=self.server.describe(error))
+                return Answer(error=self.server.describe(error), refused=has_refused(error))
         return read_reply(reply)
 
 

@@ -12,9 +12,14 @@ from pydantic import Field
 from pytest_imgedit.core import images, requests, sanitize
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Requirements, indifferent
-from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, parse_endpoint
+from pytest_imgedit.kinds.server import (
+    ServedModel,
+    Server,
+    ServerParameters,
+    has_refused,
+    parse_endpoint,
+)
 from pytest_imgedit.kinds.server_answers import read_completion
-from pytest_imgedit.kinds.server_refusals import is_refusal
 
 
 class OpenAIParameters(ServerParameters):
@@ -54,21 +59,16 @@ class OpenAIJudge:
         options = OpenAIParameters.parse(params)
         self.server = Server(*parse_endpoint("openai", endpoint), options)
         self.server.check()
-        from openai import AsyncOpenAI
-
         self.max_pixels = options.max_pixels
         self.max_new_tokens, self.token_limit = options.max_new_tokens, options.token_limit
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
-        self.request: JsonObject = {
-            "model": self.server.model,
-            "extra_body": options.extra or None,
-        }
+        self.request: JsonObject = {"model": self.server.model}
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
         self._runner = asyncio.Runner()  # one loop for good, to which the connections belong
         self._free = asyncio.Semaphore(options.concurrency)
-        self._client = AsyncOpenAI(**self.server.client)
+        self._client = self.server.connect_async()
 
     def preprocess(self, question: requests.Question) -> list[JsonObject]:
         """Turn a question into the messages of a chat, images in data URLs; a system prompt is
@@ -108,14 +108,16 @@ class OpenAIJudge:
         return await asyncio.gather(*map(self._ask, chats, lengths))
 
     async def _ask(self, messages: Any, length: int) -> requests.Answer:
-        request = {**self.request, self.token_limit: length}
+        body = {**self.request, "messages": messages, self.token_limit: length}
+        body |= self.server.options.extra
         async with self._free:
             try:
-                return read_completion(
-                    await self._client.chat.completions.create(messages=messages, **request)
-                )
+                text = await self._client.post("/chat/completions", body=body, cast_to=str)
             except Exception as error:  # of this question alone
-                return requests.Answer(error=self.server.describe(error), refused=is_refusal(error))
+                return requests.Answer(
+                    error=self.server.describe(error), refused=has_refused(error)
+                )
+        return read_completion(text)
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:
@@ -153,3 +155,7 @@ class OpenAI(ServedModel):
     @property
     def requirements(self) -> Requirements:
         return Requirements(self.libraries, prices=(self.options.price_in, self.options.price_out))
+
+    @property
+    def reply_limit(self) -> int:
+        return self.options.max_new_tokens

@@ -1,7 +1,5 @@
 """The editor `openai-images`: any server with OpenAI's images/edits."""
 
-import base64
-import binascii
 from typing import Any, Literal
 
 from PIL import Image
@@ -10,8 +8,14 @@ from pydantic import Field
 from pytest_imgedit.core import errors, images, requests
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Requirements
-from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, parse_endpoint
-from pytest_imgedit.kinds.server_refusals import is_refusal
+from pytest_imgedit.kinds.server import (
+    ServedModel,
+    Server,
+    ServerParameters,
+    has_refused,
+    parse_endpoint,
+)
+from pytest_imgedit.kinds.server_answers import read_image
 
 
 class OpenAIImagesParameters(ServerParameters):
@@ -33,13 +37,12 @@ class OpenAIImagesEditor:
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         self.options = OpenAIImagesParameters.parse(params)
-        self.server = Server(*parse_endpoint("openai-images", endpoint), self.options)
+        url, model = parse_endpoint("openai-images", endpoint)
+        self.server = Server(url, model, self.options, "data")
         self.server.check()
-        from openai import OpenAI
-
         fields = self.options.model_dump(include={"size", "response_format"})
         self.request: JsonObject = {name: value for name, value in fields.items() if value}
-        self._client = OpenAI(**self.server.client)
+        self._client = self.server.connect()
 
     def edit(self, request: requests.EditRequest) -> Image.Image:
         """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a
@@ -49,7 +52,7 @@ class OpenAIImagesEditor:
 
         seed = {"seed": request.seed} if self.options.send_seed else {}
         try:
-            answer = self._client.images.edit(
+            answer = self._client.images.with_raw_response.edit(
                 model=self.server.model,
                 image=_named(request),
                 prompt=request.instruction,
@@ -57,20 +60,9 @@ class OpenAIImagesEditor:
                 **self.request,
             )
         except openai.OpenAIError as error:
-            kind = errors.Refused if is_refusal(error) else RuntimeError
+            kind = errors.Refused if has_refused(error) else RuntimeError
             raise kind(self.server.describe(error)) from None
-        first = answer.data[0] if answer.data else None
-        if first is None or first.b64_json is None:
-            if getattr(first, "url", None) is None:
-                raise errors.OutputError("the server sent nothing, expected an image")
-            raise errors.OutputError(
-                "the server sent a URL, expected an image; "
-                'editor.response_format="b64_json" may help'
-            )
-        try:
-            return images.decode(base64.b64decode(first.b64_json, validate=True))
-        except (binascii.Error, errors.ImageError) as error:
-            raise errors.OutputError(f"the server sent no image: {error}") from None
+        return read_image(answer.http_response.content)
 
 
 def _named(request: requests.EditRequest) -> Any:

@@ -1,7 +1,9 @@
-"""Servers of models: their URLs, parameters and clients, and what every kind behind one shares."""
+"""Servers of models: their URLs, parameters and clients, and what all kinds behind one share."""
 
 import os
+import re
 import threading
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,16 +17,23 @@ from pytest_imgedit.core import errors, redaction, sanitize
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Composition, Model, Parameters, Site, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
+from pytest_imgedit.kinds.server_failures import failure_in, parse, sentence_of
+from pytest_imgedit.kinds.server_refusals import is_refusal
+
+_AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
+#: Under this name a response holds the `Failure` that was found in it.
+_FAILURE = "pytest_imgedit_failure"
 
 
 def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
     """Return the base URL of an API and the name of a model behind it, as `URL#MODEL` names them.
 
+    Of queries, only the version of Azure's API may follow the URL (`?api-version=2024-10-21`).
     Raises `UsageError` for anything else, also for a key or password in the URL.
     """
     expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
     url, _, model = argument.partition("#")
-    if "@" in url or "?" in url:
+    if "@" in url or "?" in _AZURE.sub("", url):
         raise errors.UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
     if not is_url(url):
         raise errors.UsageError(f"{name}:{argument}: no http or https URL, {expected}")
@@ -76,17 +85,61 @@ class Server:
     url: str
     model: str
     options: ServerParameters
+    #: What an answer has: `choices` or `data`; empty for a server with an API of its own.
+    field: str = "choices"
 
     @property
     def client(self) -> JsonObject:
         """The arguments of a client of the package `openai`."""
+        url, _, _ = self.url.partition("?")
         return {
-            "base_url": self.url,
+            "base_url": url,
             # local servers ask for no key, and the client wants some text
             "api_key": os.environ.get(self.options.api_key_env) or "none",
             "timeout": self.options.timeout,
             "max_retries": self.options.retries,
         }
+
+    def connect(self, **changes: Any) -> Any:
+        """Return a client of the package `openai`, to which an error inside of an answer with
+        status 200 has the status that it names. For Azure's classic address it is `AzureOpenAI`.
+        """
+        import openai
+
+        def reveal(response: Any) -> None:
+            if response.status_code == 200 and response.request.method == "POST":
+                response.read()
+                self._reveal(response)
+
+        http = openai.DefaultHttpxClient(event_hooks={"response": [reveal]})
+        arguments = {**self.client, "http_client": http, **changes}
+        if version := _AZURE.search(self.url):
+            return openai.AzureOpenAI(api_version=version[1], **arguments)
+        return openai.OpenAI(**arguments)
+
+    def connect_async(self) -> Any:
+        """Return what `connect` does, for use in an event loop."""
+        import openai
+
+        async def reveal(response: Any) -> None:
+            if response.status_code == 200 and response.request.method == "POST":
+                await response.aread()
+                self._reveal(response)
+
+        http = openai.DefaultAsyncHttpxClient(event_hooks={"response": [reveal]})
+        arguments = {**self.client, "http_client": http}
+        if version := _AZURE.search(self.url):
+            return openai.AsyncAzureOpenAI(api_version=version[1], **arguments)
+        return openai.AsyncOpenAI(**arguments)
+
+    def _reveal(self, response: Any) -> None:
+        """Give a response that holds an error the status that this names."""
+        if response.headers.get("content-type", "").startswith("image/"):
+            return
+        failure = failure_in(response.text, self.field)
+        if failure is not None:
+            response.status_code = failure.status
+            response.extensions[_FAILURE] = failure
 
     def probe(self, client: Any) -> Any:
         """Ask the server for its models, through a client of the package `openai`."""
@@ -104,7 +157,7 @@ class Server:
                 "the package openai is not installed: pip install openai"
             ) from None
         url, timeout = self.url, min(self.options.timeout, 20)
-        with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
+        with self.connect(timeout=timeout, max_retries=2) as client:
             try:
                 _within(timeout, partial(self.probe, client))
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
@@ -118,9 +171,15 @@ class Server:
             except (TimeoutError, openai.APITimeoutError):
                 raise errors.SetupError(f"{url} does not answer within {timeout:g} s") from None
             except openai.APIConnectionError as error:
+                cause = sanitize.one_line(error.__cause__ or error)
                 raise errors.SetupError(
-                    f"{url} cannot be reached: {sanitize.one_line(error.__cause__ or error)}"
+                    f"{url} cannot be reached{through_proxy(url)}: {cause}"
                 ) from None
+            except openai.APIStatusError as error:
+                if error.status_code == 407:
+                    raise errors.SetupError(
+                        f"{url} cannot be reached{through_proxy(url)}: the proxy wants a password"
+                    ) from None
             except Exception:
                 return  # it answers, if with nothing that was asked for
 
@@ -134,17 +193,41 @@ class Server:
             return f"no answer within {self.options.timeout:g} s{tried}"
         if isinstance(error, openai.APIConnectionError):
             cause = sanitize.one_line(error.__cause__ or error)
-            return f"the server cannot be reached: {cause}{tried}"
+            return f"the server cannot be reached{through_proxy(self.url)}: {cause}{tried}"
         if isinstance(error, openai.APIStatusError):
             if error.status_code not in (408, 409, 429) and error.status_code < 500:
                 tried = ""
-            body = error.body if isinstance(error.body, dict) else {}
-            message = str(body.get("message") or body.get("detail") or error.message)
-            return f"the server answered {error.status_code}{tried}: {' '.join(message.split())}"
+            failure = error.response.extensions.get(_FAILURE)
+            if failure is not None:
+                return f"the server answered 200{tried}, {failure.reason}"
+            text = error.response.text
+            body = parse(text)
+            sentence = sentence_of(text if body is None else body)
+            way = through_proxy(self.url) if body is None else ""
+            return f"the server answered {error.status_code}{way}{tried}: {sentence}"
         return (
             f"the server's answer is not what it should be: {type(error).__name__}: "
             f"{sanitize.one_line(error)}"
         )
+
+
+def has_refused(error: Exception) -> bool:
+    """Tell whether a request failed since a content filter refused it."""
+    response = getattr(error, "response", None)
+    if response is None:
+        return False
+    return is_refusal(response.status_code, parse(response.text))
+
+
+def through_proxy(url: str) -> str:
+    """Name the proxy through which the environment sends requests to a URL; empty without one."""
+    parts = urlsplit(url)
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or urllib.request.proxy_bypass(parts.hostname or ""):
+        return ""
+    address = proxy.rpartition("@")[2]
+    return f" through the proxy {address} (NO_PROXY={parts.hostname} goes past it)"
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:

@@ -1,35 +1,153 @@
-"""What a server has answered: an answer to a question, or why there is none."""
+"""What a server has answered: a reply to a question, an image, or why there is none."""
 
+import base64
+import binascii
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from pytest_imgedit.core import requests, sanitize
+from PIL import Image
+
+from pytest_imgedit.core import errors, images, requests, sanitize
+from pytest_imgedit.kinds.server_failures import first_of, parse, sentence_of
+from pytest_imgedit.kinds.server_refusals import is_refusal_code
+
+#: Finish reasons that mean a whole reply, without case. A server that sends none, or `null`, is
+#: believed, too.
+DONE = {
+    "stop": "OpenAI, vLLM, SGLang, OpenRouter, DashScope, Zhipu; STOP: Gemini",
+    "eos": "Together",
+    "eos_token": "Text Generation Inference",
+    "stop_sequence": "Anthropic, Text Generation Inference",
+    "end_turn": "Anthropic, Bedrock",
+    "complete": "Cohere: COMPLETE",
+}
+#: Finish reasons of a reply that reached a limit on its length.
+CUT = {
+    "length": "OpenAI, vLLM, SGLang, OpenRouter",
+    "max_tokens": "Anthropic, Bedrock; MAX_TOKENS: Gemini, Cohere",
+    "max_output_tokens": "OpenAI, responses",
+    "model_length": "Mistral",
+    "model_context_window_exceeded": "Anthropic",
+}
+#: What stands for the reason of a server that sends none.
+NO_REASON = "none"
+#: Fields of a message that hold a text which is no answer.
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
-def read_completion(completion: Any) -> requests.Answer:
-    """Make an answer of a chat completion; raises whatever reading one that lacks its fields
-    raises.
+def read_completion(text: str) -> requests.Answer:
+    """Make an answer of the text of a chat completion; one without a whole reply is answered by the
+    reason.
     """
-    usage = getattr(completion, "usage", None)
-    counts = (getattr(usage, "prompt_tokens", 0), getattr(usage, "completion_tokens", 0))
-    tokens_in, tokens_out = (  # a server that claims more than 2**53 tokens is not believed
-        count if type(count) is int and 0 <= count < 2**53 else 0 for count in counts
-    )
+    body = parse(text)
+    if not isinstance(body, dict):
+        return requests.Answer(
+            error=f"the server answered {sentence_of(text)!r}, expected a chat completion"
+        )
     answer = partial(
-        requests.Answer, tokens_in=tokens_in, tokens_out=tokens_out, model=_model_of(completion)
+        requests.Answer,
+        tokens_in=_tokens(body, "prompt_tokens"),
+        tokens_out=_tokens(body, "completion_tokens"),
+        model=_model_of(body),
     )
-    choice = completion.choices[0]
-    content, cut = choice.message.content, choice.finish_reason == "length"
-    refusal = getattr(choice.message, "refusal", None)
-    if refusal or choice.finish_reason == "content_filter":
-        reason = f"the model refuses to answer: {refusal or 'content filter'}"
-        return answer(error=reason, refused=True)
-    if not (isinstance(content, str) or (cut and content is None)):  # it may have thought only
-        return answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
-    return answer((content or "").strip(), cut=cut)
+    choice = first_of(body.get("choices"))
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return answer(error="an answer without a message, expected a chat completion")
+    reason = choice.get("finish_reason")
+    reason = NO_REASON if reason is None else sanitize.shorten(str(reason), 60)
+    refusal = message.get("refusal")
+    if refusal or is_refusal_code(reason):
+        said = refusal if isinstance(refusal, str) else reason.replace("_", " ")
+        return answer(error=f"the model refuses to answer: {said}", refused=True)
+    is_cut = reason.casefold() in CUT
+    if not (is_cut or reason == NO_REASON or reason.casefold() in DONE):
+        return answer(error=f"no whole reply (finish_reason {reason!r})")
+    content = _content_of(message)
+    if not content and not is_cut and (problem := _without_text(message, reason)):
+        return answer(error=problem)
+    return answer((content or "").strip(), cut=is_cut, finish_reason=reason)
 
 
-def _model_of(completion: Any) -> str:
+def _tokens(body: Mapping[str, Any], field: str) -> int:
+    """Return a number of tokens of an answer; more than 2**53 of them are not believed."""
+    usage = body.get("usage")
+    count = usage.get(field) if isinstance(usage, dict) else None
+    return count if type(count) is int and 0 <= count < 2**53 else 0
+
+
+def _content_of(message: Mapping[str, Any]) -> str | None:
+    """Return the text of a message; of one in parts, that of its texts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        return "".join(str(part.get("text", "")) for part in parts) if parts else None
+    return content if isinstance(content, str) else None
+
+
+def _without_text(message: Mapping[str, Any], reason: str) -> str:
+    """Say why a message has no text; nothing for one whose text is empty and that has no other."""
+    thought = next((name for name in _THOUGHT_FIELDS if message.get(name)), None)
+    if thought is None and isinstance(message.get("content"), str):
+        return ""
+    problem = f"an answer without text (finish_reason {reason!r})"
+    if thought is None:
+        return problem
+    return (
+        f"{problem}: its text is in message.{thought}; judge.extra = "
+        "{chat_template_kwargs = {enable_thinking = false}} or a larger judge.max_new_tokens may "
+        "help"
+    )
+
+
+def _model_of(body: Mapping[str, Any]) -> str:
     """Return the model that a server says has answered, with its fingerprint if it names one."""
-    names = (getattr(completion, name, None) for name in ("model", "system_fingerprint"))
+    names = (body.get(name) for name in ("model", "system_fingerprint"))
     return sanitize.shorten(" ".join(name for name in names if isinstance(name, str)), 200)
+
+
+def read_image(data: bytes) -> Image.Image:
+    """Read the image of an answer of images/edits, or the image that is the answer; raises
+    `OutputError` if there is none.
+    """
+    if data[:1].strip() not in (b"{", b"[", b"d", b"<", b""):
+        return _decoded(data)
+    text = data.decode("utf-8", "replace").strip()
+    if text.startswith("data:image/"):
+        return _of_base64(text)
+    body = parse(text)
+    if not isinstance(body, dict):
+        shown = sentence_of(text[:10_000])
+        raise errors.OutputError(f"the server answered {shown!r}, expected an image")
+    first = first_of(body.get("data"))
+    encoded = first.get("b64_json")
+    url = first.get("url")
+    if not encoded and isinstance(url, str) and url.startswith("data:"):
+        encoded = url
+    if not isinstance(encoded, str) or not encoded:
+        if not isinstance(url, str):
+            raise errors.OutputError("the server sent nothing, expected an image")
+        raise errors.OutputError(
+            'the server sent a URL, expected an image; editor.response_format="b64_json" may help'
+        )
+    return _of_base64(encoded)
+
+
+def _of_base64(encoded: str) -> Image.Image:
+    """Read an image in base64, or in a data URL; its padding may lack, and lines may be broken."""
+    if encoded.startswith("data:"):
+        encoded = encoded.partition(",")[2]
+    encoded = "".join(encoded.split())
+    try:
+        padding = "=" * (-len(encoded) % 4)
+        return _decoded(base64.b64decode(encoded + padding, validate=True))
+    except binascii.Error as error:
+        raise errors.OutputError(f"the server sent no image: {error}") from None
+
+
+def _decoded(data: bytes) -> Image.Image:
+    try:
+        return images.decode(data)
+    except errors.ImageError as error:
+        raise errors.OutputError(f"the server sent no image: {error}") from None

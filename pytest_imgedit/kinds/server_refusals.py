@@ -1,8 +1,113 @@
 """Refusals by content filters, in the words of each provider."""
 
+import re
+from collections.abc import Iterator
+from typing import Any
 
-def is_refusal(error: Exception) -> bool:
-    """Tell whether a request failed since a content filter refused it."""
-    body = getattr(error, "body", None)
-    code = str(body.get("code") if isinstance(body, dict) else "")
-    return any(name in code for name in ("content_filter", "content_policy", "moderation"))
+#: Codes, types and reasons that mean a refusal, without case and marks between words. A text that
+#: begins with one is one, too, such as `content_filter: SAFETY`.
+CODES = {
+    # OpenAI: error codes of chat and images
+    "contentfilter": "OpenAI, Azure: content_filter, contentFilter",
+    "contentpolicyviolation": "OpenAI, fal, LiteLLM: content_policy_violation",
+    "moderationblocked": "OpenAI: moderation_blocked",
+    "responsibleaipolicyviolation": "Azure: innererror.code",
+    # https://help.aliyun.com/zh/model-studio/error-code
+    "datainspectionfailed": "DashScope: data_inspection_failed, DataInspectionFailed",
+    "ipinfringementsuspect": "DashScope: IPInfringementSuspect",
+    "customroleblocked": "DashScope: CustomRoleBlocked",
+    # https://ai.google.dev/api/generate-content: FinishReason, BlockReason
+    "safety": "Gemini: SAFETY",
+    "prohibitedcontent": "Gemini: PROHIBITED_CONTENT",
+    "blocklist": "Gemini: BLOCKLIST",
+    "recitation": "Gemini: RECITATION",
+    "spii": "Gemini: SPII",
+    "imagesafety": "Gemini: IMAGE_SAFETY",
+    "imageprohibitedcontent": "Gemini: IMAGE_PROHIBITED_CONTENT",
+    "imagerecitation": "Gemini: IMAGE_RECITATION",
+    # https://docs.bigmodel.cn/cn/api/api-code
+    "1301": "Zhipu: 1301",
+    "sensitive": "Zhipu: finish_reason",
+    # https://platform.claude.com/docs: stop_reason; Bedrock: stopReason
+    "refusal": "Anthropic: refusal",
+    "guardrailintervened": "Bedrock: guardrail_intervened",
+    "contentfiltered": "Bedrock: content_filtered",
+    # image APIs
+    "contentmoderation": "Stability: content_moderation",
+    "contentmoderated": "Black Forest Labs: Content Moderated",
+    "requestmoderated": "Black Forest Labs: Request Moderated",
+    "inputimagesensitivecontentdetected": "Volcengine",
+    "inputtextsensitivecontentdetected": "Volcengine",
+    "outputimagesensitivecontentdetected": "Volcengine",
+    "outputtextsensitivecontentdetected": "Volcengine",
+    "sensitivecontentdetected": "Volcengine",
+    "operationdenied.imageillegaldetected": "Tencent",
+    "operationdenied.textillegaldetected": "Tencent",
+    "nsfwcontentdetected": "image APIs: nsfw_content_detected",
+}
+#: Parts of sentences by which providers refuse without a code of their own.
+SENTENCES = {
+    "content management policy": "Azure",
+    "safety system": "OpenAI, images",
+    "safety_violations": "OpenAI, images",
+    "inappropriate content": "DashScope",
+    "content filtering policy": "Anthropic",
+    "considered high risk": "Moonshot",
+    "content exists risk": "DeepSeek",
+    "violates usage guidelines": "xAI",
+    "input was flagged": "OpenRouter",
+    "flagged as sensitive": "Replicate",
+    "nsfw content": "Replicate, fal",
+    "prohibited use policy": "Gemini",
+    "不安全或敏感内容": "Zhipu",
+    "data_inspection_failed": "DashScope through a gateway",
+    "datainspectionfailed": "DashScope through a gateway",
+    "content_policy_violation": "OpenAI through a gateway",
+    "contentpolicyviolation": "LiteLLM",
+    "moderation_blocked": "OpenAI through a gateway",
+    "responsibleaipolicyviolation": "Azure through a gateway",
+    "prohibited_content": "Gemini through a gateway",
+}
+#: Statuses that say something else, whatever the sentence.
+_OTHER_STATUSES = (401, 404, 407, 408, 409, 413, 415, 429)
+#: Fields of an error that hold a code.
+_CODES_IN = re.compile(
+    r"(?:.*_)?(?:code|type|status|name|reason|block_?reason|finish_?reason)", re.IGNORECASE
+)
+_BETWEEN_WORDS = re.compile(r"[\s_-]+")
+_DEPTH = 6
+
+
+def is_refusal_code(code: object) -> bool:
+    """Tell whether a code, a type or a finish reason means that a content filter refused."""
+    head = str(code).partition(":")[0]
+    return _BETWEEN_WORDS.sub("", head.strip()).casefold() in CODES
+
+
+def is_refusal(status: int, body: Any) -> bool:
+    """Tell whether an error means that a content filter refused: by a code anywhere in its body, or
+    by its sentence, if the status is one of a refused request.
+    """
+    if status == 451:  # StepFun: censored
+        return True
+    texts = [*_texts(body)]
+    if any(is_refusal_code(text) for name, text in texts if _CODES_IN.fullmatch(name)):
+        return True
+    if status in _OTHER_STATUSES or not 400 <= status < 500:
+        return False
+    words = " ".join(text for _, text in texts).casefold()
+    return any(sentence in words for sentence in SENTENCES)
+
+
+def _texts(body: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the texts and numbers of a body with the names of their fields."""
+    if depth > _DEPTH:
+        return
+    if isinstance(body, dict):
+        for field, value in body.items():
+            yield from _texts(value, str(field), depth + 1)
+    elif isinstance(body, list):
+        for value in body[:100]:
+            yield from _texts(value, name, depth + 1)
+    elif isinstance(body, str | int) and not isinstance(body, bool):
+        yield name, str(body)

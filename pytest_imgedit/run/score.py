@@ -59,6 +59,8 @@ def swap_images(parts: Parts) -> Parts:
     )
 
 
+#: How often the limit of a reply that was cut is doubled.
+DOUBLINGS = 2
 #: Stands for any problem in the text of a reminder by which records are compared.
 _PROBLEM = "…"
 
@@ -72,13 +74,15 @@ class Ask:
     """One call about one edit, on its way through the stage; `call` is `None` for a judge that
     measures.
 
-    `failures` counts lost jobs, and `reminders` holds the re-asks so far.
+    `failures` counts lost jobs, `reminders` holds the re-asks so far, and `doublings` counts how
+    often a reply may be twice as long, since one was cut.
     """
 
     work: Work
     call: Call | None
     failures: int = 0
     reminders: list[str] = field(default_factory=list)
+    doublings: int = 0
 
     @property
     def name(self) -> str:
@@ -257,8 +261,15 @@ class Scorer:
             parts=(*ask.parts, *(("text", f"\n{text}") for text in ask.reminders[-1:])),
             aspects=call.grammar.graded if call else (),
             preparation=call.preparation if call else requests.Preparation(),
-            max_new_tokens=call.max_new_tokens if call else 0,
+            max_new_tokens=self._length(ask),
         )
+
+    def _length(self, ask: Ask) -> int:
+        """Return how long a reply may be at least, in tokens."""
+        length = ask.call.max_new_tokens if ask.call else 0
+        if not ask.doublings:
+            return length
+        return int(2**ask.doublings) * max(length, self.judge.model.reply_limit)
 
     def read(self, ask: Ask, answer: requests.Answer, worker: Worker) -> bool:
         """Take an answer to a call: it ends the work, or waits for those to other calls; return
@@ -273,6 +284,9 @@ class Scorer:
             kind = "refused" if answer.refused else "judge"
             work.fail("score", kind, sanitize.shorten(answer.error, mask=self.redactor.text))
             return False
+        if answer.cut and self._may_double(ask):
+            ask.doublings += 1
+            return True
         try:
             if answer.cut and not self.is_compat:  # in the middle of a number, or of a thought
                 raise errors.ReplyError(
@@ -283,7 +297,8 @@ class Scorer:
         except BadScore as error:
             work.fail("score", "bad_score", sanitize.shorten(str(error), mask=self.redactor.text))
         except errors.ReplyError as error:
-            if ask.call is not None and len(ask.reminders) < self.reasks:
+            is_final = bool(answer.cut and ask.doublings)
+            if ask.call is not None and len(ask.reminders) < self.reasks and not is_final:
                 problem = "it was too long" if answer.cut else str(error)
                 ask.reminders.append(self.protocol.remind(ask.call, problem))
                 return True
@@ -294,6 +309,11 @@ class Scorer:
                 self.redactor.text(answer.reply),
             )
         return False
+
+    def _may_double(self, ask: Ask) -> bool:
+        """Tell whether a question whose reply was cut is put again with twice the limit."""
+        has_limit = self.judge.model.reply_limit > 0
+        return has_limit and not self.is_compat and ask.doublings < DOUBLINGS
 
     def _take(self, ask: Ask, record: VerdictRecord) -> None:
         """Give a work an answer; the last one makes the verdict. Raises `ReplyError` for an answer
@@ -331,6 +351,7 @@ class Scorer:
             model=answer.model,
             asked=1 + len(ask.reminders),
             reminder=reminder,
+            finish_reason=self.redactor.text(answer.finish_reason),
         )
 
     def _measured(self, answer: requests.Answer) -> float | None:

@@ -59,7 +59,8 @@ class VerdictRecord(Record):
 
     `expected` are grades that replace those of the reply. `asked` counts the questions that were
     necessary; the last one ended with `reminder`, whose problem is `…`. `model` is what a server
-    says has answered.
+    says has answered, and `finish_reason` why it says that the reply has ended (`none`: it says
+    nothing; empty: the answer is of a time when that was not asked, or not from a server).
     """
 
     reply: str
@@ -71,6 +72,7 @@ class VerdictRecord(Record):
     model: str
     asked: Annotated[int, Field(ge=1)]
     reminder: str
+    finish_reason: str = ""
 
     @property
     def measured(self) -> float | None:

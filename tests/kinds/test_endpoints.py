@@ -2,7 +2,7 @@
 
 import base64
 import io
-from types import SimpleNamespace
+import json
 
 import pytest
 from hypothesis import given
@@ -70,11 +70,10 @@ def test_a_password_is_not_repeated(text):
 
 
 def completion(content="fine", finish="stop", refusal=None, usage=(7, 2)):
-    message = SimpleNamespace(content=content, refusal=refusal)
-    tokens = usage and SimpleNamespace(prompt_tokens=usage[0], completion_tokens=usage[1])
-    return SimpleNamespace(
-        choices=[SimpleNamespace(message=message, finish_reason=finish)], usage=tokens
-    )
+    message = {"content": content, "refusal": refusal}
+    tokens = usage and {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
+    choices = [{"message": message, "finish_reason": finish}]
+    return json.dumps({"choices": choices, "usage": tokens})
 
 
 def test_an_answer_is_its_text_and_its_tokens():
@@ -83,7 +82,7 @@ def test_an_answer_is_its_text_and_its_tokens():
     assert read_completion(completion(usage=None)).tokens_in == 0
     assert not answer.cut
     assert read_completion(completion("realism: 1", "length")) == Answer(
-        "realism: 1", cut=True, tokens_in=7, tokens_out=2
+        "realism: 1", cut=True, finish_reason="length", tokens_in=7, tokens_out=2
     )
     assert read_completion(completion(None, "length")).cut
     assert read_completion(completion(usage=(7, "two"))).tokens_out == 0

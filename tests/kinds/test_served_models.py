@@ -105,8 +105,8 @@ def test_what_stays_broken_is_an_error_with_its_reason(bench, server):
     assert messages == [
         "an answer without text (finish_reason 'stop')",
         "the model refuses to answer",
+        "the server answered 'not JSON', expected a chat completion",
         "the server answered 400",
-        "the server's answer is not what it should be",
     ]
     bench.run(*judge(server, "--imgedit-set=judge.concurrency=1"))
     assert bench.timing["verdicts_cached"] == 6
@@ -119,8 +119,11 @@ def test_a_reply_that_was_cut_is_no_grade(bench, server):
     bench.run(*options)
     whole = verdicts(bench)
     assert all(reply.endswith("realism: 10") for _, _, reply in whole.values())
-    server.faults.append("length")
-    bench.run(*options, "--imgedit-set=judge.reasks=0", "--imgedit-fresh")
+    server.asked.clear()
+    server.faults.extend(["length", None, "length", "length"])
+    bench.run(*options, "--imgedit-fresh")
+    assert [asked["max_tokens"] for asked in server.asked] == [128, 128, 256, 512]
+    assert bench.results["judge"]["usage"]["tokens_out"] == 40
     (cut,) = [name for name, item in bench.items.items() if item["error"]]
     assert bench.error_kinds[cut] == "unreadable_reply"
     error = bench.items[cut]["error"]
@@ -131,10 +134,14 @@ def test_a_reply_that_was_cut_is_no_grade(bench, server):
     assert error["reply"].endswith("realism: 1")
     del whole[cut]
     assert verdicts(bench, but=cut) == whole
+    assert "too long" not in str(server.asked)
     server.asked.clear()
     server.faults.append("length")
-    bench.run(*options, "--imgedit-set=judge.reasks=1", "--imgedit-fresh")
-    assert sum("it was too long" in str(asked["messages"]) for asked in server.asked) == 1
+    bench.run(*options, "--imgedit-fresh")
+    assert [asked["max_tokens"] for asked in server.asked] == [128, 128, 256]
+    assert not bench.error_kinds
+    bench.run(*options)
+    assert bench.timing["verdicts_cached"] == 2  # under the key of the first limit
 
 
 def test_a_server_that_only_fails_is_given_up(bench, server):

@@ -1,0 +1,220 @@
+"""Errors inside of answers with status 200, and what any error says in one line."""
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_imgedit.core import sanitize
+from pytest_imgedit.kinds.server_refusals import is_refusal
+
+#: Finish reasons of a reply that the server has lost, with the status that this amounts to.
+LOST = {
+    "error": 502,  # OpenRouter
+    "network_error": 502,  # Zhipu
+    "insufficient_system_resource": 503,  # DeepSeek
+}
+#: Statuses by the words of a code, a type or a status, without case and marks between words.
+_STATUSES = {
+    "ratelimit": 429,
+    "toomanyrequests": 429,
+    "throttling": 429,
+    "resourceexhausted": 429,
+    "insufficientquota": 402,
+    "overload": 503,
+    "unavailable": 503,
+    "timeout": 504,
+    "timedout": 504,
+    "deadlineexceeded": 504,
+    "badgateway": 502,
+    "upstream": 502,
+    "internal": 500,
+    "servererror": 500,
+    "apierror": 500,
+    "authentication": 401,
+    "unauthenticated": 401,
+    "unauthorized": 401,
+    "invalidapikey": 401,
+    "permission": 403,
+    "notfound": 404,
+    "invalid": 400,
+    "badrequest": 400,
+}
+#: Statuses by a provider's own number of an error.
+_NUMBERS = {
+    "1302": 429,  # Zhipu: requests at a time
+    "1303": 429,  # Zhipu: requests a minute
+    "1305": 429,  # Zhipu: too many requests at the moment
+    "1002": 429,  # MiniMax
+}
+_MARKS = re.compile(r"[\s_-]+")
+_TITLE = re.compile(r"<(?:title|h1)[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]{0,2000}>")
+_STATUS_IN_TITLE = re.compile(r"\b([45]\d\d)\b")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error in an answer with status 200: the status that it amounts to, and the reason in
+    words.
+    """
+
+    status: int
+    reason: str
+
+
+def failure_in(text: str, field: str) -> Failure | None:
+    """Find the error in the text of an answer with status 200; `None` for an answer.
+
+    `field` is what an answer has, `choices` or `data`; it is empty for a server of another kind. An
+    error that names no status is final (400), an answer that lacks the field is none (502).
+    """
+    body = parse(text)
+    if not isinstance(body, dict):
+        return _failure_of_page(text)
+    found = _error_of(body, field)
+    if found is not None:
+        status = status_of(found)
+        return Failure(status, f"with an error: {sentence_of(found)}")
+    if not field or body.get(field):
+        return _lost(body)
+    if is_refusal(400, body):
+        return Failure(400, f"without {field}: {sentence_of(body)}")
+    if named := message_of(body):
+        return Failure(status_of(body), f"without {field}: {named}")
+    return Failure(502, f"without {field}")
+
+
+def _failure_of_page(text: str) -> Failure | None:
+    title = _TITLE.search(text[:10_000])
+    status = title and _STATUS_IN_TITLE.search(title[1])
+    if not status:
+        return None
+    return Failure(int(status[1]), f"with a page: {sentence_of(text)}")
+
+
+def _error_of(body: Mapping[str, Any], field: str) -> Any:
+    """Return the error object, or text, of a body; `None` without one."""
+    if error := body.get("error"):
+        return error
+    if body.get("object") == "error":
+        return body
+    choice = first_of(body.get("choices"))
+    if field == "choices" and choice.get("error"):
+        return choice["error"]
+    status = body.get("base_resp")  # MiniMax
+    if isinstance(status, dict) and status.get("status_code"):
+        return status
+    return None
+
+
+def _lost(body: Mapping[str, Any]) -> Failure | None:
+    reason = first_of(body.get("choices")).get("finish_reason")
+    status = LOST.get(str(reason).casefold())
+    return Failure(status, f"with finish_reason {reason!r}") if status else None
+
+
+def status_of(error: Any) -> int:
+    """Return the HTTP status that an error names: by a number, by the words of its code, or by
+    those of its sentence; 400 if it names none.
+    """
+    if not isinstance(error, dict):
+        return _status_in(str(error)) or 400
+    nested = error.get("error")
+    if isinstance(nested, dict):
+        return status_of(nested)
+    codes = [str(error.get(name)) for name in ("code", "status", "status_code", "type")]
+    for code in codes:
+        if re.fullmatch(r"[45]\d\d", code):
+            return int(code)
+        if code in _NUMBERS:
+            return _NUMBERS[code]
+    for words in (*codes, message_of(error)):
+        if status := _status_in(words):
+            return status
+    return 400
+
+
+def _status_in(words: str) -> int:
+    """Return the status that words mean; 0 if they mean none."""
+    folded = _MARKS.sub("", words).casefold()
+    return next((status for name, status in _STATUSES.items() if name in folded), 0)
+
+
+def sentence_of(error: Any) -> str:
+    """Return the sentence of an error in one line: its message, with what a gateway cites, the text
+    of a page, or the whole body.
+    """
+    if isinstance(error, dict):
+        text = message_of(error) or json.dumps(error, ensure_ascii=False, default=str)
+        metadata = error.get("metadata")
+        cited = metadata.get("raw") if isinstance(metadata, dict) else None
+        if isinstance(cited, str) and cited not in text:  # OpenRouter
+            text = f"{text}: {cited}"
+    else:
+        text = str(error)
+    return sanitize.shorten(" ".join(_without_tags(text).split()), 500)
+
+
+def _without_tags(text: str) -> str:
+    if text.lstrip()[:1] != "<":
+        return text
+    title = _TITLE.search(text[:10_000])
+    return html.unescape(title[1] if title else _TAG.sub(" ", text[:10_000]))
+
+
+def message_of(error: Mapping[str, Any]) -> str:
+    """Return the message of an error, wherever it stands; empty without one."""
+    for name in ("message", "detail", "msg", "status_msg", "error_msg", "error"):
+        value = error.get(name)
+        if isinstance(value, dict) and (text := message_of(value)):
+            return text
+        if isinstance(value, str) and value.strip():
+            return value
+    return ""
+
+
+def parse(text: str) -> Any:
+    """Return the JSON of an answer; a streamed one is put together; `None` for anything else."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    events = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    try:
+        chunks = [json.loads(event) for event in events if event not in ("", "[DONE]")]
+    except (ValueError, RecursionError):
+        return None
+    chunks = [chunk for chunk in chunks if isinstance(chunk, dict)]
+    return _assembled(chunks) if chunks else None
+
+
+def _assembled(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put the chunks of a streamed chat completion together.
+
+    A stream without a finish reason has ended too early.
+    """
+    body: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    reason = None
+    for chunk in chunks:
+        body.update({name: value for name, value in chunk.items() if value is not None})
+        choice = first_of(chunk.get("choices"))
+        reason = choice.get("finish_reason") or reason
+        delta = choice.get("delta") or choice.get("message")
+        for name, value in (delta if isinstance(delta, dict) else {}).items():
+            if isinstance(value, str) and name != "role":
+                texts[name] = texts.get(name, "") + value
+    if any("choices" in chunk for chunk in chunks):
+        message = {"content": None, **texts}
+        body["choices"] = [{"message": message, "finish_reason": reason or "a stream without one"}]
+    return body
+
+
+def first_of(items: Any) -> dict[str, Any]:
+    """Return the first of several objects; an empty one if there is none."""
+    if isinstance(items, list) and items and isinstance(items[0], dict):
+        return items[0]
+    return {}
