@@ -22,6 +22,7 @@ from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import placement, pools, preflight, score, user_hooks
 from pytest_imgedit.run.plan import Request, RunPlan, ask_servers, resolve, resolve_models
 from pytest_imgedit.run.run import Run, RunContext
+from pytest_imgedit.run.stored_replies import doubts_of_store
 from pytest_imgedit.run.trials import Trials, control_trials
 from pytest_imgedit.stats.controls import controls_gate, describe_controls
 from pytest_imgedit.stats.gates import Selection
@@ -49,10 +50,9 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     }
     problems = list(_package_problems())
     try:
-        document["suite"] = {
-            "spec": settings.suite.spec,
-            "pairs": len(load_suite(settings.suite).pairs),
-        }
+        pairs = load_suite(settings.suite).pairs
+        document["suite"] = {"spec": settings.suite.spec, "pairs": len(pairs)}
+        problems += doubts_of_store(settings, pairs)
     except errors.UsageError as error:
         problems.append(str(error))
     models: list[Model] = []

@@ -32,6 +32,9 @@ CODES = {
     "refusal": "Anthropic: refusal",
     "guardrailintervened": "Bedrock: guardrail_intervened",
     "contentfiltered": "Bedrock: content_filtered",
+    # https://platform.minimax.io: base_resp.status_code
+    "1026": "MiniMax: 1026, the request",
+    "1027": "MiniMax: 1027, the reply",
     # image APIs
     "contentmoderation": "Stability: content_moderation",
     "contentmoderated": "Black Forest Labs: Content Moderated",

@@ -31,6 +31,7 @@ from pytest_imgedit.run import edit, placement, pools, score
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.preflight import declared_measures
+from pytest_imgedit.run.stored_replies import doubts, replies_to
 from pytest_imgedit.run.work import (
     SelectedShard,
     Work,
@@ -288,6 +289,9 @@ def make_plan(
             )
         for line in _question_lines(scorer, works):
             note(line)
+        if not settings.run.fresh:
+            for line in doubts(replies_to(scorer, works), scorer.protocol.variant):
+                note(f"plan: {line}")
         if request.baseline is not None:
             _refuse_baseline(request.baseline, settings, editor, judge, works)
     further = tuple(_further_scorers(request, store, launcher, note, works))
