@@ -16,6 +16,7 @@ from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.measures import further_score
 from pytest_imgedit.core.results import (
+    Canary,
     ComputedIn,
     Controls,
     FurtherInfo,
@@ -48,6 +49,8 @@ from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.references import find_run
 from pytest_imgedit.store.store import Store
 
+#: What a judge has told in the run of a shard, not what it is.
+_ANSWERED: dict[str, Any] = {"usage": None, "returned": {}, "canary": None}
 _BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")
 
 
@@ -121,9 +124,9 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
         "selection": lambda shard: (shard.info.ids, shard.results.selection.whole),
         "stage": lambda shard: shard.results.run.options.run.stage,
         "editor": lambda shard: _identified(shard.results.editor, compiled=None, batch_sizes=()),
-        "judge": lambda shard: _identified(shard.results.judge, usage=None, returned={}),
+        "judge": lambda shard: _identified(shard.results.judge, **_ANSWERED),
         "further judge or metric": lambda shard: {
-            name: _identified(further, usage=None, returned={}, agreement=None)
+            name: _identified(further, **_ANSWERED, agreement=None)
             for name, further in shard.results.further.items()
         },
         "seeds or batch size of the editor": lambda shard: shard.results.run.options.editor,
@@ -289,11 +292,25 @@ def _further(name: str, shards: Sequence[ShardRun], items: Sequence[Item]) -> Fu
 
 
 def _answered(judges: Sequence[JudgeInfo]) -> dict[str, Any]:
-    """Add up the tokens of a judge in all shards, and its answers by model."""
+    """Add up the tokens of a judge in all shards, its answers by model, and its canaries."""
     return {
         "usage": _usage(judges),
+        "canary": _canary([judge.canary for judge in judges if judge.canary is not None]),
         "returned": dict(sum((Counter(judge.returned) for judge in judges), Counter())),
     }
+
+
+def _canary(canaries: Sequence[Canary]) -> Canary | None:
+    if not canaries:
+        return None
+    return Canary(
+        rounds=sum(canary.rounds for canary in canaries),
+        repeats=sum(canary.repeats for canary in canaries),
+        differing=sum(canary.differing for canary in canaries),
+        failed=sum(canary.failed for canary in canaries),
+        grades=tuple(chain.from_iterable(canary.grades for canary in canaries)),
+        models=tuple(dict.fromkeys(chain.from_iterable(canary.models for canary in canaries))),
+    )
 
 
 def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:

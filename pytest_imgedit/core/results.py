@@ -749,10 +749,44 @@ class Usage(Part):
     cost: float | None
 
 
+class CanaryGrade(Part):
+    """A grade that was another one after a run than before it: with the first pair's `own` picture
+    in place of an edit, or with that of an `other` pair.
+    """
+
+    picture: Literal["own", "other"]
+    name: str
+    before: float
+    after: float
+
+
+class Canary(Part):
+    """What a served judge answered to the same two questions before, during and after a run.
+
+    `rounds` counts how often both were put, `repeats` the answers after the first, `differing`
+    those with another text than the first, and `failed` the questions without an answer. `grades`
+    are those that differ between the first round and the last, and `models` what the server says
+    has answered, with fingerprints; more than one means that it has changed.
+    """
+
+    rounds: int
+    repeats: int
+    differing: int
+    failed: int
+    grades: tuple[CanaryGrade, ...] = ()
+    models: tuple[str, ...] = ()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the judge was another one after the run than before it."""
+        return bool(self.grades) or len(self.models) > 1
+
+
 class JudgeInfo(ModelInfo):
     """The judge and its protocol; a judge that measures has none.
 
-    `returned` counts the answers by the model that the server says has given them.
+    `returned` counts the answers by the model that the server says has given them. A `canary` has
+    only a served judge that was put many questions.
     """
 
     decoder: str | None = None
@@ -761,6 +795,7 @@ class JudgeInfo(ModelInfo):
     variant: Variant | None = None
     protocol_sha256: str | None = None
     returned: dict[str, int] = Field(default_factory=dict)
+    canary: Canary | None = None
 
 
 class Agreement(Part):

@@ -112,7 +112,8 @@ class RunProgress:
             with self._lock:
                 for task in self._stages.values():
                     self._bar.start_task(task.id)
-            state = sanitize.first_of([*dict.fromkeys(job.pair.id for job in worker.job)], 3)
+            names = [*dict.fromkeys(job.pair.id for job in worker.job)] or ["canary"]
+            state = sanitize.first_of(names, 3)
             if worker.step:
                 state += f", step {worker.step[0]} of {worker.step[1]}"
         elif state != "idle":

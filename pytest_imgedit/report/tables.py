@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pytest_imgedit.core.measures import OVERALL, SCORE, further_score
 from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.core.results import (
+    Canary,
     Comparison,
     Controls,
     EditorInfo,
@@ -222,6 +223,26 @@ def _usage(label: str, judge: JudgeInfo) -> Iterator[str]:
     if usage := judge.usage:
         cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
         yield f"{label}: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
+    if judge.canary is not None:
+        yield from _canary(label, judge.canary)
+
+
+def _canary(label: str, canary: Canary) -> Iterator[str]:
+    """Say whether a served judge answered the same questions alike before, during and after."""
+    failed = f", {counted(canary.failed, 'question')} without an answer" if canary.failed else ""
+    yield (
+        f"{label}, canary: {canary.differing} of {counted(canary.repeats, 'repeated answer')} "
+        f"differ in their words, the server's own noise{failed}"
+    )
+    for grade in canary.grades:
+        yield (
+            f"warning: {label}, canary: {printable(grade.name)} of the {grade.picture} picture was "
+            f"{grade.before:g} before the run and is {grade.after:g} after it: the judge may be "
+            "another one"
+        )
+    if len(canary.models) > 1:
+        models = ", then ".join(map(printable, canary.models))
+        yield f"warning: {label}, canary: the server answered as {models}"
 
 
 def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, probes, score
+from pytest_imgedit.run.canary import Canary, make_canary
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
@@ -95,11 +96,13 @@ class Run:
         try:
             pool.start(len(pending))
             with self.progress.stage(label, len(pending)):
+                further.scorer.canary = make_canary(further.scorer, pending)
                 score.ScoreStage(
                     further.scorer,
                     pool,
                     lambda work: self.progress.advance(label, work),
                     self.clock,
+                    canary=further.scorer.canary,
                 ).run(pending)
         finally:
             workers = worked(pool, started)
@@ -225,9 +228,10 @@ class Run:
         def judge(feed: score.Feed) -> None:
             stored = [work for work in waiting if work.edit is not None]  # and not made again
             with self.progress.stage("score", len(waiting) + edits):
-                score.ScoreStage(self.scorer, swap.judge, self._scored, self.clock, feed).run(
-                    stored
-                )
+                canary = self._canary()
+                score.ScoreStage(
+                    self.scorer, swap.judge, self._scored, self.clock, feed, canary
+                ).run(stored)
 
         overlap = Overlap(
             judge,
@@ -246,6 +250,12 @@ class Run:
             swap.edits_ended = None  # the judge was there before
             self.hooks("after_stage", stage="score", run=self)
         return overlap
+
+    def _canary(self) -> Canary | None:
+        """Return the canary of the judge, which is made when it first scores."""
+        if self.scorer.canary is None:
+            self.scorer.canary = make_canary(self.scorer, self.plan.works)
+        return self.scorer.canary
 
     def _scored(self, work: Work) -> None:
         self.progress.advance("score", work)
@@ -360,7 +370,10 @@ class Run:
         meter = self._meter(swap.judge)
         try:
             with self.progress.stage("score", len(pending)), meter:
-                score.ScoreStage(self.scorer, swap.judge, self._scored, self.clock).run(pending)
+                canary = self._canary()
+                score.ScoreStage(
+                    self.scorer, swap.judge, self._scored, self.clock, canary=canary
+                ).run(pending)
         finally:
             self.timing.score_s += max(0.0, self.clock() - swap.judging_since(requested_at))
             self.timing.score_gpu_busy = meter.share

@@ -27,6 +27,7 @@ from pytest_imgedit.kinds.base import Metric
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.protocol import Call, Parts
+from pytest_imgedit.run.canary import Canary
 from pytest_imgedit.run.work import StoredImage, Work, reusable
 from pytest_imgedit.store.journal import VerdictRecord
 from pytest_imgedit.store.store import Store
@@ -143,6 +144,7 @@ class Scorer:
         self.tokens = {"tokens_in": 0, "tokens_out": 0}
         #: How often each model answered, as the server named it.
         self.models: Counter[str] = Counter()
+        self.canary: Canary | None = None
 
     @property
     def usage(self) -> results.Usage | None:
@@ -169,6 +171,7 @@ class Scorer:
             "decoder": judge.recipe.get("decoder"),
             "usage": self.usage,
             "returned": dict(self.models),
+            "canary": self.canary.info if self.canary and self.canary.rounds else None,
         }
         if judge.model.measures:
             return {**facts, "protocol": None, "variant": None, "protocol_sha256": None}
@@ -271,13 +274,34 @@ class Scorer:
             return length
         return int(2**ask.doublings) * max(length, self.judge.model.reply_limit)
 
+    def question_about(self, work: Work, call: Call, edited: bytes) -> requests.Question[bytes]:
+        """Build the question of a call about a picture in place of an edit; raises `ImageError` if
+        an image cannot be read.
+        """
+        shown = _shown(self.judge, Ask(work, call))
+        return requests.Question(
+            pair_id=work.pair.id,
+            category=work.pair.category,
+            instruction=work.pair.instruction,
+            images={**{name: image.read() for name, image in shown.items()}, "edited": edited},
+            system=call.system,
+            parts=call.parts,
+            aspects=call.grammar.graded,
+            preparation=call.preparation,
+            max_new_tokens=call.max_new_tokens,
+        )
+
+    def pay(self, answer: requests.Answer) -> None:
+        """Count the tokens of an answer."""
+        self.tokens["tokens_in"] += answer.tokens_in
+        self.tokens["tokens_out"] += answer.tokens_out
+
     def read(self, ask: Ask, answer: requests.Answer, worker: Worker) -> bool:
         """Take an answer to a call: it ends the work, or waits for those to other calls; return
         whether to ask again instead.
         """
         work = ask.work
-        self.tokens["tokens_in"] += answer.tokens_in
-        self.tokens["tokens_out"] += answer.tokens_out
+        self.pay(answer)
         if answer.model:
             self.models[answer.model] += 1
         if answer.error is not None:
@@ -497,7 +521,8 @@ class ScoreStage:
     Batches hold one category where possible. If a batch fails, or its worker dies, its edits are
     retried one by one, so that one edit cannot spoil the verdicts on others. While a `feed` is
     open, edits come through it, and a batch is judged once it is a quarter full. `done` is called
-    with each work that has ended in a verdict or an error, which is stored by then.
+    with each work that has ended in a verdict or an error, which is stored by then. A `canary`
+    stands for a batch of its own, a job that is an empty list.
     """
 
     def __init__(
@@ -507,8 +532,10 @@ class ScoreStage:
         done: Callable[[Work], None],
         clock: Callable[[], float],
         feed: Feed | None = None,
+        canary: Canary | None = None,
     ) -> None:
         self.scorer, self.pool, self.done, self.clock, self.feed = scorer, pool, done, clock, feed
+        self.canary = canary
         self.queue: deque[Ask] = deque()
         self.retries = Retries(pool)
 
@@ -517,6 +544,10 @@ class ScoreStage:
         self.scorer.store.remember(self.scorer.judge.digest, self.scorer.judge.recipe)
         self.queue = deque(self._asks(pending))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
+            if not batch and self.canary is not None:
+                answers = reply["answers"] if reply["op"] == "judged" else []
+                self.canary.take([requests.Answer(**fields) for fields in answers])
+                continue
             self.scorer.first_at = self.scorer.first_at or self.clock()
             self.finish(batch, worker, reply)
 
@@ -537,9 +568,11 @@ class ScoreStage:
         """
         if self.feed is not None and not self._take_from(self.feed, worker):
             return None
+        if self.canary is not None and (of_canary := self._of_canary(self.canary)):
+            return [], {"op": "judge", "questions": of_canary}
         if worker.jobs and (
             len(self.queue) < len(self.pool.workers)
-            or worker.job[0].failures
+            or any(ask.failures for ask in worker.job[:1])
             or self.queue[0].failures
         ):
             return None
@@ -564,7 +597,22 @@ class ScoreStage:
                 break
         if not batch:
             return None
+        if self.canary is not None:
+            self.canary.count(len(batch))
         return batch, {"op": "judge", "questions": questions}
+
+    def _of_canary(self, canary: Canary) -> list[strict_json.JsonObject]:
+        """Return the canary's questions if they are due: also after the last job has ended."""
+        is_idle = not any(worker.jobs for worker in self.pool.workers)
+        is_fed = self.feed is not None and self.may_get_more()
+        ends = is_idle and not self.queue and not is_fed
+        if not canary.is_due(ends):
+            return []
+        try:
+            return [_plain(question) for question in canary.questions()]
+        except errors.ImageError:
+            canary.take([])
+            return []
 
     def _take_from(self, feed: Feed, worker: Worker) -> bool:
         """Queue what has come through the feed; return whether there is enough for a batch."""
