@@ -123,7 +123,9 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
         "number of shards": lambda shard: shard.info.count,
         "selection": lambda shard: (shard.info.ids, shard.results.selection.whole),
         "stage": lambda shard: shard.results.run.options.run.stage,
-        "editor": lambda shard: _identified(shard.results.editor, compiled=None, batch_sizes=()),
+        "editor": lambda shard: _identified(
+            shard.results.editor, compiled=None, batch_sizes=(), seeds=None
+        ),
         "judge": lambda shard: _identified(shard.results.judge, **_ANSWERED),
         "further judge or metric": lambda shard: {
             name: _identified(further, **_ANSWERED, agreement=None)

@@ -215,6 +215,8 @@ def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | Non
             f"score {number(record.measured)}, {record.asked} asked, in a batch of "
             f"{record.batch_size}"
         )
+        if record.finish_reason:
+            lines.append(f"finish reason {record.finish_reason}")
     lines += ["", "computed on:", f"  {record.environment}"]
     if record.environment.processor:
         lines.append(f"  images prepared by {record.environment.processor}")

@@ -666,17 +666,25 @@ class ModelInfo(Part):
     dtype: str | None = None
 
 
+class SeedTrial(Part):
+    """Whether a served editor `repeats` its edit for one seed, and `varies` it with another one."""
+
+    repeats: bool
+    varies: bool
+
+
 class EditorInfo(ModelInfo):
     """The editor. `lossy` names the parameters that trade quality for speed. `compiled` is `None`
     if only some edits come from a compiled network. `batch_sizes` holds how many edits its calls
     made at a time, if that influences rounding. `rewrites` is the SHA-256 of the instructions that
-    replaced the suite's.
+    replaced the suite's. `seeds` is known of a served editor that is sent seeds.
     """
 
     compiled: bool | None = None
     lossy: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     rewrites: Sha256 | None = None
+    seeds: SeedTrial | None = None
 
 
 class PublishedRow(Part):

@@ -431,6 +431,11 @@ class Model:
         return Composition()
 
     @property
+    def sends_seeds(self) -> bool:
+        """Whether it is a served editor that sends the seed of each edit to its server."""
+        return False
+
+    @property
     def reply_limit(self) -> int:
         """The most tokens of a reply, of a judge that may be asked for longer ones; else 0."""
         return 0

@@ -86,6 +86,11 @@ class OpenAIImages(ServedModel):
     takes_further = True
     worker = OpenAIImagesEditor
     Params = OpenAIImagesParameters
+    options: OpenAIImagesParameters
+
+    @property
+    def sends_seeds(self) -> bool:
+        return self.options.send_seed
 
     @property
     def requirements(self) -> Requirements:

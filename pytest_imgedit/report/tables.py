@@ -290,12 +290,22 @@ def _edits(results: Results) -> Iterator[str]:
             f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their "
             "source (over 3%)"
         )
+    yield from _seeds(results.editor)
     if leaks := sum(edit.leaked for edit in edits):
         yield f"leaks: {leaks} of {len(edits)} edits equal the reference of their pair"
     reuse = results.reuse
     numbers = ((reuse.edits, "edits"), (reuse.verdicts, "verdicts"))
     if counts := [f"{count} {name}" for count, name in numbers if count]:
         yield f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})"
+
+
+def _seeds(editor: EditorInfo) -> Iterator[str]:
+    """Name a server that ignores the seeds that it is sent."""
+    trial = editor.seeds
+    if trial is None or (trial.repeats and trial.varies):
+        return
+    found = "two seeds gave one image" if trial.repeats else "one seed gave two images"
+    yield f"warning: the server of editor {printable(editor.spec)} ignores seeds: {found}"
 
 
 def _expected_grades(results: Results) -> Iterator[str]:

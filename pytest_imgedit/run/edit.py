@@ -1,5 +1,6 @@
 """The edit stage: every planned edit that the store does not have."""
 
+import hashlib
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,6 +9,7 @@ from itertools import islice
 from pytest_imgedit.core import environments, errors, messages, requests, results, strict_json
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.kinds import base, identity
+from pytest_imgedit.run.seed_trial import TriedSeeds, plan_trial
 from pytest_imgedit.run.work import StoredImage, Work, in_batches_of, missing_edits, reusable
 from pytest_imgedit.store.journal import EditRecord
 from pytest_imgedit.store.store import Store
@@ -115,7 +117,7 @@ class EditStage:
 
     All sources of a batch have one size. If the worker of a batch dies, its edits are retried one
     by one, so that one edit cannot spoil others. Each work ends in an edit or an error, which is
-    stored before `done` is called with the work.
+    stored before `done` is called with the work. The seeds of a served editor are tried beside.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class EditStage:
         self.editor, self.pool, self.store, self.done = editor, pool, store, done
         self.queue: deque[Work] = deque()
         self.retries = Retries(pool)
+        self.trial: TriedSeeds | None = None
 
     def run(self, pending: Sequence[Work]) -> None:
         """Make all pending edits.
@@ -133,6 +136,9 @@ class EditStage:
         """
         self.store.remember(self.editor.digest, self.editor.recipe)
         self.queue = deque(sorted(pending, key=lambda work: (-math.prod(_size(work)), _size(work))))
+        self.trial = plan_trial(self.editor, self.store, list(self.queue))
+        if self.trial is not None:
+            self.queue.extend(self.trial.works)
         for batch, worker, reply in self.pool.run(self.take):
             self.finish(batch, worker, reply)
 
@@ -160,6 +166,8 @@ class EditStage:
                 edits.append(vars(edit_request(work)))
                 batch.append(work)
             except errors.ImageError as error:
+                if self.trial is not None and self.trial.has(work):
+                    continue
                 work.fail("edit", "bad_image", str(error))
                 self.done(work)
             if work.failures:
@@ -200,6 +208,10 @@ class EditStage:
             if output["op"] == "failed":
                 self._retry_or_fail([work], worker, output)
                 continue
+            if self.trial is not None:
+                self.trial.take(work, hashlib.sha256(output["image"]).hexdigest())
+                if self.trial.has(work):
+                    continue
             store_edit(work, self.editor, worker, output, self.store)
             worker.jobs_done += 1
             if work.failures:
@@ -210,6 +222,10 @@ class EditStage:
     def _retry_or_fail(
         self, batch: Sequence[Work], worker: Worker, reply: messages.Failed | messages.FailedEdit
     ) -> None:
+        if self.trial is not None:
+            batch = [work for work in batch if not self.trial.has(work)]
+            if not batch:  # the trial is left to the next run
+                return
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
         for work in batch:
             if not retry and len(batch) == 1:

@@ -15,6 +15,7 @@ from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.protocols.protocol import Call, Protocol, Row
+from pytest_imgedit.run import seed_trial
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.leaks import mark_leaks
@@ -238,6 +239,7 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
         compiled=compiled == {True} if len(compiled) < 2 else None,
         lossy=plan.editor.lossy,
         rewrites=None if rewrites is None else digest(rewrites),
+        seeds=seed_trial.result_of(plan.editor, plan.store),
         batch_sizes=tuple(
             sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})
         ),
