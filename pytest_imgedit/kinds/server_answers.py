@@ -21,6 +21,7 @@ DONE = {
     "stop_sequence": "Anthropic, Text Generation Inference",
     "end_turn": "Anthropic, Bedrock",
     "complete": "Cohere: COMPLETE",
+    "normal": "Baidu Qianfan",
 }
 #: Finish reasons of a reply that reached a limit on its length.
 CUT = {

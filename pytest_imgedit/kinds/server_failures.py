@@ -51,7 +51,7 @@ _NUMBERS = {
 }
 _MARKS = re.compile(r"[\s_-]+")
 _TITLE = re.compile(r"<(?:title|h1)[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
-_TAG = re.compile(r"<[^<>]{0,2000}>")
+_TAG = re.compile(r"<[!/?a-zA-Z][^<>]{0,2000}>")
 _STATUS_IN_TITLE = re.compile(r"\b([45]\d\d)\b")
 
 
@@ -76,7 +76,7 @@ def failure_in(text: str, field: str) -> Failure | None:
         return _failure_of_page(text)
     found = _error_of(body, field)
     if found is not None:
-        status = status_of(found)
+        status = 400 if is_refusal(400, found) else status_of(found)
         return Failure(status, f"with an error: {sentence_of(found)}")
     if not field or body.get(field):
         return _lost(body)
@@ -159,7 +159,7 @@ def sentence_of(error: Any) -> str:
 
 
 def _without_tags(text: str) -> str:
-    if text.lstrip()[:1] != "<":
+    if not _TAG.match(text.lstrip()):
         return text
     title = _TITLE.search(text[:10_000])
     return html.unescape(title[1] if title else _TAG.sub(" ", text[:10_000]))

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-#: Codes, types and reasons that mean a refusal, without case and marks between words. A text that
-#: begins with one is one, too, such as `content_filter: SAFETY`.
+#: Codes, types and reasons that mean a refusal, without case and marks between words. So do texts
+#: that begin or end with one: `content_filter: SAFETY`, `InternalError.Algo.DataInspectionFailed`.
 CODES = {
     # OpenAI: error codes of chat and images
     "contentfilter": "OpenAI, Azure: content_filter, contentFilter",
@@ -25,6 +25,7 @@ CODES = {
     "imagesafety": "Gemini: IMAGE_SAFETY",
     "imageprohibitedcontent": "Gemini: IMAGE_PROHIBITED_CONTENT",
     "imagerecitation": "Gemini: IMAGE_RECITATION",
+    "modelarmor": "Vertex AI: MODEL_ARMOR",
     # https://docs.bigmodel.cn/cn/api/api-code
     "1301": "Zhipu: 1301",
     "sensitive": "Zhipu: finish_reason",
@@ -44,8 +45,12 @@ CODES = {
     "outputimagesensitivecontentdetected": "Volcengine",
     "outputtextsensitivecontentdetected": "Volcengine",
     "sensitivecontentdetected": "Volcengine",
-    "operationdenied.imageillegaldetected": "Tencent",
-    "operationdenied.textillegaldetected": "Tencent",
+    "inputimageriskdetection": "Volcengine",
+    "inputtextriskdetection": "Volcengine",
+    "outputimageriskdetection": "Volcengine",
+    "outputtextriskdetection": "Volcengine",
+    "imageillegaldetected": "Tencent: OperationDenied.ImageIllegalDetected",
+    "textillegaldetected": "Tencent: OperationDenied.TextIllegalDetected",
     "nsfwcontentdetected": "image APIs: nsfw_content_detected",
 }
 #: Parts of sentences by which providers refuse without a code of their own.
@@ -83,7 +88,7 @@ _DEPTH = 6
 
 def is_refusal_code(code: object) -> bool:
     """Tell whether a code, a type or a finish reason means that a content filter refused."""
-    head = str(code).partition(":")[0]
+    head = str(code).partition(":")[0].rpartition(".")[2]
     return _BETWEEN_WORDS.sub("", head.strip()).casefold() in CODES
 
 
@@ -95,6 +100,8 @@ def is_refusal(status: int, body: Any) -> bool:
         return True
     texts = [*_texts(body)]
     if any(is_refusal_code(text) for name, text in texts if _CODES_IN.fullmatch(name)):
+        return True
+    if any(name == "blockReason" for name, _ in texts):  # Gemini: any of them, OTHER too
         return True
     if status in _OTHER_STATUSES or not 400 <= status < 500:
         return False

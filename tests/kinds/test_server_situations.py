@@ -7,6 +7,7 @@ import json
 
 import pytest
 from PIL import Image
+from run_world import World, judged, pairs_of
 from scripted_server import scripted_server
 
 from pytest_imgedit.core.errors import OutputError, Refused, UsageError
@@ -163,6 +164,18 @@ SITUATIONS = {
         (400, {"code": "DataInspectionFailed", "message": "no", "request_id": "1"}),
         *(REFUSED, 1, "400: no"),
     ),
+    "DashScope, inner error": (
+        (400, error("<400> no", code="InternalError.Algo.DataInspectionFailed")),
+        *(REFUSED, 1, "400: <400> no"),
+    ),
+    "DashScope, inner error in 200": (
+        error("<400> no", code="InternalError.Algo.DataInspectionFailed"),
+        *(REFUSED, 1, "an error: <400> no"),
+    ),
+    "DashScope, media": (
+        (400, error(code="InvalidParameter.DataInspection")),
+        *(FAILED, 1, "no luck"),
+    ),
     "DashScope, throttled in 200": (
         {"code": "Throttling.RateQuota", "message": "Requests rate limit exceeded"},
         *(FAILED, 3, "without choices: Requests rate limit exceeded"),
@@ -201,6 +214,11 @@ SITUATIONS = {
         {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}},
         *(REFUSED, 1, "without choices"),
     ),
+    "Gemini, prompt, other": (
+        {"candidates": [], "promptFeedback": {"blockReason": "OTHER"}},
+        *(REFUSED, 1, "without choices"),
+    ),
+    "Gemini, language": (completion("instruc", "LANGUAGE"), FAILED, 1, "'LANGUAGE'"),
     "Gemini, reply": (
         completion(None, "content_filter: PROHIBITED_CONTENT"),
         *(REFUSED, 1, "PROHIBITED CONTENT"),
@@ -498,3 +516,25 @@ def test_proxy_is_named_in_the_page_that_it_sends(server, monkeypatch):
         told = judge_server.describe(failed)
     assert f"through the proxy {server.url}" in told
     assert told.endswith(": Blocked by policy")
+
+
+@pytest.mark.parametrize("name", [name for name in SITUATIONS if SITUATIONS[name][1] != ANSWERED])
+def test_nothing_of_a_failed_answer_is_in_the_store(tmp_path, server, judge, name):
+    answer, state, tries, _ = SITUATIONS[name]
+
+    def ask(message):
+        server.answers.extend([answer] * tries * len(message["questions"]))
+        answers = judge.answer([QUESTION] * len(message["questions"]))
+        return {"op": "judged", "batch_size": 1, "answers": [vars(each) for each in answers]}
+
+    world = World(tmp_path, pairs=pairs_of("physics"))
+    world.judge = ask
+    (work,) = world.run().plan.works
+    assert work.verdict is None
+    assert work.error.kind == ("refused" if state == REFUSED else "judge")
+    assert not world.store.verdicts.records
+    world.judge = lambda message: judged(message, finish_reason="stop")
+    (work,) = world.run().plan.works
+    assert work.verdict.score == 7
+    (record,) = world.store.verdicts.records.values()
+    assert record.finish_reason == "stop"
