@@ -52,6 +52,8 @@ _NUMBERS = {
 _MARKS = re.compile(r"[\s_-]+")
 _TITLE = re.compile(r"<(?:title|h1)[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 _TAG = re.compile(r"<[!/?a-zA-Z][^<>]{0,2000}>")
+#: The most characters of a sentence that names a status.
+_SENTENCE = 200
 _STATUS_IN_TITLE = re.compile(r"\b([45]\d\d)\b")
 
 
@@ -73,7 +75,7 @@ def failure_in(text: str, field: str) -> Failure | None:
     """
     body = parse(text)
     if not isinstance(body, dict):
-        return _failure_of_page(text)
+        return _failure_of_text(text)
     found = _error_of(body, field)
     if found is not None:
         status = 400 if is_refusal(400, found) else status_of(found)
@@ -87,12 +89,14 @@ def failure_in(text: str, field: str) -> Failure | None:
     return Failure(502, f"without {field}")
 
 
-def _failure_of_page(text: str) -> Failure | None:
-    title = _TITLE.search(text[:10_000])
-    status = title and _STATUS_IN_TITLE.search(title[1])
-    if not status:
+def _failure_of_text(text: str) -> Failure | None:
+    """Find the status that a page names in its title, or a text in its only sentence."""
+    sentence = sentence_of(text)
+    if len(sentence) > _SENTENCE or not sentence.isprintable():
         return None
-    return Failure(int(status[1]), f"with a page: {sentence_of(text)}")
+    number = _STATUS_IN_TITLE.search(sentence)
+    status = int(number[1]) if number else _status_in(sentence)
+    return Failure(status, f"with a text: {sentence}") if status else None
 
 
 def _error_of(body: Mapping[str, Any], field: str) -> Any:
@@ -101,6 +105,8 @@ def _error_of(body: Mapping[str, Any], field: str) -> Any:
         return error
     if body.get("object") == "error":
         return body
+    if error := first_of(body.get("errors")):  # Cloudflare
+        return error
     choice = first_of(body.get("choices"))
     if field == "choices" and choice.get("error"):
         return choice["error"]
@@ -177,11 +183,17 @@ def message_of(error: Mapping[str, Any]) -> str:
 
 
 def parse(text: str) -> Any:
-    """Return the JSON of an answer; a streamed one is put together; `None` for anything else."""
+    """Return the JSON of an answer; a streamed one is put together; `None` for anything else. An
+    error that is the only item of a list is that error, as from Gemini.
+    """
     try:
-        return json.loads(text)
+        body = json.loads(text)
     except (ValueError, RecursionError):
-        pass
+        return _streamed(text)
+    return body[0] if "error" in first_of(body) else body
+
+
+def _streamed(text: str) -> Any:
     events = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
     try:
         chunks = [json.loads(event) for event in events if event not in ("", "[DONE]")]
@@ -202,6 +214,8 @@ def _assembled(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     for chunk in chunks:
         body.update({name: value for name, value in chunk.items() if value is not None})
         choice = first_of(chunk.get("choices"))
+        if choice.get("error"):
+            body["error"] = choice["error"]
         reason = choice.get("finish_reason") or reason
         delta = choice.get("delta") or choice.get("message")
         for name, value in (delta if isinstance(delta, dict) else {}).items():

@@ -259,7 +259,29 @@ SITUATIONS = {
         *(FAILED, 1, "the server answered 413: 413 Request Entity Too Large"),
     ),
     "a page of 503": ((503, "<h1>Maintenance</h1>"), FAILED, 3, "times: Maintenance"),
-    "a text": ("upstream connect error", FAILED, 1, "'upstream connect error'"),
+    "a page with the words of a status": (PAGE.format("Bad Gateway"), FAILED, 3, "Bad Gateway"),
+    "a text": ("ok, thank you", FAILED, 1, "'ok, thank you', expected a chat"),
+    "a text with the words of a status": (
+        "upstream connect error or disconnect/reset before headers",
+        *(FAILED, 3, "tried 3 times, with a text: upstream connect error"),
+    ),
+    "a long text": ("upstream " * 60, FAILED, 1, "expected a chat completion"),
+    "Cloudflare": (
+        {"success": False, "errors": [{"code": 429, "message": "too many"}]},
+        *(FAILED, 3, "with an error: too many"),
+    ),
+    "Gemini, errors in a list": (
+        (400, [error("no model", status="INVALID_ARGUMENT")]),
+        *(FAILED, 1, "400: no model"),
+    ),
+    "Gemini, errors in a list in 200": (
+        [error("slow down", status="RESOURCE_EXHAUSTED")],
+        *(FAILED, 3, "with an error: slow down"),
+    ),
+    "streamed, lost in its choice": (
+        streamed({"content": "x"}, tail=[{"choices": [{"error": {"code": 502}}]}]),
+        *(FAILED, 3, "with an error"),
+    ),
     "a number": (7, FAILED, 1, "'7'"),
     "no message": ({"choices": [{"text": GOOD}]}, FAILED, 1, "without a message"),
     "choices of texts": ({"choices": ["x"]}, FAILED, 1, "without a message"),
