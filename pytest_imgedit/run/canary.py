@@ -1,18 +1,13 @@
 """The canary: two questions that a served judge gets before, during and after a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_imgedit.core import errors, requests, results
-from pytest_imgedit.run.work import Work
-
-if TYPE_CHECKING:
-    from pytest_imgedit.protocols.protocol import Call
-    from pytest_imgedit.run.score import Scorer
-    from pytest_imgedit.run.work import StoredImage
+from pytest_imgedit.kinds.base import Model
+from pytest_imgedit.protocols.protocol import Call, Protocol
+from pytest_imgedit.run.work import StoredImage, Work
 
 #: A run with at least so many questions has a canary.
 ENOUGH = 50
@@ -46,10 +41,10 @@ class Canary:
     last. Their answers are not stored, and no verdict is made of them.
     """
 
-    scorer: Scorer
     pair: Work
     call: Call
     pictures: dict[Picture, StoredImage]
+    variant: results.Variant
     #: How many other questions were put, in all and since the canary was last asked.
     asked: int = 0
     since: int = 0
@@ -64,12 +59,10 @@ class Canary:
             return not ends
         return self.since >= EVERY or (ends and self.since > 0)
 
-    def questions(self) -> Iterator[requests.Question[bytes]]:
-        """Put both questions; raises `ImageError` for an image that cannot be read."""
+    def leave(self) -> None:
+        """Note that both questions are put."""
         self.is_out = True
         self.since = 0
-        for picture in self.pictures.values():
-            yield self.scorer.question_about(self.pair, self.call, picture.read())
 
     def count(self, questions: int) -> None:
         """Count other questions that were put."""
@@ -81,7 +74,6 @@ class Canary:
         self.is_out = False
         given = {}
         for picture, answer in zip(self.pictures, answers, strict=False):
-            self.scorer.pay(answer)
             given[picture] = _Given(answer, self._grades(answer))
         self.rounds.append(given)
 
@@ -89,7 +81,7 @@ class Canary:
         if answer.error is not None or answer.cut:
             return {}
         try:
-            return self.call.grammar.read(answer.reply, self.scorer.protocol.variant)
+            return self.call.grammar.read(answer.reply, self.variant)
         except errors.ReplyError:
             return {}
 
@@ -137,25 +129,24 @@ class Canary:
         )
 
 
-def make_canary(scorer: Scorer, works: Sequence[Work]) -> Canary | None:
-    """Return the canary of a judge that is to score works; `None` for a judge that is not served or
-    measures, and where fewer than `ENOUGH` questions are left or no image can be shown.
+def make_canary(
+    judge: Model, protocol: Protocol, works: Sequence[Work], questions: int
+) -> Canary | None:
+    """Return the canary of a judge that is to get so many questions about works; `None` for a judge
+    that is not served or measures, for fewer than `ENOUGH` questions, and where no image can be
+    shown.
     """
-    model = scorer.judge.model
-    if not model.is_served or model.measures:
+    if not judge.is_served or judge.measures or questions < ENOUGH:
         return None
-    open_works = [work for work in works if work.error is None and work.verdict is None]
-    if sum(len(scorer.asks(work)) for work in open_works) < ENOUGH:
-        return None
-    first = open_works[0]
-    calls = scorer.protocol.checked_calls(first.pair)
+    first = works[0]
+    calls = protocol.checked_calls(first.pair)
     call = next((call for call in calls if "edited" in call.images), None)
     own = first.reference or first.source
     if call is None or own is None:
         return None
-    others = (work.source for work in open_works if work.pair.id != first.pair.id)
+    others = (work.source for work in works if work.pair.id != first.pair.id)
     other = next((image for image in others if image and image.sha256 != own.sha256), None)
     pictures: dict[Picture, StoredImage] = {"own": own}
     if other is not None:
         pictures["other"] = other
-    return Canary(scorer, first, call, pictures)
+    return Canary(first, call, pictures, protocol.variant)

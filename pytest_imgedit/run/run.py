@@ -11,7 +11,6 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, probes, score
-from pytest_imgedit.run.canary import Canary, make_canary
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
@@ -96,13 +95,12 @@ class Run:
         try:
             pool.start(len(pending))
             with self.progress.stage(label, len(pending)):
-                further.scorer.canary = make_canary(further.scorer, pending)
                 score.ScoreStage(
                     further.scorer,
                     pool,
                     lambda work: self.progress.advance(label, work),
                     self.clock,
-                    canary=further.scorer.canary,
+                    canary=further.scorer.start_canary(pending),
                 ).run(pending)
         finally:
             workers = worked(pool, started)
@@ -228,7 +226,7 @@ class Run:
         def judge(feed: score.Feed) -> None:
             stored = [work for work in waiting if work.edit is not None]  # and not made again
             with self.progress.stage("score", len(waiting) + edits):
-                canary = self._canary()
+                canary = self.scorer.start_canary(self.plan.works)
                 score.ScoreStage(
                     self.scorer, swap.judge, self._scored, self.clock, feed, canary
                 ).run(stored)
@@ -250,12 +248,6 @@ class Run:
             swap.edits_ended = None  # the judge was there before
             self.hooks("after_stage", stage="score", run=self)
         return overlap
-
-    def _canary(self) -> Canary | None:
-        """Return the canary of the judge, which is made when it first scores."""
-        if self.scorer.canary is None:
-            self.scorer.canary = make_canary(self.scorer, self.plan.works)
-        return self.scorer.canary
 
     def _scored(self, work: Work) -> None:
         self.progress.advance("score", work)
@@ -370,7 +362,7 @@ class Run:
         meter = self._meter(swap.judge)
         try:
             with self.progress.stage("score", len(pending)), meter:
-                canary = self._canary()
+                canary = self.scorer.start_canary(self.plan.works)
                 score.ScoreStage(
                     self.scorer, swap.judge, self._scored, self.clock, canary=canary
                 ).run(pending)

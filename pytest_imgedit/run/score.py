@@ -27,7 +27,7 @@ from pytest_imgedit.kinds.base import Metric
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.protocol import Call, Parts
-from pytest_imgedit.run.canary import Canary
+from pytest_imgedit.run.canary import Canary, make_canary
 from pytest_imgedit.run.work import StoredImage, Work, reusable
 from pytest_imgedit.store.journal import VerdictRecord
 from pytest_imgedit.store.store import Store
@@ -291,6 +291,16 @@ class Scorer:
             max_new_tokens=call.max_new_tokens,
         )
 
+    def start_canary(self, works: Iterable[Work]) -> Canary | None:
+        """Return the canary of a judge that is to score works, the same one each time."""
+        if self.canary is None:
+            open_works = [work for work in works if work.error is None and work.verdict is None]
+            questions = 0
+            if self.judge.model.is_served:
+                questions = sum(len(self.asks(work)) for work in open_works)
+            self.canary = make_canary(self.judge.model, self.protocol, open_works, questions)
+        return self.canary
+
     def pay(self, answer: requests.Answer) -> None:
         """Count the tokens of an answer."""
         self.tokens["tokens_in"] += answer.tokens_in
@@ -545,8 +555,11 @@ class ScoreStage:
         self.queue = deque(self._asks(pending))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
             if not batch and self.canary is not None:
-                answers = reply["answers"] if reply["op"] == "judged" else []
-                self.canary.take([requests.Answer(**fields) for fields in answers])
+                fields = reply["answers"] if reply["op"] == "judged" else []
+                answers = [requests.Answer(**answer) for answer in fields]
+                for answer in answers:
+                    self.scorer.pay(answer)
+                self.canary.take(answers)
                 continue
             self.scorer.first_at = self.scorer.first_at or self.clock()
             self.finish(batch, worker, reply)
@@ -608,8 +621,12 @@ class ScoreStage:
         ends = is_idle and not self.queue and not is_fed
         if not canary.is_due(ends):
             return []
+        canary.leave()
         try:
-            return [_plain(question) for question in canary.questions()]
+            return [
+                _plain(self.scorer.question_about(canary.pair, canary.call, picture.read()))
+                for picture in canary.pictures.values()
+            ]
         except errors.ImageError:
             canary.take([])
             return []

@@ -8,7 +8,7 @@ from run_world import Drawn, World, failed, judged, pairs_of, png
 from pytest_imgedit.cli.merge import _canary
 from pytest_imgedit.report import tables
 from pytest_imgedit.run import canary as canaries
-from pytest_imgedit.run.canary import ENOUGH, make_canary, rounds_of
+from pytest_imgedit.run.canary import ENOUGH, rounds_of
 
 CATEGORIES = ["physics"] * 60
 
@@ -71,7 +71,7 @@ def test_reference_takes_the_place_of_an_edit(tmp_path):
 
 def test_judge_of_this_machine_has_none(tmp_path):
     plan = World(tmp_path, pairs=pairs_of(*CATEGORIES), judge={"spec": "scenes"}).plan()
-    assert make_canary(plan.scorer, plan.works) is None
+    assert plan.scorer.start_canary(plan.works) is None
 
 
 def test_short_run_has_none(tmp_path):
