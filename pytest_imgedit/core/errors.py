@@ -47,6 +47,10 @@ class ReplyError(ValueError):
     """A judge's reply that does not follow the protocol's grammar."""
 
 
+class CutReply(ReplyError):
+    """A judge's reply that ends too early."""
+
+
 class StoreError(UsageError):
     """The store cannot be written, for example because the disk is full: the run stops, stored
     results stay.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_imgedit.core.errors import ReplyError
+from pytest_imgedit.core.errors import CutReply, ReplyError
 
 #: Marks around a thought: DeepSeek-R1 and Qwen; Claude and others; Kimi-VL; Magistral; Seed-OSS;
 #: Sky-T1.
@@ -46,8 +46,8 @@ def answer_of(reply: str) -> str:
     """Return a reply in which blanks replace all that is no answer, character by character.
 
     That is a thought with its marks, which may lack the opening one, since prompts and servers keep
-    it; and what stands around the only pair of marks of an answer. Raises `ReplyError` for a
-    thought that does not end, and for several ones, which may be nested or cross.
+    it; and what stands around the only pair of marks of an answer. Raises `CutReply` for a
+    thought that does not end, and `ReplyError` for several ones, which may be nested or cross.
     """
     match _marks(_THOUGHT.finditer(reply)):
         case []:
@@ -55,7 +55,10 @@ def answer_of(reply: str) -> str:
         case [_Mark(closes=True) as last]:
             text = _blanked(reply, 0, last.end)
         case [_Mark(closes=False)]:
-            raise ReplyError("the reply ends in a thought, expected an answer after it")
+            raise CutReply(
+                "the reply ends in a thought, expected a larger judge.max_new_tokens or shorter "
+                "thoughts"
+            )
         case [first, last] if _are_pair(first, last):
             text = _blanked(reply, first.start, last.end)
         case _:

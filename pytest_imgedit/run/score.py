@@ -318,12 +318,9 @@ class Scorer:
             kind = "refused" if answer.refused else "judge"
             work.fail("score", kind, sanitize.shorten(answer.error, mask=self.redactor.text))
             return False
-        if answer.cut and self._may_double(ask):
-            ask.doublings += 1
-            return True
         try:
             if answer.cut and not self.is_compat:  # in the middle of a number, or of a thought
-                raise errors.ReplyError(
+                raise errors.CutReply(
                     "the reply was cut short, expected a larger judge.max_new_tokens or shorter "
                     "replies"
                 )
@@ -331,9 +328,13 @@ class Scorer:
         except BadScore as error:
             work.fail("score", "bad_score", sanitize.shorten(str(error), mask=self.redactor.text))
         except errors.ReplyError as error:
-            is_final = bool(answer.cut and ask.doublings)
-            if ask.call is not None and len(ask.reminders) < self.reasks and not is_final:
-                problem = "it was too long" if answer.cut else str(error)
+            is_cut = isinstance(error, errors.CutReply)
+            if is_cut and self._may_double(ask):
+                ask.doublings += 1
+                return True
+            may_ask = len(ask.reminders) < self.reasks and not (is_cut and ask.doublings)
+            if ask.call is not None and may_ask:
+                problem = "it was too long" if is_cut else str(error)
                 ask.reminders.append(self.protocol.remind(ask.call, problem))
                 return True
             work.fail(

@@ -110,6 +110,33 @@ def test_what_asking_again_would_not_mend_is_an_error_at_once(world, answer, kin
     assert (stage.done, len(stage.asked)) == ([("p0", kind)], 1)
 
 
+@pytest.mark.parametrize("cut", [{"cut": True}, {"reply": "<think>instruction: 7"}])
+def test_a_reply_that_was_cut_may_be_twice_as_long_twice(world, cut):
+    world.pairs, lengths = pairs_of("physics"), []
+
+    def answer(message):
+        lengths.append(message["questions"][0]["max_new_tokens"])
+        return judged(message, **cut)
+
+    stage = Stage(world, answer, answer, answer).run()
+    assert lengths == [0, 256, 512]  # the judge's own limit is 128
+    assert stage.done == [("p0", "unreadable_reply")]
+    assert stage.stored == 0
+    assert Stage(world, answer).run().done == [("p0", 7.0)]
+
+
+def test_a_reply_of_a_judge_without_a_limit_is_asked_for_again_in_words(tmp_path):
+    world = World(tmp_path, pairs=pairs_of("physics"), judge={"spec": "scenes"})
+    parts = []
+
+    def answer(message):
+        parts.append(str(message["questions"][0]["parts"]))
+        return judged(message, cut=True)
+
+    Stage(world, answer, answer, answer).run()
+    assert ["too long" in words for words in parts] == [False, True, True]
+
+
 def test_a_reply_that_was_cut_short_is_asked_again(world):
     world.pairs = pairs_of("physics")
     assert Stage(world, lambda message: judged(message, cut=True)).run().done == [("p0", 7.0)]
