@@ -112,10 +112,7 @@ class Server:
                 self._reveal(response)
 
         http = openai.DefaultHttpxClient(event_hooks={"response": [reveal]})
-        arguments = {**self.client, "http_client": http, **changes}
-        if version := _AZURE.search(self.url):
-            return openai.AzureOpenAI(api_version=version[1], **arguments)
-        return openai.OpenAI(**arguments)
+        return self._make(openai.OpenAI, openai.AzureOpenAI, {"http_client": http, **changes})
 
     def connect_async(self) -> Any:
         """Return what `connect` does, for use in an event loop."""
@@ -127,10 +124,14 @@ class Server:
                 self._reveal(response)
 
         http = openai.DefaultAsyncHttpxClient(event_hooks={"response": [reveal]})
-        arguments = {**self.client, "http_client": http}
+        return self._make(openai.AsyncOpenAI, openai.AsyncAzureOpenAI, {"http_client": http})
+
+    def _make(self, plain: Any, azure: Any, changes: JsonObject) -> Any:
+        """Make a client of the class for the server's address."""
+        arguments = {**self.client, **changes}
         if version := _AZURE.search(self.url):
-            return openai.AsyncAzureOpenAI(api_version=version[1], **arguments)
-        return openai.AsyncOpenAI(**arguments)
+            return azure(api_version=version[1], **arguments)
+        return plain(**arguments)
 
     def _reveal(self, response: Any) -> None:
         """Give a response that holds an error the status that this names."""

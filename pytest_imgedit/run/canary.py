@@ -17,6 +17,11 @@ EVERY = 500
 Picture = Literal["own", "other"]
 
 
+def may_have_canary(judge: Model) -> bool:
+    """Tell whether a judge has a canary in a run with enough questions."""
+    return judge.is_served and not judge.measures
+
+
 def rounds_of(questions: int) -> int:
     """Return how often the canary's questions come in a run with so many others."""
     if questions < ENOUGH:
@@ -45,8 +50,7 @@ class Canary:
     call: Call
     pictures: dict[Picture, StoredImage]
     variant: results.Variant
-    #: How many other questions were put, in all and since the canary was last asked.
-    asked: int = 0
+    #: How many other questions were put since the canary was last asked.
     since: int = 0
     is_out: bool = False
     rounds: list[dict[Picture, _Given]] = field(default_factory=list)
@@ -66,7 +70,6 @@ class Canary:
 
     def count(self, questions: int) -> None:
         """Count other questions that were put."""
-        self.asked += questions
         self.since += questions
 
     def take(self, answers: Sequence[requests.Answer]) -> None:
@@ -136,7 +139,7 @@ def make_canary(
     that is not served or measures, for fewer than `ENOUGH` questions, and where no image can be
     shown.
     """
-    if not judge.is_served or judge.measures or questions < ENOUGH:
+    if not may_have_canary(judge) or questions < ENOUGH:
         return None
     first = works[0]
     calls = protocol.checked_calls(first.pair)

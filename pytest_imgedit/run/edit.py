@@ -1,6 +1,5 @@
 """The edit stage: every planned edit that the store does not have."""
 
-import hashlib
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -209,7 +208,7 @@ class EditStage:
                 self._retry_or_fail([work], worker, output)
                 continue
             if self.trial is not None:
-                self.trial.take(work, hashlib.sha256(output["image"]).hexdigest())
+                self.trial.take(work, output["image"])
                 if self.trial.has(work):
                     continue
             store_edit(work, self.editor, worker, output, self.store)

@@ -28,7 +28,7 @@ from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run import edit, placement, pools, score
-from pytest_imgedit.run.canary import rounds_of
+from pytest_imgedit.run.canary import may_have_canary, rounds_of
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.preflight import declared_measures
@@ -351,7 +351,7 @@ def _question_lines(scorer: score.Scorer, works: Sequence[Work]) -> Iterator[str
         total = token_cost(tokens, prices)
         cost = f", about {total:.3g} by judge.price_in and judge.price_out"
     questions = len(asks)
-    if scorer.judge.model.is_served and not scorer.judge.model.measures:
+    if may_have_canary(scorer.judge.model):
         questions += 2 * rounds_of(questions)
     yield (
         f"plan: at most {questions:,} questions to the judge, about {tokens[0] / 1e6:.2g} million "

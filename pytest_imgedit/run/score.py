@@ -255,11 +255,23 @@ class Scorer:
         if missing := [name for name in needed if name not in shown]:
             raise errors.ImageError(f"no image {missing[0]!r}")
         change = _IMAGE.get(work.perturbation, bytes)
+        return self._question(ask, {name: change(data) for name, data in shown.items()})
+
+    def question_about(self, work: Work, call: Call, edited: bytes) -> requests.Question[bytes]:
+        """Build the question of a call about a picture in place of an edit; raises `ImageError` if
+        an image cannot be read.
+        """
+        ask = Ask(work, call)
+        shown = {name: image.read() for name, image in _shown(self.judge, ask).items()}
+        return self._question(ask, {**shown, "edited": edited})
+
+    def _question(self, ask: Ask, images: Mapping[str, bytes]) -> requests.Question[bytes]:
+        pair, call = ask.pair, ask.call
         return requests.Question(
-            pair_id=work.pair.id,
-            category=work.pair.category,
-            instruction=work.pair.instruction,
-            images={name: change(data) for name, data in shown.items()},
+            pair_id=pair.id,
+            category=pair.category,
+            instruction=pair.instruction,
+            images=images,
             system=call.system if call else "",
             parts=(*ask.parts, *(("text", f"\n{text}") for text in ask.reminders[-1:])),
             aspects=call.grammar.graded if call else (),
@@ -273,23 +285,6 @@ class Scorer:
         if not ask.doublings:
             return length
         return int(2**ask.doublings) * max(length, self.judge.model.reply_limit)
-
-    def question_about(self, work: Work, call: Call, edited: bytes) -> requests.Question[bytes]:
-        """Build the question of a call about a picture in place of an edit; raises `ImageError` if
-        an image cannot be read.
-        """
-        shown = _shown(self.judge, Ask(work, call))
-        return requests.Question(
-            pair_id=work.pair.id,
-            category=work.pair.category,
-            instruction=work.pair.instruction,
-            images={**{name: image.read() for name, image in shown.items()}, "edited": edited},
-            system=call.system,
-            parts=call.parts,
-            aspects=call.grammar.graded,
-            preparation=call.preparation,
-            max_new_tokens=call.max_new_tokens,
-        )
 
     def start_canary(self, works: Iterable[Work]) -> Canary | None:
         """Return the canary of a judge that is to score works, the same one each time."""

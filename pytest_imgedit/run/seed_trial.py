@@ -1,5 +1,6 @@
 """Whether a served editor obeys the seeds that it is sent, tried once a store and recipe."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +23,7 @@ class TriedSeeds:
     planned: Work
     same: Work
     other: Work
-    #: The blobs, or names of blobs, of the edits so far.
+    #: SHA-256 of the edits so far, by the `id` of their works.
     images: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -34,11 +35,11 @@ class TriedSeeds:
         """Tell whether a work is one that the trial adds."""
         return work is self.same or work is self.other
 
-    def take(self, work: Work, image: str) -> None:
-        """Take the SHA-256 of an edit; the third one ends the trial, and its result is stored."""
+    def take(self, work: Work, image: bytes) -> None:
+        """Take an edit; the third one ends the trial, and its result is stored."""
         if not (self.has(work) or work is self.planned):
             return
-        self.images[id(work)] = image
+        self.images[id(work)] = hashlib.sha256(image).hexdigest()
         if len(self.images) == 3:
             planned, same, other = (self.images[id(each)] for each in (self.planned, *self.works))
             trial = SeedTrial(repeats=planned == same, varies=planned != other)

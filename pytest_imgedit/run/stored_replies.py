@@ -49,6 +49,8 @@ def _reads(grammar: Grammar, reply: str, variant: Variant) -> bool:
 
 def replies_to(scorer: Scorer, works: Iterable[Work]) -> Iterator[Reply]:
     """Yield the newest stored reply to each question about finished edits."""
+    if not scorer.store.verdicts.records:  # no question is rendered for an empty store
+        return
     for work in works:
         for ask in scorer.asks(work) if work.edit and not work.error else ():
             content = environments.key(reply_recipe(scorer.judge, ask))

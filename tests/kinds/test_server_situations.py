@@ -507,17 +507,25 @@ def test_no_other_query_is_taken(query):
         parse_endpoint("openai", f"https://h/openai?{query}#m")
 
 
-def test_proxy_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://me:secret@127.0.0.1:9")
-    monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:9")
-    monkeypatch.setenv("NO_PROXY", "")
-    monkeypatch.setenv("no_proxy", "")
-    server = Server("http://127.0.0.1:8/v1", "m", ServerParameters(retries=0))
-    told = ""
+def told_of(server):
+    """What is said of a request to a server that fails."""
     try:
         server.connect().post("/chat/completions", body={}, cast_to=str)
     except Exception as failed:
-        told = server.describe(failed)
+        return server.describe(failed)
+    return ""
+
+
+def through(monkeypatch, proxy):
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")
+
+
+def test_proxy_that_does_not_answer_is_named(monkeypatch):
+    through(monkeypatch, "http://me:secret@127.0.0.1:9")
+    told = told_of(Server("http://127.0.0.1:8/v1", "m", ServerParameters(retries=0)))
     assert told.startswith(
         "the server cannot be reached through the proxy 127.0.0.1:9 (NO_PROXY=127.0.0.1 goes past "
     )
@@ -525,17 +533,9 @@ def test_proxy_that_does_not_answer_is_named(monkeypatch):
 
 
 def test_proxy_is_named_in_the_page_that_it_sends(server, monkeypatch):
-    for name in ("HTTP_PROXY", "http_proxy"):
-        monkeypatch.setenv(name, server.url)
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "")
+    through(monkeypatch, server.url)
     server.answers.append((403, PAGE.format("Blocked by policy")))
-    judge_server = Server("http://models.example/v1", "m", ServerParameters(retries=0))
-    told = ""
-    try:
-        judge_server.connect().post("/chat/completions", body={}, cast_to=str)
-    except Exception as failed:
-        told = judge_server.describe(failed)
+    told = told_of(Server("http://models.example/v1", "m", ServerParameters(retries=0)))
     assert f"through the proxy {server.url}" in told
     assert told.endswith(": Blocked by policy")
 
