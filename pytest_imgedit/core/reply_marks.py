@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from pytest_imgedit.core.errors import CutReply, ReplyError
 
@@ -70,8 +71,9 @@ def answer_of(reply: str) -> str:
 
 
 def _marks(matches: Iterable[re.Match[str]]) -> list[_Mark]:
+    """Return the first three marks: more tell nothing further."""
     marks = []
-    for match in matches:
+    for match in islice(matches, 3):
         group = match.lastindex or 0
         marks.append(_Mark((group - 1) // 2, group % 2 == 0, match.start(), match.end()))
     return marks

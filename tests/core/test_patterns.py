@@ -134,16 +134,16 @@ def test_every_pattern_is_linear(path):
 )
 def test_a_reply_is_read_in_linear_time(form, run):
     reply = form.format(run * (LENGTH // len(run)))
-    started = time.process_time()
     forms = get_args(get_type_hints(Grammar)["form"])
     for read in (
         *(Grammar(name, ("x",)).read for name in forms),
         *(partial(Grammar(name, ("x",)).read, variant="compat") for name in forms),
         partial(number_places, labels=["x"]),
     ):
+        started = time.process_time()
         with suppress(ReplyError):
             read(reply)
-    assert time.process_time() - started < 1
+        assert time.process_time() - started < 1
 
 
 def test_of_a_long_text_only_the_beginning_is_masked():
