@@ -688,14 +688,16 @@ class EditorInfo(ModelInfo):
 
 
 class PublishedRow(Part):
-    """A number that others have published: the value of `row` for a `model`, and what its source
-    says of how it was made.
+    """A number that others have published: the value of `row` for a `model` over so many `pairs`,
+    and what its source says of how it was made. The source is of the month `date`.
     """
 
     row: str
     model: str
     value: float
+    pairs: int
     source: str
+    date: str
     judge: str
     provider: str = "not stated"
     order: str = "not stated"
@@ -734,16 +736,17 @@ class ProtocolCall(Part):
 class ProtocolTable(Part):
     """The protocol's own tables, and published rows that stand beside them.
 
-    `problem` says why there are no rows. `touched` counts the replies on which `compat` applied the
-    authors' rule. If `sees_change` is
-    false, no call shows what was changed, so that the score cannot tell an untouched source from an
-    edit.
+    `totals` says how rows are made, where two ways are in use. `problem` says why there are no
+    rows. `touched` counts the replies on which `compat` applied the authors' rule. If `sees_change`
+    is false, no call shows what was changed, so that the score cannot tell an untouched source from
+    an edit.
     """
 
     name: str
     calls: tuple[ProtocolCall, ...]
     rows: tuple[ProtocolRow, ...]
     published: tuple[PublishedRow, ...]
+    totals: str = ""
     problem: str = ""
     touched: int = 0
     sees_change: bool = True

@@ -1,7 +1,8 @@
-"""KRIS-Bench (arXiv 2505.16707): two or three calls by category, and a tree of flat means."""
+"""KRIS-Bench (arXiv 2505.16707): two or three calls by category, and a tree of means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import ClassVar
 
 from pytest_imgedit.core import results
@@ -55,6 +56,9 @@ KNOWLEDGE = {
     for name in ("Social Science", "Natural Science", "Logical Reasoning")
     for category in TYPES[name]
 }
+#: How totals are made: the paper's, by its published rows, and those of BAGEL's `summarize.py`.
+OVER_ITEMS = "means over items"
+OVER_GRADES = "means over all grades"
 MEASURES = {"VC": "consistency", "VQ": "quality", "IF": "instruction", "KP": "knowledge"}
 #: Prompts that the authors do not format.
 _UNFORMATTED = ("prompt_quality",)
@@ -71,6 +75,7 @@ class Kris(Protocol):
 
     name = "kris"
     scale = SCALE
+    totals = OVER_ITEMS
     prompt_files = ("utils/prompts.py", "ReasonEdit/prompts.py", "prompts.py")
     pins: ClassVar[Mapping[str, str]] = {
         "prompt_consist": "d4eed281e816dd4ec94bb79777bf2ffd14cd2258a86f95d3524f44161d860c14",
@@ -104,21 +109,7 @@ class Kris(Protocol):
 
     @property
     def published(self) -> tuple[results.PublishedRow, ...]:
-        return tuple(
-            results.PublishedRow(
-                row="Overall",
-                model=model,
-                value=value,
-                source="ByteDance-Seed/Bagel, EVAL.md",
-                judge="gpt-4o-2024-11-20",
-                sampling="cfg_text_scale 4, cfg_img_scale 1.5",
-                rewriting=rewriting,
-            )
-            for model, value, rewriting in (
-                ("BAGEL", 56.21, "none"),
-                ("BAGEL with reasoning", 60.18, "by the model"),
-            )
-        )
+        return PUBLISHED
 
     def calls(self, pair: EditPair) -> Sequence[Call]:
         category, kind = pair.category, ""
@@ -165,23 +156,69 @@ class Kris(Protocol):
         return {**grades, "score": sum(grades.values()) / len(grades)}
 
     def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
-        """Return flat means over all grades at each level, in percent."""
+        """Return the means of types, of levels and of everything, in percent."""
         rows = []
         for name, categories in TYPES.items():
             members = [item for item in items if item.category in categories]
             for short, measure in MEASURES.items():
-                row = _row(f"{name} {short}", members, [measure])
+                row = mean_row(f"{name} {short}", members, [measure], PERCENT, percent_of(SCALE))
                 rows.append(replace(row, is_detail=True))
-            rows.append(_row(name, members, list(MEASURES.values())))
+            rows.append(self._total(name, members))
         for name, types in LEVELS.items():
             categories = tuple(category for kind in types for category in TYPES[kind])
-            members = [item for item in items if item.category in categories]
-            rows.append(_row(name, members, list(MEASURES.values())))
-        return [_row("Overall", items, list(MEASURES.values())), *rows]
+            rows.append(self._total(name, [item for item in items if item.category in categories]))
+        return [self._total("Overall", items), *rows]
+
+    def _total(self, name: str, items: Sequence[results.Item]) -> Row:
+        """Return the mean over items of the means of their grades."""
+        percent = percent_of(SCALE)
+        graded = [
+            (fmean(grades), item.cluster)
+            for item in items
+            if (
+                grades := [item.aspects[name] for name in MEASURES.values() if name in item.aspects]
+            )
+        ]
+        return Row(
+            name,
+            [percent(mean) for mean, _ in graded],
+            [cluster for _, cluster in graded],
+            scale=PERCENT,
+        )
 
 
-def _row(name: str, items: Sequence[results.Item], measures: Sequence[str]) -> Row:
-    return mean_row(name, items, measures, PERCENT, percent_of(SCALE))
+class KrisByGrades(Kris):
+    """The protocol of KRIS-Bench with the totals of BAGEL's `summarize.py`."""
+
+    totals = OVER_GRADES
+
+    def _total(self, name: str, items: Sequence[results.Item]) -> Row:
+        """Return the mean over all grades: an item with four weighs more than one with three."""
+        return mean_row(name, items, [*MEASURES.values()], PERCENT, percent_of(SCALE))
+
+
+def _overall(totals: str, model: str, value: float, **source: str) -> results.PublishedRow:
+    row = f"Overall, {totals}"
+    return results.PublishedRow(row=row, model=model, value=value, pairs=1267, **source)
+
+
+_UNICOT = {"source": "Fr0zenCrane/UniCoT, README", "date": "2025-08", "judge": "not stated"}
+_BAGEL = {
+    "source": "ByteDance-Seed/Bagel, EVAL.md",
+    "date": "2025-06",
+    "judge": "gpt-4o-2024-11-20",
+    "sampling": "cfg_text_scale 4, cfg_img_scale 1.5",
+}
+#: Uni-CoT's README repeats the paper's rows.
+PUBLISHED = (
+    _overall(OVER_ITEMS, "GPT-4o", 80.09, **_UNICOT),
+    _overall(OVER_ITEMS, "Uni-CoT", 68.00, **_UNICOT),
+    _overall(OVER_ITEMS, "Gemini 2.0", 62.41, **_UNICOT),
+    _overall(OVER_ITEMS, "Step-3o vision", 61.43, **_UNICOT),
+    _overall(OVER_ITEMS, "Doubao", 60.70, **_UNICOT),
+    _overall(OVER_GRADES, "BAGEL with reasoning", 60.18, rewriting="by the model", **_BAGEL),
+    _overall(OVER_GRADES, "BAGEL", 56.21, rewriting="none", **_BAGEL),
+)
 
 
 def _frames(pair: EditPair) -> tuple[Parts, str]:

@@ -22,6 +22,7 @@ from pytest_imgedit.protocols.toml_protocol import Definition, TomlProtocol
 IN_TOML = ("aspects", "gedit", "gedit-qwen", "imgedit", "seeds")
 CLASSES = {
     "kris": "pytest_imgedit.protocols.kris:Kris",
+    "kris?totals=bagel": "pytest_imgedit.protocols.kris:KrisByGrades",
     "risebench": "pytest_imgedit.protocols.risebench:RiseBench",
 }
 
@@ -72,12 +73,16 @@ def load_protocol(settings: Settings) -> Protocol:
 
 
 def protocol_name(settings: Settings) -> str:
-    """Return the name of the protocol that settings ask for."""
+    """Return the name of the protocol that settings ask for; the query of a suite may hold a part
+    of it, as that of `kris:DIR?totals=bagel` does.
+    """
     if settings.judge.protocol != "auto":
         return settings.judge.protocol
-    suite = settings.suite.spec.partition(":")[0]
+    suite, _, argument = settings.suite.spec.partition(":")
     if suite in OF_SUITES or suite not in known("suite"):
-        return OF_SUITES.get(suite, "aspects")
+        name = OF_SUITES.get(suite, "aspects")
+        asked = (f"{name}?{part}" for part in argument.partition("?")[2].split("&"))
+        return next((queried for queried in asked if queried in CLASSES), name)
     loader = targets.Target.parse(known("suite")[suite]).load()
     return str(getattr(loader, "protocol", "aspects"))
 

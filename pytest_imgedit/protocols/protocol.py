@@ -118,10 +118,12 @@ class Protocol(ABC):
     Under the variant `strict` a reply that cannot be read is an error of its pair. Under `compat`
     nothing is asked again, and the protocol does what the authors' script does with such a reply,
     which `replies` of `item` then lack; it never draws a number. `scale` is that of the value
-    `score` of an item. `prompt_files` and `pins` name the benchmark's own prompts, see `Prompts`.
+    `score` of an item. `totals` says how the rows of its tables are made, where two ways are in
+    use. `prompt_files` and `pins` name the benchmark's own prompts, see `Prompts`.
     """
 
     name: ClassVar[str]
+    totals: ClassVar[str] = ""
     prompt_files: ClassVar[tuple[str, ...]] = ()
     pins: ClassVar[Mapping[str, str]] = {}
     scale: tuple[float, float] = SCALE

@@ -75,7 +75,9 @@ class RiseBench(Protocol):
                 row="Overall accuracy %",
                 model=model,
                 value=value,
+                pairs=360,
                 source="PhoenixZ810/RISEBench, README",
+                date="2026-05",
                 judge="gpt-4.1-2025-04-14",
                 order="text first",
             )
@@ -146,7 +148,7 @@ class RiseBench(Protocol):
         return rows
 
 
-#: Accuracy over all pairs, in percent, in the state of April 2026.
+#: Accuracy over all pairs, in percent.
 PUBLISHED = {
     "GPT-Image-1.5": 51.4,
     "GPT-Image-2": 49.4,
@@ -156,12 +158,18 @@ PUBLISHED = {
     "GPT-Image-1-mini": 25.3,
     "Qwen-Image-Edit-2511": 19.4,
     "BAGEL with reasoning": 15.8,
+    "Gemini-2.0-Flash-exp": 13.9,
     "Seedream-4.0": 12.2,
+    "Gemini-2.0-Flash-pre": 10.0,
     "Qwen-Image-Edit-2509": 9.2,
     "BAGEL": 5.8,
     "FLUX.1-Kontext-Dev": 5.8,
     "Ovis-U1": 2.8,
     "Step1X-Edit": 1.9,
+    "OmniGen": 0.8,
+    "EMU2": 0.5,
+    "HiDream-Edit": 0.0,
+    "FLUX.1-Canny": 0.0,
 }
 #: Prompts that the authors do not format.
 _UNFORMATTED = ("prompt_generation", "prompt_spatial_qual", "prompt_logical_img_wo_q")

@@ -62,7 +62,7 @@ MOST_MAIN = 4
 #: Published rows that a brief table has.
 PUBLISHED_SHOWN = 5
 PUBLISHED_HEADER = (
-    *("model", "row", "value", "of judge", "provider", "order", "sampling", "rewriting", "source"),
+    *("model", "row", "value", "made of", "provider", "order", "sampling", "rewriting", "source"),
 )
 PROTOCOL_HEADER = ("row", "n", "value", "95% CI", "scale")
 COMPARISON_HEADER = (
@@ -94,7 +94,7 @@ WORDS = (
         "judge",
     ),
     "judged again",
-    *("row", "model", "of judge", "provider", "order", "sampling", "rewriting", "source"),
+    *("row", "model", "made of", "provider", "order", "sampling", "rewriting", "source"),
 )
 #: How notes begin that only reports and `-v` show: what statistics mean, and what the outcome says
 #: too.
@@ -429,8 +429,9 @@ def protocol_table(results: Results, brief: bool) -> Table | None:
     is_told = protocol.touched or protocol.problem or not protocol.sees_change
     if not is_told and not (says_more and protocol.rows):
         return None
+    totals = f", {protocol.totals}" if protocol.totals else ""
     return Table(
-        f"protocol {protocol.name}",
+        f"protocol {protocol.name}{totals}{_subset(results)}",
         PROTOCOL_HEADER,
         [
             (
@@ -466,7 +467,7 @@ def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
 
 def published_table(results: Results, brief: bool) -> Table | None:
     """Numbers that others have published for the protocol, and what they say of how they were
-    made; the highest first.
+    made; the highest first. The title says so if the run has fewer pairs.
     """
     if results.protocol is None:
         return None
@@ -474,14 +475,15 @@ def published_table(results: Results, brief: bool) -> Table | None:
     rows = everything[:PUBLISHED_SHOWN] if brief else everything
     left = len(everything) - len(rows)
     return Table(
-        f"published for {results.protocol.name.partition('@')[0]}, by the settings of each source",
+        f"published for {results.protocol.name.partition('@')[0]} by others' settings"
+        f"{_subset(results)}",
         PUBLISHED_HEADER,
         [
             (
                 row.model,
                 row.row,
                 f"{row.value:g}",
-                row.judge,
+                f"{row.pairs} pairs, judge {row.judge}, {row.date}",
                 row.provider,
                 row.order,
                 row.sampling,
@@ -492,6 +494,14 @@ def published_table(results: Results, brief: bool) -> Table | None:
         ],
         [f"and {left} more (-v, and the reports)"] if left else [],
     )
+
+
+def _subset(results: Results) -> str:
+    """Say that a run has not all pairs that published rows are of."""
+    published = [] if results.protocol is None else results.protocol.published
+    whole = max((row.pairs for row in published), default=0)
+    counted = sum(item.status in ("scored", "dropped") for item in results.items)
+    return "" if counted >= whole else f" (this run: {counted} of {whole} pairs)"
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:

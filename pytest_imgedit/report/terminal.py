@@ -18,7 +18,7 @@ Rows = Sequence[Sequence[str]]
 #: first; then those that it omits last.
 DROPPED_FIRST = (
     *("std", "median", "busy s", "load s", "min", "max", "device", "p of rise", "before"),
-    *("pending", "rewriting", "sampling", "order", "provider", "of judge", "source"),
+    *("pending", "rewriting", "sampling", "order", "provider", "source"),
 )
 DROPPED_LAST = ("errors", "refused", "scored", "finding", "MDE", "p of drop", "95% CI")
 #: Columns that only `-v` and the reports show.

@@ -184,6 +184,7 @@ def protocol_table(
         name=protocol.label,
         calls=tuple(calls),
         rows=rows,
+        totals=protocol.totals,
         problem=problem,
         published=protocol.published,
         touched=touched + sum(item.status == "dropped" for item in counted),

@@ -26,9 +26,11 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     """Yield the pairs of every `annotation.json`.
 
     The explanation is the reference text, `gt_img` the reference image. Pairs of
-    `temporal_prediction` and `multi-element_composition` have several source images. Raises
-    `UsageError` for a folder without a category, or without an image.
+    `temporal_prediction` and `multi-element_composition` have several source images. `totals` of
+    the query chooses the protocol (`protocols.loading`). Raises `UsageError` for a folder without a
+    category, or without an image.
     """
+    query.choice("totals", ("paper", "bagel"))
     first = find(
         folder, (f"{CATEGORIES[0]}/annotation.json",), f"KRIS-Bench for suite {query.spec}"
     )

@@ -43,7 +43,7 @@ def rows(bench):
             "kris",
             20,
             60,
-            {"Overall": 100 * (60 * 3 + 10 * 2) / 70 / 4, "Temporal Prediction": 75.0},
+            {"Overall": 100 * (10 * 3 / 4 + 10 * 11 / 16) / 20, "Temporal Prediction": 75.0},
         ),
         ("risebench", 8, 21, {"Logical score": 5.0, "Causal score": 4.0, "Overall accuracy %": 25}),
     ],
@@ -65,7 +65,7 @@ def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, exp
     assert {key: pytest.approx(found[key]) for key in expected} == {
         key: pytest.approx(value) for key, value in expected.items()
     }
-    result.stdout.fnmatch_lines([f"protocol {name}@{variant}"])
+    result.stdout.fnmatch_lines([f"protocol {name}@{variant}*this run: {pairs} of *"])
 
 
 @pytest.mark.full

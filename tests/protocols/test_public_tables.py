@@ -91,7 +91,7 @@ def kris_items(column):
 
 @pytest.mark.parametrize("column", [0, 1])
 def test_kris_tree_of_bagel_comes_out(column):
-    found = rows("kris", kris_items(column))
+    found = rows("kris?totals=bagel", kris_items(column))
     for name, (_, *columns) in KRIS.items():
         assert found[name] == pytest.approx(columns[column][-1], abs=0.0051), name
         for short, percent in zip(MEASURES, columns[column], strict=False):
@@ -100,6 +100,75 @@ def test_kris_tree_of_bagel_comes_out(column):
     for name, total in KRIS_TOTALS[column].items():
         assert round(found[name], 2) == total, name
     assert set(LEVELS) < set(found)
+
+
+#: Uni-CoT's README: the means of types, each level after its own, and of everything.
+KRIS_OF_THE_PAPER = """
+Gemini-2.0 66.33 63.33 63.92 65.26 68.19 56.94 59.65 54.13 71.67 62.90 62.41
+Step-3o 69.67 61.08 63.25 66.70 66.88 60.88 62.32 49.06 54.92 51.99 61.43
+Doubao 70.92 59.17 40.58 63.30 65.50 61.19 62.23 47.75 60.58 54.17 60.70
+Uni-CoT 72.76 72.87 67.10 71.85 70.81 66.00 67.16 53.43 73.93 63.68 68.00
+GPT-4o 83.17 79.08 68.25 79.80 85.50 80.06 81.37 71.56 85.08 78.32 80.09
+"""
+
+
+def kris_items_of_means(means):
+    """Items that all have the published mean of their type, with as many grades as it has."""
+    return [
+        an_item(
+            f"{name[:4]}-{number}",
+            TYPES[name][0],
+            aspects={
+                measure: 1 + mean / 25
+                for measure, percent in zip(MEASURES.values(), columns, strict=False)
+                if percent is not None
+            },
+        )
+        for (name, (count, columns, _)), mean in zip(KRIS.items(), means, strict=True)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("line", KRIS_OF_THE_PAPER.split("\n")[1:-1])
+def test_kris_totals_of_the_paper_are_means_over_items(line):
+    a, b, c, factual, d, e, conceptual, f, g, procedural, overall = map(float, line.split()[1:])
+    items = kris_items_of_means((a, b, c, d, e, f, g))
+    stated = dict(
+        zip(("Overall", *LEVELS), (overall, factual, conceptual, procedural), strict=True)
+    )
+    found = rows("kris", items)
+    assert {name: found[name] for name in stated} == pytest.approx(stated, abs=0.0101)
+    over_grades = rows("kris?totals=bagel", items)
+    assert abs(over_grades["Overall"] - overall) > 0.1
+    assert abs(over_grades["Procedural Knowledge"] - procedural) > 0.4
+
+
+def test_kris_published_rows_say_which_totals_they_are():
+    named = {row.model: row.row for row in protocol("kris").published}
+    assert {model for model, row in named.items() if row == "Overall, means over all grades"} == {
+        "BAGEL",
+        "BAGEL with reasoning",
+    }
+    assert set(named.values()) == {"Overall, means over items", "Overall, means over all grades"}
+
+
+def test_a_kris_item_that_compat_left_a_grade_of_weighs_as_any_other():
+    whole = an_item("a", "count_change", aspects=dict.fromkeys(MEASURES.values(), 5.0))
+    half = an_item("b", "count_change", aspects={"quality": 1.0})
+    assert rows("kris", [whole, half])["Overall"] == 50
+    assert rows("kris?totals=bagel", [whole, half])["Overall"] == 80
+
+
+@pytest.mark.parametrize(
+    ("spec", "totals"),
+    [
+        ("kris:data", "means over items"),
+        ("kris:data?totals=paper", "means over items"),
+        ("kris:data?per_category=5&totals=bagel", "means over all grades"),
+    ],
+)
+def test_the_suites_query_chooses_the_totals(spec, totals):
+    assert load_protocol(Settings.model_validate({"suite": {"spec": spec}})).totals == totals
 
 
 #: BAGEL's EVAL.md, without and with reasoning: pairs, mean score and number of right ones.
@@ -130,6 +199,48 @@ def test_risebench_rows_of_bagel_come_out(column, score, percent, accuracy):
     assert round(found["Overall score %"], 2) == percent
     assert round(found["Overall accuracy %"], 2) == accuracy
     assert found["Causal score"] == pytest.approx(RISE["causal"][1 + column][0])
+
+
+#: RISEBench's README: accuracy by category, in percent, and overall.
+RISE_OF_THE_README = """
+GPT-Image-1.5 57.6 62.2 62.0 21.2 51.4
+GPT-Image-2 45.9 66.7 50.0 34.1 49.4
+Gemini-3-pro-image-preview 43.5 63.3 48.0 37.6 48.3
+Gemini-2.5-Flash-Image 29.4 48.9 37.0 18.8 33.9
+GPT-Image-1 36.5 34.4 37.0 10.6 30.0
+GPT-Image-1-mini 25.9 31.1 33.0 9.4 25.3
+Qwen-Image-Edit-2511 21.2 18.9 31.0 4.7 19.4
+BAGEL+with+reasoning 11.8 27.8 21.0 1.2 15.8
+Gemini-2.0-Flash-exp 9.4 16.7 23.0 4.7 13.9
+Seedream-4.0 17.6 13.3 11.0 7.1 12.2
+Gemini-2.0-Flash-pre 11.8 14.4 11.0 2.4 10.0
+Qwen-Image-Edit-2509 4.7 11.1 17.0 2.4 9.2
+BAGEL 3.5 4.4 14.0 0.0 5.8
+FLUX.1-Kontext-Dev 2.3 5.5 13.0 1.2 5.8
+Ovis-U1 1.1 3.3 4.0 2.4 2.8
+Step1X-Edit 0.0 2.2 2.0 3.5 1.9
+OmniGen 1.2 1.1 0.0 1.2 0.8
+EMU2 1.2 1.1 0.0 0.0 0.5
+HiDream-Edit 0.0 0.0 0.0 0.0 0.0
+FLUX.1-Canny 0.0 0.0 0.0 0.0 0.0
+"""
+
+
+@pytest.mark.parametrize("line", RISE_OF_THE_README.split("\n")[1:-1])
+def test_risebench_overalls_of_the_readme_are_means_over_items(line):
+    model, *percents, overall = line.split()
+    items = []
+    for (category, (count, *_)), percent in zip(RISE.items(), percents, strict=True):
+        right = round(float(percent) * count / 100)
+        items += [
+            an_item(f"{category}-{number}", category, aspects={"accuracy": float(number < right)})
+            for number in range(count)
+        ]
+    found = rows("risebench", items)["Overall accuracy %"]
+    is_cut = model == "EMU2"  # 0.56, printed as 0.5
+    assert (math.floor(found * 10) / 10 if is_cut else round(found, 1)) == float(overall)
+    stated = {row.model: row.value for row in protocol("risebench").published}
+    assert stated[model.replace("+", " ")] == float(overall)
 
 
 def test_risebench_counts_an_item_that_compat_drops_as_wrong_but_not_in_the_score():
@@ -165,7 +276,7 @@ def test_gedit_averages_of_ovis_are_means_of_the_groups(line):
     assert rows("gedit", items)["score"] == pytest.approx(average, abs=0.001)
 
 
-#: The READMEs of Ovis-U1 and of BAGEL: the overall, then the types in the order of `TYPES`.
+#: The READMEs of Ovis-U1 and of BAGEL, and FireRed-Image-Edit's page: the overall, then the types in the order of `TYPES`.
 IMGEDIT = {
     "GPT-4o": (4.2, 4.61, 4.33, 2.9, 4.35, 3.66, 4.57, 4.93, 3.96, 4.89),
     "MagicBrush": (1.90, 2.84, 1.58, 1.51, 1.97, 1.58, 1.75, 2.38, 1.62, 1.22),
@@ -179,6 +290,17 @@ IMGEDIT = {
     "UniWorld-V1": (3.26, 3.82, 3.64, 2.27, 3.47, 3.24, 2.99, 4.21, 2.96, 2.74),
     "OmniGen2": (3.44, 3.57, 3.06, 1.77, 3.74, 3.2, 3.57, 4.81, 2.52, 4.68),
     "Ovis-U1": (4.00, 4.13, 3.62, 2.98, 4.45, 4.06, 4.22, 4.69, 3.45, 4.61),
+    "Nano Banana": (4.29, 4.62, 4.41, 3.68, 4.34, 4.39, 4.40, 4.18, 3.72, 4.83),
+    "Seedream 4.0": (4.30, 4.33, 4.38, 3.89, 4.65, 4.57, 4.35, 4.22, 3.71, 4.61),
+    "Seedream 4.5": (4.32, 4.57, 4.65, 2.97, 4.66, 4.46, 4.37, 4.92, 3.71, 4.56),
+    "Nano Banana Pro": (4.37, 4.44, 4.62, 3.42, 4.60, 4.63, 4.32, 4.97, 3.64, 4.69),
+    "FLUX.1 Kontext dev": (3.71, 3.99, 3.88, 2.19, 4.27, 3.13, 3.98, 4.51, 3.23, 4.18),
+    "Step1X-Edit-v1.2": (3.95, 3.91, 4.04, 2.68, 4.48, 4.26, 3.90, 4.82, 3.23, 4.22),
+    "Qwen-Image-Edit-2509": (4.31, 4.34, 4.27, 3.42, 4.73, 4.36, 4.37, 4.91, 3.56, 4.80),
+    "FLUX.2 dev": (4.35, 4.50, 4.18, 3.83, 4.65, 4.65, 4.31, 4.88, 3.46, 4.70),
+    "LongCat-Image-Edit": (4.45, 4.44, 4.53, 3.83, 4.80, 4.60, 4.33, 4.92, 3.75, 4.82),
+    "Qwen-Image-Edit-2511": (4.51, 4.54, 4.57, 4.13, 4.70, 4.46, 4.36, 4.89, 4.16, 4.81),
+    "FireRed-Image-Edit": (4.56, 4.55, 4.66, 4.34, 4.75, 4.58, 4.45, 4.97, 4.07, 4.71),
     "BAGEL, EVAL.md": (3.28, 3.45, 3.23, 1.48, 3.76, 2.99, 3.28, 4.26, 3.18, 4.38),
 }
 #: Pairs of each type in `basic_edit.json`.
@@ -203,4 +325,8 @@ def test_imgedit_overalls_are_means_of_types_but_for_those_that_no_formula_gives
         "Ovis-U1"
     }
     published = {row.model: row for row in protocol("imgedit").published}
+    assert {row.row for row in published.values()} - {"unexplained total"} == {
+        "score, over groups",
+        "score, over items",
+    }
     assert {model for model, row in published.items() if "unexplained" in row.row} == unexplained

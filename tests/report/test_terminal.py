@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from documents import a_run, an_item
 
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import html, terminal
 from pytest_imgedit.report.tables import CATEGORY_HEADER, COMPARISON_HEADER
+from pytest_imgedit.run.finish import protocol_table
 
 #: Two values of each column.
 CELLS = {
@@ -91,3 +95,36 @@ def test_a_comparison_keeps_difference_interval_p_and_mde():
         "MDE",
     ]
     assert "too narrow for: before, finding" in text
+
+
+def run_of(name, pairs):
+    items = [
+        an_item(f"p{number}", "causal", aspects={"score": 5.0, "accuracy": 1.0})
+        for number in range(pairs)
+    ]
+    protocol = load_protocol(Settings.model_validate({"judge": {"protocol": name}}))
+    return a_run(items=items, protocol=protocol_table(protocol, items, (), sees_change=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("risebench", "360 pairs, judge gpt-4.1-2025-04-14, 2026-05"),
+        ("kris", "1267 pairs, judge not stated, 2025-08"),
+        ("gedit", "606 pairs, judge not stated, 2026-03"),
+        ("imgedit", "737 pairs, judge not stated, 2026-03"),
+    ],
+)
+@pytest.mark.parametrize("width", [72, 80, 120])
+def test_published_rows_say_what_they_are_of_at_every_width(name, made, width):
+    text = terminal.render(run_of(name, 1), width, color=False)
+    _, _, table = text.partition("published for")
+    rows = {column.strip() for line in table.splitlines() for column in re.split(r" {2,}", line)}
+    assert "made of" in table
+    assert set(made.replace(",", "").split()) <= set(" ".join(rows).replace(",", "").split())
+
+
+def test_a_subset_stands_beside_published_rows_as_such():
+    subset = terminal.render(run_of("risebench", 64), 80, color=False)
+    assert subset.replace("\n", " ").count("(this run: 64 of 360 pairs)") == 2
+    assert "of 360 pairs)" not in terminal.render(run_of("risebench", 360), 80, color=False)
