@@ -155,14 +155,15 @@ class Site:
     """Where the workers of a model will run, as far as it is known before any of them starts.
 
     `may_have_gpus` is false if certainly no GPU is used. `is_here` says that workers run in this
-    environment: a package that is missing here is missing there. For a judge that will score,
-    `suite` is the spec of the suite and `protocol` the name of the protocol, which may be a custom
-    one.
+    environment: a package that is missing here is missing there. `suite` is the spec of the suite,
+    and `is_named` is false for an editor that nobody named. For a judge that will score, `protocol`
+    is the name of the protocol, which may be a custom one.
     """
 
     may_have_gpus: bool = True
     is_here: bool = True
-    suite: str | None = None
+    suite: str = ""
+    is_named: bool = True
     protocol: str = ""
     is_custom_protocol: bool = False
 

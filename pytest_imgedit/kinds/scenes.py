@@ -20,7 +20,7 @@ class _Embedded(base.CheckpointModel):
 
 
 class ScenesEditor(_Embedded, diffusers.Diffusers):
-    """The embedded editor of drawn scenes."""
+    """The embedded editor of drawn scenes. Another suite has to name it."""
 
     name = "scenes"
     usual_batch = 8
@@ -29,6 +29,16 @@ class ScenesEditor(_Embedded, diffusers.Diffusers):
         "guidance_scale": 1.0,
         "image_guidance_scale": 1.0,
     }
+
+    def check(self, site: base.Site) -> None:
+        super().check(site)
+        base.refuse_if(
+            not (site.is_named or _is_drawn(site)),
+            "spec",
+            "editor 'scenes', the default, knows drawn scenes only and paints drawings over the "
+            f"suite {site.suite!r}: name an editor with --imgedit-editor, such as diffusers:MODEL, "
+            "or scenes for this one",
+        )
 
 
 class ScenesJudge(_Embedded, qwen_vl.QwenVL):
@@ -41,10 +51,10 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
 
     def check(self, site: base.Site) -> None:
         super().check(site)
-        if site.suite is None:
+        if not site.protocol:
             return
         base.refuse_if(
-            site.suite.partition(":")[0] != "scenes",
+            not _is_drawn(site),
             "spec",
             "judge 'scenes' knows drawn scenes only and cannot grade the suite "
             f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL or "
@@ -57,3 +67,7 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
             "judge 'scenes' was taught the built-in protocol 'aspects' and no other, found "
             f"{site.protocol!r}{custom}",
         )
+
+
+def _is_drawn(site: base.Site) -> bool:
+    return site.suite.partition(":")[0] == "scenes"

@@ -59,11 +59,15 @@ def check_models(
     is_here = not is_remote(settings)
     may_have_gpus = settings.workers.gpus != "none" and (not is_here or hardware.has_gpus)
     for model in models:
-        site = Site(may_have_gpus, is_here and python_of(settings, model.role) is None)
+        site = Site(
+            may_have_gpus,
+            is_here and python_of(settings, model.role) is None,
+            settings.suite.spec,
+            is_named=model.role != "editor" or "spec" in settings.editor.model_fields_set,
+        )
         if settings.run.stage != "edit":
             site = replace(
                 site,
-                suite=settings.suite.spec,
                 protocol=protocol_name(settings),
                 is_custom_protocol=protocol_name(settings) in settings.protocols,
             )

@@ -35,6 +35,8 @@ from pytest_imgedit.store.baselines import Baseline, reduced
 
 #: The statuses of items that ended in an error, or were refused.
 FAILED = ("edit_error", "judge_error", "refused")
+#: Under `compat`, the share of scores with an unreadable reply that a run may have.
+MOST_REPLACED = 0.05
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     comparison = None
     measures = evidence.measures
     samples = {name: observe(items, name, measure) for name, measure in measures.items()}
-    gates = [coverage(settings, samples[SCORE], _count_errors(items), evidence.expects_scores)]
+    errors = coverage(settings, samples[SCORE], _count_errors(items), evidence.expects_scores)
+    gates = [_against_replaced(errors, items)]
     if evidence.expects_scores:
         at_the_end = sequential.at_the_end(settings)
         gates += _unless_decided(evidence, fail_under(at_the_end, samples, measures))
@@ -196,6 +199,18 @@ def _against_near_copies(
         why=f"{gate.why}: {outcome.copies_line(copies, len(edits))}, gates.max_near_copies allows "
         f"{settings.max_near_copies:.0%}",
     )
+
+
+def _against_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
+    """Invalidate the gate on errors if more than `MOST_REPLACED` of the scores are those of replies
+    that nobody could read.
+    """
+    touched = outcome.replaced(items)
+    judged = sum(item.status in ("scored", "dropped") for item in items)
+    if gate.state != "PASS" or touched <= MOST_REPLACED * judged:
+        return gate
+    why = f"{outcome.replaced_line(touched, judged)}, more than {MOST_REPLACED:.0%}; {gate.why}"
+    return replace(gate, state="INVALID", why=why)
 
 
 def measures_of(items: Iterable[Item], declared: Mapping[str, Measure]) -> dict[str, Measure]:

@@ -1,9 +1,10 @@
 """What a run came to: its state, its last line, and whether it fails (exit code 1)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_imgedit.core.results import GateResult, Results, State
+from pytest_imgedit.core.results import GateResult, Item, Results, State
 from pytest_imgedit.core.sanitize import counted, number, p_value, printable, signed
 
 #: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
@@ -54,6 +55,7 @@ def outcome(results: Results) -> Outcome:
             *(gate.why for gate in gates if gate.state == state),
             *(f"{gate.state}, {gate.why}" for gate in gates if gate.state not in (state, "PASS")),
             *_compared(results),
+            *_replaced(results),
             *left_out(results),
         ]
         line = f"{state}{' (warning)' if only_warns else ''}: {'; '.join(reasons)}"
@@ -64,7 +66,14 @@ def outcome(results: Results) -> Outcome:
         head = [f"{counted(len(items), 'pair')} edited, no scores asked for"]
     elif mean is not None and not head and not _is_overall_drop(gates[0]):
         head = [f"overall {mean:.2f}"]
-    parts = [*head, *mostly_copies(results), *(gate.why for gate in gates), *left_out(results)]
+    gated = (gate.why for gate in gates)
+    parts = [
+        *head,
+        *mostly_copies(results),
+        *gated,
+        *_replaced(results),
+        *left_out(results),
+    ]
     return Outcome("PASS", printable(f"PASS: {'; '.join(parts)}"), fails=False)
 
 
@@ -102,6 +111,29 @@ def mostly_copies(results: Results) -> list[str]:
     line = copies_line(copies, len(edits))
     is_reported = any(line in gate.why for gate in results.gates)
     if copies <= results.run.options.gates.max_near_copies * len(edits) or is_reported:
+        return []
+    return [line]
+
+
+def replaced(items: Iterable[Item]) -> int:
+    """Count the pairs with a reply that `compat` replaced or dropped."""
+    return sum(
+        item.status == "dropped" or any(verdict.touched for verdict in item.verdicts)
+        for item in items
+    )
+
+
+def replaced_line(touched: int, judged: int) -> str:
+    """Say how many of the judged pairs have a reply that `compat` replaced or dropped."""
+    return f"compat replaced or dropped unreadable replies of {touched} of {judged} pairs"
+
+
+def _replaced(results: Results) -> list[str]:
+    """Report replies that `compat` replaced or dropped, unless a gate does."""
+    touched = replaced(results.items)
+    judged = sum(item.status in ("scored", "dropped") for item in results.items)
+    line = replaced_line(touched, judged)
+    if not touched or any(line in gate.why for gate in results.gates):
         return []
     return [line]
 

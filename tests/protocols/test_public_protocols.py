@@ -104,12 +104,15 @@ def test_unreadable_reply_is_an_error_under_strict_and_the_authors_rule_under_co
         f"--imgedit-set=judge.odd={ODD}",
         f"--imgedit-set=judge.at={at}",
     )
-    assert bench.run(*options, "--imgedit-variant=compat").ret == 0
+    result = bench.run(*options, "--imgedit-variant=compat")
     statuses = [item["status"] for item in bench.items.values()]
     assert statuses.count("dropped") == dropped
     assert "judge_error" not in statuses
     assert rows(bench)[row] == pytest.approx(value)
     touched = bench.results["protocol"]["touched"]
+    assert result.ret == bool(touched)
+    if touched:
+        result.stdout.fnmatch_lines(["*INVALID: *compat replaced or dropped * more than 5%; *"])
     bench.run(*options)
     errors = [item["error"] for item in bench.items.values() if item["error"]]
     assert {error["kind"] for error in errors} <= {"unreadable_reply"}
@@ -312,6 +315,9 @@ def test_seeds_statistics_are_those_of_a_plain_computation_over_270_replies(benc
     best, worst = max(means, key=means.get), min(means, key=means.get)
     result.stdout.fnmatch_lines([f"best: {best} {means[best]:.2f} * worst: {worst} *"])
     result.stdout.fnmatch_lines([f"compat: the authors' rule * {unread}"])
+    result.stdout.fnmatch_lines(
+        [f"*compat replaced or dropped unreadable replies of {unread} of 270*"]
+    )
 
 
 ENGLISH = ("physics", "environment", "social", "causal", "referential")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from PIL import Image
 
 from pytest_imgedit import protocols
 
@@ -133,3 +134,34 @@ def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) 
             "--imgedit-editor=scenes",
             f"--imgedit-set=editor.{name}={value}",
         )
+
+
+@pytest.fixture
+def photographs(embedded: Bench) -> Bench:
+    Image.new("RGB", (96, 96), "blue").save(embedded.path / "a.png")
+    (embedded.path / "photos.csv").write_text("image,instruction\na.png,make it snow\n")
+    return embedded
+
+
+@pytest.mark.parametrize("stage", ["all", "edit"])
+def test_the_embedded_editor_refuses_photographs_unless_it_is_named(
+    photographs: Bench, stage: str
+) -> None:
+    photographs.refuses(
+        "editor 'scenes', the default, knows drawn scenes only and paints drawings over the suite "
+        "'photos.csv': name an editor with --imgedit-editor, such as diffusers:MODEL, or scenes "
+        "for this one",
+        "--imgedit-suite=photos.csv",
+        "--imgedit-judge=none",
+        f"--imgedit-stage={stage}",
+    )
+
+
+@pytest.mark.full
+def test_the_embedded_editor_edits_photographs_if_it_is_named(photographs: Bench) -> None:
+    """Costly: it loads the embedded editor twice."""
+    (photographs.path / "named.toml").write_text('[editor]\nspec = "scenes"\n')
+    for named in ("--imgedit-editor=scenes", "--imgedit-config=named.toml"):
+        run = ("--imgedit-suite=photos.csv", "--imgedit-judge=none", named, "--imgedit-fresh")
+        assert photographs.run(*run).ret == 0
+        assert photographs.results["overall"]["micro"]["errors"] == 0
