@@ -226,7 +226,7 @@ def qualify(
         control_trials(trials.controls),
         {},
         settings.gates.alpha,
-        models["judge"].blind_to_words,
+        trials.untried,
     )
     gate = controls_gate(controls)
     judged = results.JudgeInfo(

@@ -336,7 +336,7 @@ def _controls(shards: Sequence[ShardRun], items: Sequence[Item]) -> Controls | N
         trials,
         {item.id: item.score for item in items if item.score is not None},
         shards[0].results.run.options.gates.alpha,
-        controls[0].blind_to_words,
+        controls[0].untried,
     )
 
 

@@ -447,15 +447,16 @@ class ControlTrial:
 class Controls(Part):
     """The judge's scores of edits of known quality, best control first.
 
-    `beside_editor` says that they were also compared with the run's edits. `blind_to_words` says
-    why the judge was not asked about right edits with other instructions.
+    Without references (`has_oracle` is false), the run's own edits take the place of right ones:
+    `own_mean` is the mean score of those of the tried pairs. `untried` says what the judge was not
+    asked about.
     """
 
     pairs: int
     sources: int
     has_oracle: bool
-    beside_editor: bool
-    blind_to_words: str = ""
+    own_mean: Score | None = None
+    untried: str = ""
     rows: tuple[ControlRow, ...]
     trials: tuple[ControlTrial, ...]
 

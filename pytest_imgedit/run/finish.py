@@ -68,7 +68,7 @@ def make_results(ended: EndedRun) -> results.Results:
             control_trials(trials.controls),
             {item.id: item.score for item in items if item.score is not None},
             plan.settings.gates.alpha,
-            request.models["judge"].blind_to_words,
+            trials.untried,
         )
     if trials.repeats:
         noise = describe_noise(plan.works, trials.repeats)

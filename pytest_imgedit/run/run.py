@@ -307,11 +307,13 @@ class Run:
     ) -> None:
         """Score pending edits, and try the judge: on a sample of `pairs`, and by repeats."""
         plan, settings = self.plan, self.plan.settings
-        controls = {}
+        controls: dict[str, list[Work]] = {}
+        untried = ""
         if settings.tries_judge:
-            controls = plan_controls(
+            controls, untried = plan_controls(
                 plan.request.suite,
                 pairs,
+                plan.works,
                 plan.store,
                 settings.run,
                 self.scorer.judge.model,
@@ -320,7 +322,7 @@ class Run:
         repeats = plan_repeats(
             plan.works, settings.judge.repeats, has_order=not self.scorer.judge.model.measures
         )
-        self.trials = Trials(controls, repeats)
+        self.trials = Trials(controls, untried, repeats)
         trials = self.take_stored_verdicts(self.trials.works, count=False)
         if not (pending or trials):
             return

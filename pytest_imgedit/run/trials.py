@@ -3,20 +3,30 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import requests, results
+from pytest_imgedit.core.closed_words import CLASSES, change_word
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
 from pytest_imgedit.run.score import PERTURBATIONS
-from pytest_imgedit.run.work import SelectedShard, Work, by_pair, grouped, make_works, missing_edits
+from pytest_imgedit.run.work import (
+    SelectedShard,
+    Work,
+    by_pair,
+    grouped,
+    make_works,
+    missing_edits,
+    source_of,
+)
 from pytest_imgedit.stats import controls, estimates
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
@@ -24,6 +34,8 @@ from pytest_imgedit.workers import base, editing
 
 #: Number of pairs of each category on which the judge is tried, and the minimum of all pairs.
 SAMPLE, ALTOGETHER = 4, 20
+#: Number of source images at most with which a judge is asked about words of a class.
+MOST_OF_A_CLASS = 10
 #: Points by which a score must move to show in two decimals.
 VISIBLE = 0.005
 
@@ -31,63 +43,139 @@ VISIBLE = 0.005
 def plan_controls(
     suite: Suite,
     pairs: Sequence[EditPair],
+    own: Sequence[Work],
     store: Store,
     run: RunSettings,
     judge: Model,
     shard: SelectedShard | None = None,
-) -> dict[str, list[Work]]:
+) -> tuple[dict[str, list[Work]], str]:
     """Edit a sample of pairs with every control, here and now; return the works to score, by
-    control.
+    control, and what the judge is not asked about.
 
     The sample is drawn from the pairs of the suite that have a reference, whichever `pairs` are
     selected, so that one trial serves all runs of the suite. If fewer than `ENOUGH` pairs have one,
-    the sample is drawn from the selected pairs, without the controls that need references. The
-    sample is decided by ids; a shard takes its part of it. Edits are stored like any other; stage
-    `report` uses stored ones only.
+    the sample is drawn from the selected pairs, without the controls that need references; then the
+    run's `own` edits take the place of right ones. The sample is decided by ids; a shard takes its
+    part of it. Edits are stored like any other; stage `report` uses stored ones only.
     """
-    sample = _sample([pair for pair in suite.pairs if pair.reference is not None])
-    if len(sample) < min(estimates.ENOUGH, len(suite.pairs)):
-        sample = _sample(pairs if shard is None else shard.pairs)
-    tried = [pair for pair in sample if shard is None or shard.tries(pair)]
+    drawn_from = [pair for pair in suite.pairs if pair.reference is not None]
+    if len(drawn_from) < min(estimates.ENOUGH, len(suite.pairs)):
+        drawn_from = [*(pairs if shard is None else shard.pairs)]
+    sample = _sample(drawn_from)
+    has_oracle = all(pair.reference is not None for pair in sample)
+    words, untried = _other_words(judge, sample, drawn_from, suite.pairs)
+    known = {pair.id for pair in sample}
+    beyond = {
+        pair.id: pair for pair, _ in chain.from_iterable(words.values()) if pair.id not in known
+    }
+
+    def tried(members: Iterable[EditPair]) -> list[EditPair]:
+        return [pair for pair in members if shard is None or shard.tries(pair)]
+
     trials: dict[str, list[Work]] = {}
     for name in controls.EDITED:
         control = make_model("editor", name, {})
-        needs_reference = control.shown_reference is not None
-        if needs_reference and any(pair.reference is None for pair in sample):
-            continue
-        identity = identify(control, store.fingerprints)
-        works = [
-            work
-            for work in make_works(tried, suite.pairs, identity, store)
-            if not needs_reference or work.shown is not None or work.error
+        if control.shown_reference is None or has_oracle:
+            members = [*sample, *beyond.values()] if name == "oracle" else sample
+            trials[name] = _edited(control, tried(members), suite, store, run)
+    right = trials["oracle"] if has_oracle else _first_edits(own)
+    edits = {work.pair.id: work for work in right if work.error is None}
+    for name, changes in words.items():
+        trials[name] = [
+            replace(edits[pair.id], pair=changed, answers={})
+            for pair, changed in changes
+            if pair.id in edits
         ]
-        for work in works:
-            if work.error is None:
-                work.edit = stored_edit(work, identity, store, run.reuse)
-        _edit(missing_edits(works), identity, store, run.stage)
-        if works:
-            trials[name] = works
-    if not judge.blind_to_words and (right := trials.get("oracle")):
-        trials[controls.COUNTERFACTUAL] = list(_counterfactual(right, suite.pairs))
-    return trials
+    return {name: works for name, works in trials.items() if works}, untried
 
 
-def _counterfactual(right: Sequence[Work], pairs: Sequence[EditPair]) -> Iterator[Work]:
-    """Yield right edits with the instruction of another pair, of the same source or else of the
-    same category.
+def _other_words(
+    judge: Model,
+    sample: Sequence[EditPair],
+    drawn_from: Sequence[EditPair],
+    pairs: Sequence[EditPair],
+) -> tuple[dict[str, list[tuple[EditPair, EditPair]]], str]:
+    """Return pairs, each beside itself with words that its right edit does not follow, by control;
+    and of which words there are fewer than `ENOUGH` source images.
 
-    A pair is left out if all other instructions may be true of its edit too.
+    Whole instructions are changed in the sample, into those of other `pairs`; single words in pairs
+    of the sample first.
     """
-    for work in right:
-        pair = work.pair
-        others = [other for other in pairs if not _may_be_true(other, pair)]
-        near = [other for other in others if other.source == pair.source]
-        near += [other for other in others if other.category == pair.category]
-        if work.error is None and near:
-            words = replace(
-                pair, instruction=near[0].instruction, reference_text=near[0].reference_text
-            )
-            yield replace(work, pair=words, answers={})
+    if judge.blind_to_words:
+        return {}, f"other instructions: {judge.blind_to_words}"
+    enough = min(estimates.ENOUGH, len({source_of(pair) for pair in sample}))
+    words: dict[str, list[tuple[EditPair, EditPair]]] = {}
+    few = []
+    swaps = [(pair, other) for pair in sample if (other := _with_other_words(pair, pairs))]
+    if len({source_of(pair) for pair, _ in swaps}) >= enough:
+        words[controls.COUNTERFACTUAL] = swaps
+    else:
+        few.append("instructions")
+    for name in CLASSES:
+        by_source: dict[Hashable, tuple[EditPair, EditPair]] = {}
+        for pair in (*sample, *_hashed(drawn_from)):
+            if len(by_source) == MOST_OF_A_CLASS:
+                break
+            if changed := _with_another_word(pair, name):
+                by_source.setdefault(source_of(pair), (pair, changed))
+        if len(by_source) >= estimates.ENOUGH:
+            words[f"{controls.COUNTERFACTUAL} {name}"] = [*by_source.values()]
+        elif by_source:
+            few.append(name)
+    untried = f"other {', '.join(few)} (fewer than {estimates.ENOUGH} source images have some)"
+    return words, untried if few else ""
+
+
+def _edited(
+    control: Model, pairs: Sequence[EditPair], suite: Suite, store: Store, run: RunSettings
+) -> list[Work]:
+    """Edit pairs with a control, and leave out those that have nothing to show."""
+    identity = identify(control, store.fingerprints)
+    works = [
+        work
+        for work in make_works(pairs, suite.pairs, identity, store)
+        if control.shown_reference is None or work.shown is not None or work.error
+    ]
+    for work in works:
+        if work.error is None:
+            work.edit = stored_edit(work, identity, store, run.reuse)
+    _edit(missing_edits(works), identity, store, run.stage)
+    return works
+
+
+def _first_edits(own: Iterable[Work]) -> list[Work]:
+    """Return the first finished edit of each pair, without its verdict."""
+    first: dict[str, Work] = {}
+    for work in own:
+        if work.error is None and work.edit is not None:
+            first.setdefault(work.pair.id, replace(work, verdict=None, failures=0))
+    return [*first.values()]
+
+
+def _with_another_word(pair: EditPair, name: str) -> EditPair | None:
+    """Return a pair with one word of a class changed, in its expected result too; `None` if the
+    instruction has no such word, or the expected result would still tell.
+    """
+    changed = change_word(pair.instruction, name)
+    if changed is None:
+        return None
+    text = pair.reference_text
+    result = re.sub(re.escape(changed.old), changed.new, text, flags=re.IGNORECASE)
+    if text and result == text:
+        return None
+    return replace(pair, instruction=changed.instruction, reference_text=result)
+
+
+def _with_other_words(pair: EditPair, pairs: Sequence[EditPair]) -> EditPair | None:
+    """Return a pair with the instruction of another one, of the same source or else of the same
+    category; `None` if all others may be true of its edit too.
+    """
+    others = [other for other in pairs if not _may_be_true(other, pair)]
+    near = [other for other in others if other.source == pair.source]
+    near += [other for other in others if other.category == pair.category]
+    if not near:
+        return None
+    return replace(pair, instruction=near[0].instruction, reference_text=near[0].reference_text)
 
 
 def _may_be_true(other: EditPair, pair: EditPair) -> bool:
@@ -95,7 +183,8 @@ def _may_be_true(other: EditPair, pair: EditPair) -> bool:
     words or the same result, or one contains the other.
     """
     asked, also = _words(pair.instruction), _words(other.instruction)
-    return asked <= also or also <= asked or other.reference == pair.reference
+    has_same_result = pair.reference is not None and other.reference == pair.reference
+    return asked <= also or also <= asked or has_same_result
 
 
 def _words(text: str) -> frozenset[str]:
@@ -127,12 +216,14 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
 
 def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
     """Choose `SAMPLE` pairs of each category, or more, up to `ALTOGETHER`, if there are few."""
-    groups = grouped(
-        sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest()),
-        lambda pair: pair.category,
-    ).values()
+    groups = grouped(_hashed(pairs), lambda pair: pair.category).values()
     size = max(SAMPLE, math.ceil(ALTOGETHER / max(1, len(groups))))
     return [pair for group in groups for pair in group[:size]]
+
+
+def _hashed(pairs: Iterable[EditPair]) -> list[EditPair]:
+    """Order pairs by hashes of their ids."""
+    return sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest())
 
 
 def control_trials(works: dict[str, list[Work]]) -> list[results.ControlTrial]:
@@ -224,9 +315,12 @@ def _mean_scores(works: Sequence[Work]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Trials:
-    """Edits of known quality by control, and the run's own edits to be judged again."""
+    """Edits of known quality by control, the run's own edits to be judged again, and what the judge
+    is not asked about.
+    """
 
     controls: dict[str, list[Work]] = field(default_factory=dict)
+    untried: str = ""
     repeats: list[Work] = field(default_factory=list)
 
     @property

@@ -278,14 +278,14 @@ def _followers(pairs: Sequence[EditPair]) -> dict[str, EditPair]:
     """
     found: dict[str, EditPair] = {}
     by_category = grouped(pairs, attrgetter("category"))
-    for group in (*by_category.values(), *grouped(pairs, _source_of).values()):
+    for group in (*by_category.values(), *grouped(pairs, source_of).values()):
         for pair, following in zip(group, (*group[1:], group[0]), strict=True):
             if following.reference != pair.reference:
                 found[pair.id] = following
     return found
 
 
-def _source_of(pair: EditPair) -> Hashable:
+def source_of(pair: EditPair) -> Hashable:
     """Return what pairs of one source have in common; a source that is not hashable is its own."""
     return pair.source if isinstance(pair.source, Hashable) else pair.id
 

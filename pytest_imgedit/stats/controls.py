@@ -3,17 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
+from statistics import fmean
 
 import numpy as np
 
 from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core.closed_words import CLASSES
 from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
 
 #: Editors whose edits are of known quality, best first.
 EDITED = ("oracle", "blend", "damaged", "identity", "shuffled", "blank", "noise")
-#: A right edit with the instruction of another pair.
+#: A right edit, or without references the run's own, with the instruction of another pair; and a
+#: right edit with one word of its own instruction changed, by the class of the word.
 COUNTERFACTUAL = "counterfactual"
-CONTROLS = (*EDITED, COUNTERFACTUAL)
+CONTROLS = (*EDITED, COUNTERFACTUAL, *(f"{COUNTERFACTUAL} {name}" for name in CLASSES))
 #: Controls that must score under a further one: what is not done is worth less than what is half
 #: done.
 ALSO_BELOW = {"identity": ("blend",), COUNTERFACTUAL: ("blend",)}
@@ -30,13 +33,13 @@ def describe_controls(
     trials: Sequence[results.ControlTrial],
     own: Mapping[str, float],
     alpha: float,
-    blind_to_words: str = "",
+    untried: str = "",
 ) -> results.Controls:
     """Describe how the judge scored the controls.
 
-    Where no pair has a reference, controls must score under `WORTHLESS`, and under the run's own
-    edits (`own`, scores by pair). `blind_to_words` says why the judge was not asked about other
-    instructions.
+    Where no pair has a reference, controls must score under `WORTHLESS`, and the run's own edits
+    (`own`, scores by pair) over themselves with other instructions. `untried` says what the judge
+    was not asked about.
     """
     trials = sorted(trials, key=lambda trial: (CONTROLS.index(trial.control), trial.pair))
     scores: dict[str, dict[str, tuple[float, str]]] = {trial.control: {} for trial in trials}
@@ -44,6 +47,9 @@ def describe_controls(
         if trial.score is not None:
             scores[trial.control][trial.pair] = (trial.score, trial.cluster)
     is_waiting = any(trial.pending for trial in trials)
+    pairs = {trial.pair: trial.cluster for trial in trials}
+    own_scores = [own[pair] for pair in pairs if pair in own]
+    own_mean = None if "oracle" in scores or not own_scores else fmean(own_scores)
     rows = []
     for name, scored in scores.items():
         of_control = [trial for trial in trials if trial.control == name]
@@ -61,15 +67,16 @@ def describe_controls(
             for below in ("oracle", *ALSO_BELOW.get(name, ())):
                 higher = {pair: score for pair, (score, _) in scores[below].items()}
                 rows.append(_told_apart(replace(row, below=below), scored, higher, alpha))
+        elif name.startswith(COUNTERFACTUAL):
+            rows.append(_not_as_asked(row, scored, own, own_mean, alpha))
         else:
-            rows.append(_known_worthless(row, scored, own, alpha))
-    pairs = {trial.pair: trial.cluster for trial in trials}
+            rows.append(_known_worthless(row, scored, own_mean, alpha))
     return results.Controls(
         pairs=len(pairs),
         sources=len(set(pairs.values())),
         has_oracle="oracle" in scores,
-        beside_editor=bool(own),
-        blind_to_words=blind_to_words,
+        own_mean=own_mean,
+        untried=untried,
         rows=tuple(sorted(rows, key=lambda row: (row.mean is None, -(row.mean or 0.0)))),
         trials=tuple(trials),
     )
@@ -78,22 +85,34 @@ def describe_controls(
 def _known_worthless(
     row: results.ControlRow,
     scored: Mapping[str, tuple[float, str]],
-    own: Mapping[str, float],
+    own_mean: float | None,
     alpha: float,
 ) -> results.ControlRow:
-    """Decide, without references, whether scores stay under `WORTHLESS` and under those of the
-    editor's `own` edits.
+    """Decide, without references, whether scores stay under `WORTHLESS`.
 
-    If they do not stay under the editor's, the editor may be to blame. Without its edits nothing
-    shows that the judge gives a right edit more.
+    Without the editor's own edits nothing shows that the judge gives a right edit more.
     """
     finding = _told_apart(row, scored, dict.fromkeys(scored, WORTHLESS), alpha, points=0.0)
-    if finding.state != "PASS":
-        return finding
-    if not own:
+    if finding.state == "PASS" and own_mean is None:
         return replace(row, p=finding.p, state="INCONCLUSIVE")
-    finding = _told_apart(row, scored, own, alpha)
-    return replace(finding, state="PASS" if finding.state == "PASS" else "INCONCLUSIVE")
+    return finding
+
+
+def _not_as_asked(
+    row: results.ControlRow,
+    scored: Mapping[str, tuple[float, str]],
+    own: Mapping[str, float],
+    own_mean: float | None,
+    alpha: float,
+) -> results.ControlRow:
+    """Decide, without references, whether the editor's `own` edits are worth less under other
+    instructions; edits that are worth under `WORTHLESS` themselves decide nothing.
+
+    Some of these edits are wrong, so that the means have to differ, and not most pairs.
+    """
+    if own_mean is None or own_mean < WORTHLESS:
+        return row
+    return _told_apart(row, scored, own, alpha, area=0.5)
 
 
 def _told_apart(
@@ -102,9 +121,10 @@ def _told_apart(
     better: Mapping[str, float],
     alpha: float,
     points: float = ENOUGH_POINTS,
+    area: float = ENOUGH_AUC,
 ) -> results.ControlRow:
-    """Decide whether scores are lower than those of `better` edits of the same pairs, by effect and
-    beyond chance.
+    """Decide whether scores are lower than those of `better` edits of the same pairs, beyond
+    chance, by so many `points` on average and with an `area` under the ROC curve of so much.
     """
     known = [
         (better[pair], score, cluster)
@@ -115,14 +135,14 @@ def _told_apart(
         return replace(row, state="INVALID" if scored else "INCONCLUSIVE")
     higher, lower, clusters = zip(*known, strict=True)
     difference = estimate(np.subtract(lower, higher).tolist(), clusters)
-    p, (area, ends) = difference.p_below(0), auc(higher, lower, clusters)
+    p, (found, ends) = difference.p_below(0), auc(higher, lower, clusters)
     is_lower = p <= alpha and -difference.mean >= points
     state: results.State = "INVALID"
-    if is_lower and area >= ENOUGH_AUC:
+    if is_lower and found >= area:
         state = "PASS"
-    elif not difference.can_show(alpha) or (is_lower and ends[1] >= ENOUGH_AUC):
+    elif not difference.can_show(alpha) or (is_lower and ends[1] >= area):
         state = "INCONCLUSIVE"
-    return replace(row, p=p, auc=area, auc_ci95=ends, state=state)
+    return replace(row, p=p, auc=found, auc_ci95=ends, state=state)
 
 
 def auc(
@@ -146,7 +166,7 @@ def auc(
 
 def controls_gate(controls: results.Controls) -> results.GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a
-    right edit, or half done from not done.
+    right edit, or half done from not done. Without references, see `describe_controls`.
     """
     rows, has_oracle = controls.rows, controls.has_oracle
     invalid = [row for row in rows if row.state == "INVALID"]
@@ -155,23 +175,18 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
     lacks_pairs = False
     why = "the judge tells every control from a right edit"
     if not has_oracle:
-        why = f"the judge scores every control under {WORTHLESS:g} and under this editor's edits"
+        why = _without_references(controls)
     if not rows or any(row.pending for row in rows):
         state = "INCONCLUSIVE"
         why = "the judge was not asked about all controls (stage 'score' does that)"
     elif invalid:
         state, why = "INVALID", f"the judge cannot tell {_apart(invalid, 'a right edit')}"
         if not has_oracle:
-            why = (
-                f"the judge does not score {_names(invalid)} under {WORTHLESS:g}, as worthless "
-                "edits must be"
-            )
+            why = _invalid_without_references(controls, invalid)
     elif inconclusive:
-        than = "a right edit, of which the suite has none (no reference)"
-        if has_oracle:
-            than = "a right edit"
-        elif controls.beside_editor:
-            than = "this editor's edits (no pair has a reference)"
+        than = "a right edit"
+        if not has_oracle:
+            than = "a right edit, of which the suite has none (no reference)"
         state, lacks_pairs = "INCONCLUSIVE", controls.sources < ENOUGH
         why = (
             f"{controls.pairs} pairs of {controls.sources} source images do not show that the "
@@ -179,11 +194,45 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
         )
     if rows:
         why += f": {_ranking(rows)}"
-    if controls.blind_to_words:
-        why += f"; not asked about other instructions: {controls.blind_to_words}"
+    if controls.untried:
+        why += f"; not asked about {controls.untried}"
     return results.GateResult(
         "overall", "controls", None, None, state, why, lacks_pairs=lacks_pairs
     )
+
+
+def _without_references(controls: results.Controls) -> str:
+    """Say what a judge has shown on a suite without references."""
+    own, worthless = controls.own_mean, f"the judge scores worthless edits under {WORTHLESS:g}"
+    if own is None:
+        return worthless
+    if own < WORTHLESS:
+        return (
+            f"{worthless}; this editor's edits, of {own:.2f} on average, are too poor to try it "
+            "with other words"
+        )
+    if any(row.control.startswith(COUNTERFACTUAL) for row in controls.rows):
+        return f"{worthless}, and this editor's, of {own:.2f} on average, lower with other words"
+    return worthless
+
+
+def _invalid_without_references(
+    controls: results.Controls, invalid: Sequence[results.ControlRow]
+) -> str:
+    worthless = [row for row in invalid if not row.control.startswith(COUNTERFACTUAL)]
+    reworded = [row for row in invalid if row not in worthless]
+    reasons = []
+    if worthless:
+        reasons.append(
+            f"the judge does not score {_names(worthless)} under {WORTHLESS:g}, as worthless edits "
+            "must be"
+        )
+    if reworded:
+        reasons.append(
+            f"the judge does not score this editor's edits, of {controls.own_mean:.2f} on average, "
+            f"lower with other words: {_names(reworded)}"
+        )
+    return "; ".join(reasons)
 
 
 def _apart(rows: Sequence[results.ControlRow], right: str) -> str:

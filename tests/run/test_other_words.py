@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_imgedit.core.closed_words import CLASSES, change_word
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.run.trials import _counterfactual
-from pytest_imgedit.run.work import Work, _followers
+from pytest_imgedit.run.trials import _with_another_word, _with_other_words
+from pytest_imgedit.run.work import _followers
 
 
 def pair(name, instruction, source="s", category="physics", reference=None):
@@ -50,7 +52,69 @@ def test_a_follower_is_of_the_same_source_or_else_of_the_same_category():
 )
 def test_another_instruction_is_of_a_near_pair_and_not_also_true(others, expected):
     own = pair("a", "drop the ball", "s")
-    works = [*_counterfactual([Work(own, 0)], [own, *others])]
-    assert [work.pair.instruction for work in works] == [text for text in [expected] if text]
-    texts = {f"what {other.id} shows" for other in others}
-    assert all(work.pair.id == "a" and work.pair.reference_text in texts for work in works)
+    found = _with_other_words(own, [own, *others])
+    if expected is None:
+        assert found is None
+    else:
+        texts = {f"what {other.id} shows" for other in others}
+        assert (found.id, found.instruction) == ("a", expected)
+        assert found.reference_text in texts
+
+
+@pytest.mark.parametrize(
+    ("instruction", "changed"),
+    [
+        ("Put a red ball at the top", {"colours": "Put a blue ball at the top"}),
+        ("make the car red instead of blue", {"colours": "make the car green instead of blue"}),
+        ("turn the red car blue", {"colours": "turn the red car yellow"}),
+        ("her hair is no longer black, not grey", {}),
+        ("Red roof", {"colours": "Blue roof"}),
+        ("把红色的车变成蓝色", {"colours": "把红色的车变成黄色"}),
+        ("把车变成红色，而不是蓝色", {"colours": "把车变成绿色，而不是蓝色"}),
+        ("visit 黄河 by day, 白天", {}),
+        ("move the cup to the left of the box", {"sides": "move the cup to the right of the box"}),
+        ("a hat in the upper right corner", {"sides": "a hat in the upper left corner"}),
+        ("turn right now, that is right", {}),
+        ("give her a striped top and trousers", {}),
+        ("在左边加一只猫", {"sides": "在右边加一只猫"}),
+        ("画面上方加云", {"sides": "画面下方加云"}),
+        ("add two birds", {"numbers": "add four birds"}),
+        ("remove 3 of the cups", {"numbers": "remove 5 of the cups"}),
+        ("wait for two hours at 9:30 with f/2.8", {}),
+        ("加三只鸟", {"numbers": "加五只鸟"}),
+        ("make the dog bigger", {"sizes": "make the dog smaller"}),
+        ("it rains no longer", {}),
+        ("把杯子变大", {"sizes": "把杯子变小"}),
+        ("open the second door", {"order": "open the first door"}),
+        ("first, wait a second", {}),
+        ("删除第三个人", {"order": "删除第一个人"}),
+        ("make it snow", {}),
+    ],
+)
+def test_one_word_of_a_closed_class_is_changed_so_that_the_instruction_is_false(
+    instruction, changed
+):
+    found = {name: change_word(instruction, name) for name in CLASSES}
+    assert changed == {
+        name: change.instruction
+        for name, change in found.items()
+        if change and (name in changed or not changed)
+    }
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_no_word_is_changed_into_itself(name):
+    for word, others in {**CLASSES[name].english, **CLASSES[name].chinese}.items():
+        assert word not in others
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [("", ""), ("A Red car.", "A blue car."), ("The car has another colour.", None)],
+)
+def test_the_expected_result_changes_too_or_the_pair_is_left_out(result, expected):
+    asked = replace(pair("a", "paint the car red"), reference_text=result)
+    found = _with_another_word(asked, "colours")
+    assert (found and found.reference_text) == expected
+    if found:
+        assert found.instruction == "paint the car blue"
