@@ -14,7 +14,7 @@ import yaml
 
 from pytest_imgedit.core import errors, files, pairs, sanitize
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import terminal
+from pytest_imgedit.report import tables, terminal
 
 #: The most bytes of a config, tables and lists inside each other, values, and characters of one.
 MOST, DEEPEST, MOST_VALUES, MOST_CHARACTERS = 2**20, 8, 5000, 4000
@@ -291,7 +291,7 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
             f"{path}: no category_statistics, expected a report of image_edit_benchmark"
         )
     rows: list[JsonObject] = []
-    for name, row in [*statistics.items(), ("overall", overall)]:
+    for name, row in [*statistics.items(), (tables.MICRO, overall)]:
         if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
             raise errors.UsageError(
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pytest_imgedit.core.environments import Environment, Reuse
 from pytest_imgedit.core.strict_json import JsonObject
 
-RESULTS_SCHEMA = "imgedit.results/2"
+RESULTS_SCHEMA = "imgedit.results/3"
 
 Stage = Literal["edit", "score"]
 Status = Literal[
@@ -299,20 +299,35 @@ class Measure(Part):
 
 
 class MeasuredGroups(Measure):
-    """A measure with its statistics by group: `overall` (macro), categories, `difficulty=NAME`, and
+    """A measure with its statistics by group: `overall`, categories, `difficulty=NAME`, and
     `tag=NAME`.
+
+    The mean of `overall` is the macro mean, that of `micro` the mean over all pairs (`Overall`).
     """
 
     rows: dict[str, Summary]
+    micro: Summary
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether categories differ in their numbers of values, and so the macro mean from the mean
+        over pairs.
+        """
+        categories = (group for group in self.rows if group != "overall" and "=" not in group)
+        return len({self.rows[category].scored for category in categories}) > 1
 
     @property
     def bare(self) -> Measure:
         """The measure without the statistics."""
-        return Measure(**self.model_dump(exclude={"rows"}))
+        return Measure(**self.model_dump(exclude={"rows", "micro"}))
 
 
 class Overall(Part):
-    """Statistics of all pairs: `macro` weights categories equally, `micro` pairs."""
+    """Statistics of the scores of all pairs.
+
+    The mean of `macro` is that of the category means, `None` if a category has no score; the mean
+    of `micro` is over pairs. Each has its own `ci95`, `se` and `mde`; all else is equal.
+    """
 
     macro: Summary
     micro: Summary
@@ -916,7 +931,7 @@ class Section(Part):
 class Results(Part):
     """The results of a run. Every selected pair is in `items` exactly once."""
 
-    schema_name: Literal["imgedit.results/2"] = Field(default="imgedit.results/2", alias="schema")
+    schema_name: Literal["imgedit.results/3"] = Field(default="imgedit.results/3", alias="schema")
     run: RunInfo
     suite: SuiteInfo
     selection: SelectionInfo

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results
 from pytest_imgedit.core.sanitize import interval, number, printable, shorten, signed
-from pytest_imgedit.report.tables import Table, comparison_table, p_value
+from pytest_imgedit.report.tables import MICRO, Table, comparison_table, p_value
 
 GROUP_HEADER = (*("group", "n", "scored", "mean", "95% CI", "std", "median", "min", "max", "MDE"),)
 COMPARED_HEADER = (
@@ -29,8 +29,14 @@ def tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
 
 
 def _groups_table(results: Results, name: str) -> Table:
-    """One row a group of a measure; the score's are those that the table of scores lacks."""
+    """One row a group of a measure, with the mean over pairs below `overall` where categories are
+    uneven; the score's rows are those that the table of scores lacks.
+    """
     measured = results.measures[name]
+    groups = {OVERALL: measured.rows[OVERALL]}
+    if measured.is_uneven:
+        groups[MICRO] = measured.micro
+    groups |= measured.rows
     rows = [
         (
             printable(shorten(group, 60)),
@@ -43,7 +49,7 @@ def _groups_table(results: Results, name: str) -> Table:
                 for value in (row.std, row.median, row.min, row.max, row.mde)
             ),
         )
-        for group, row in measured.rows.items()
+        for group, row in groups.items()
         if name != SCORE or "=" in group
     ]
     return Table(f"measure {label(name, measured)}", GROUP_HEADER, rows, [], is_detail=True)

@@ -57,6 +57,8 @@ WORKER_HEADER = (
     "GPU GiB",
     "host GiB",
 )
+#: The row of the mean over all pairs.
+MICRO = "overall (micro)"
 #: Measures of the judge that the table of scores has beside the score, at most.
 MOST_MAIN = 4
 #: Published rows that a brief table has.
@@ -162,12 +164,15 @@ def category_rows(results: Results) -> list[tuple[str, ...]]:
 
 
 def overall_rows(results: Results) -> list[tuple[str, ...]]:
-    """Macro (every category weighs the same) and micro (every pair weighs the same)."""
-    means = _main_means(results, OVERALL)
-    return [
-        (*_row("overall (macro)", results.overall.macro), *means),
-        (*_row("overall (micro)", results.overall.micro), *("–" for _ in means)),
-    ]
+    """The row `overall`, whose mean is that of the categories; and where these are uneven in a
+    measure that is shown, the row of the mean over pairs.
+    """
+    shown = [results.measures[name] for name in main_measures(results)]
+    rows = [(*_row(OVERALL, results.overall.macro), *_main_means(results, OVERALL))]
+    if any(measured.is_uneven for measured in (results.measures[SCORE], *shown)):
+        means = (number(measured.micro.mean, measured.decimals) for measured in shown)
+        rows.append((*_row(MICRO, results.overall.micro), *means))
+    return rows
 
 
 def _row(name: str, summary: Summary) -> tuple[str, ...]:

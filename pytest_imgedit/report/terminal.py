@@ -73,9 +73,9 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
     header = tables.category_header(results)
     measures = header[len(tables.CATEGORY_HEADER) :]
     categories = [list(row) for row in tables.category_rows(results)]
-    macro, micro = tables.overall_rows(results)
+    totals = tables.overall_rows(results)
     if verbose:
-        _print_table(console, header, categories, [macro, micro], measures=measures)
+        _print_table(console, header, categories, totals, measures=measures)
         return
     few = [
         row
@@ -84,9 +84,6 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
     ]
     for row in few:
         row[header.index("95% CI")] = ""
-    extremes = header.index("min")  # of pairs, not of means of categories
-    end = len(header) - len(measures)
-    totals = [("overall", *macro[1:extremes], *micro[extremes:end], *macro[end:])]
     _print_table(console, header, categories, totals, brief=True, measures=measures)
     if few:
         console.print(

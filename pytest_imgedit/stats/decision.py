@@ -230,10 +230,9 @@ def summarize_items(
         for name, measure in measures.items()
         if name == SCORE or any(measured_by(items, name))
     }
-    rows = measured[SCORE].rows
-    categories = {name: rows[name] for name in in_order(item.category for item in items)}
-    micro = _summary(items, SCORE, SCORE_ONLY[SCORE])
-    return categories, Overall(macro=rows[OVERALL], micro=micro), measured
+    score = measured[SCORE]
+    categories = {name: score.rows[name] for name in in_order(item.category for item in items)}
+    return categories, Overall(macro=score.rows[OVERALL], micro=score.micro), measured
 
 
 def _summarize(items: Sequence[Item], name: str, measure: Measure) -> MeasuredGroups:
@@ -243,14 +242,10 @@ def _summarize(items: Sequence[Item], name: str, measure: Measure) -> MeasuredGr
         group: _summary([item for item in items if group in groups_of(item)], name, measure)
         for group in groups
     }
-    whole = _summary(items, name, measure)
-    overall = estimates.macro(
-        [rows[category] for category in in_order(item.category for item in items)],
-        estimate_group(OVERALL, observe(items, name, measure)),
-        (whole.n, whole.scored, whole.errors, whole.refused),
-        measure.ends,
-    )
-    return MeasuredGroups(**dict(measure), rows={OVERALL: overall, **rows})
+    micro = _summary(items, name, measure)
+    macro_mean = estimate_group(OVERALL, observe(items, name, measure))
+    overall = estimates.with_mean(micro, macro_mean, measure.ends)
+    return MeasuredGroups(**dict(measure), rows={OVERALL: overall, **rows}, micro=micro)
 
 
 def _summary(items: Sequence[Item], name: str, measure: Measure) -> Summary:

@@ -26,8 +26,6 @@ ENOUGH = 8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
 EXACT_CLUSTERS = 13
 FLIPS = 10_000
-#: Of a summary: n, scored, errors, refused.
-Counts = tuple[int, int, int, int]
 #: Chance that a 95% interval misses the truth.
 ALPHA = 0.05
 #: Shares of the largest possible bet over which `evidence_above` averages.
@@ -377,47 +375,35 @@ def summarize(
     `errors` counts pairs that ended without a score, `pending` those that were never to get one in
     this run, and `refused` those that a content filter refused.
     """
-    counts = (len(scores) + errors + pending + refused, len(scores), errors, refused)
+    counts = Summary(len(scores) + errors + pending + refused, len(scores), errors, refused)
     if not scores:
-        return Summary(*counts)
-    return _summary(estimate(scores, clusters), scores, counts, ends)
+        return counts
+    spread = replace(
+        counts,
+        std=float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
+        median=float(np.median(scores)),
+        min=float(min(scores)),
+        max=float(max(scores)),
+    )
+    return with_mean(spread, estimate(scores, clusters), ends)
 
 
-def macro(
-    categories: Sequence[Summary],
-    whole: Estimate | None,
-    counts: Counts,
-    ends: tuple[float, float] = (0.0, 10.0),
+def with_mean(
+    summary: Summary, estimate: Estimate | None, ends: tuple[float, float] = (0.0, 10.0)
 ) -> Summary:
-    """Summarize over categories, each with the same weight; `counts` is those of all
-    pairs.
+    """Return a summary with the mean of an estimate over the same pairs, such as the macro mean,
+    and its errors; without a mean if there is no estimate.
 
-    `whole` is the macro estimate over the scored pairs. `std`, `median`, `min` and `max` are over
-    the category means. Categories without a scored pair leave the macro mean undefined rather than
-    shrink it.
+    The interval is that of Student's t on a scale without two `ends`.
     """
-    means = [category.mean for category in categories if category.mean is not None]
-    if whole is None or len(means) != len(categories):
-        return Summary(*counts)
-    return _summary(whole, means, counts, ends)
-
-
-def _summary(
-    estimate: Estimate, spread: Sequence[float], counts: Counts, ends: tuple[float, float]
-) -> Summary:
-    """Summarize an estimate; `std`, `median`, `min` and `max` are those of `spread`. The interval
-    is that of Student's t on a scale without two `ends`.
-    """
+    if estimate is None:
+        return replace(summary, mean=None, ci95=None, se=None, mde=None)
     ci95 = estimate.interval()
     if np.isfinite(ends).all():
         ci95 = estimate.bounded_interval(*ends)
-    return Summary(
-        *counts,
+    return replace(
+        summary,
         mean=estimate.mean,
-        std=float(np.std(spread, ddof=1)) if len(spread) > 1 else None,
-        median=float(np.median(spread)),
-        min=float(min(spread)),
-        max=float(max(spread)),
         ci95=ci95,
         se=estimate.se,
         mde=estimate.mde(0.05),

@@ -106,7 +106,7 @@ def test_runs_lists_both(imgedit, finished):
         ("", "identity", 0.0, "PASS"),
     ]
     (finished / ".imgedit/runs/x").mkdir()
-    (finished / ".imgedit/runs/x/results.json").write_text('{"schema": "imgedit.results/2"}')
+    (finished / ".imgedit/runs/x/results.json").write_text('{"schema": "imgedit.results/3"}')
     code, out, _ = imgedit("runs")
     shutil.rmtree(finished / ".imgedit/runs/x")
     assert code == 1

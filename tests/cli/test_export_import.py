@@ -208,8 +208,9 @@ def test_a_report_is_shown_by_our_names(theirs, capsys):
     assert "style" in shown
     assert "it is no baseline" in shown
     assert main(["import", "evaluation_report_1.json", "--json"]) == 0
-    first = json.loads(capsys.readouterr().out)["statistics"][0]
+    first, *_, last = json.loads(capsys.readouterr().out)["statistics"]
     assert first == {"category": "physics", **STATISTICS}
+    assert last == {"category": "overall (micro)", **STATISTICS}
 
 
 @pytest.mark.parametrize(

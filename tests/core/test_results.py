@@ -71,10 +71,10 @@ def test_a_section_that_is_missing_is_named(tmp_path, section):
         read_results(written(tmp_path, document))
 
 
-@pytest.mark.parametrize("schema", ["imgedit.results/1", "imgedit.baseline/3", None])
+@pytest.mark.parametrize("schema", ["imgedit.results/2", "imgedit.baseline/3", None])
 def test_other_documents_are_refused_by_their_schema(tmp_path, schema):
     document = {**a_run().model_dump(mode="json"), "schema": schema}
-    with pytest.raises(UsageError, match=r"expected 'imgedit\.results/2'"):
+    with pytest.raises(UsageError, match=r"expected 'imgedit\.results/3'"):
         read_results(written(tmp_path, document))
 
 

@@ -183,7 +183,7 @@ def test_copies_are_written_through_links_and_devices(bench):
     (bench.path / "link.json").symlink_to("real.json")
     bench.run("--imgedit-limit=1", "--imgedit-json=link.json", "--imgedit-md=/dev/null")
     assert (bench.path / "link.json").is_symlink()
-    assert json.loads((bench.path / "real.json").read_text())["schema"] == "imgedit.results/2"
+    assert json.loads((bench.path / "real.json").read_text())["schema"] == "imgedit.results/3"
     assert not Path("/dev/null").is_file()
 
 

@@ -23,7 +23,7 @@ def test_default_run_prints_five_categories_of_ten_pairs(bench):
 def test_results_document_holds_every_pair_once_and_its_provenance(bench):
     bench.run("--imgedit-limit=2")
     document = bench.results
-    assert document["schema"] == "imgedit.results/2"
+    assert document["schema"] == "imgedit.results/3"
     assert document["run"]["status"] == "complete"
     assert {"torch", "diffusers", "transformers", "pytest-imgedit"} <= set(
         document["run"]["versions"]

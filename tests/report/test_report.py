@@ -27,7 +27,7 @@ def run(**changes):
     hostile = {"instruction": HOSTILE, "tags": ("gravity",), "reply": HOSTILE}
     items = [
         an_item("p1", "physics", 8.0, **hostile),
-        an_item("p2", "physics", 6.0, **hostile),
+        an_item("p2", "physics", 6.0, source=f"cd/{'cd' * 32}.png", **hostile),
         an_item("s1", "social", 2.0, **hostile),
         an_item("s2", "social", None, error=error, instruction=HOSTILE),
     ]
@@ -280,8 +280,9 @@ def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
 
 
 def test_scatter_has_a_circle_for_pairs_of_the_same_two_values():
-    measure = {"scale": (0, 10), "is_main": True, "rows": {"overall": Summary(3, 3, 0, mean=4.0)}}
-    score = {"scale": (0, 10), "rows": {"overall": Summary(3, 3, 0, mean=5.0)}}
+    lower, higher = Summary(3, 3, 0, mean=4.0), Summary(3, 3, 0, mean=5.0)
+    measure = {"scale": (0, 10), "is_main": True, "rows": {"overall": lower}, "micro": lower}
+    score = {"scale": (0, 10), "rows": {"overall": higher}, "micro": higher}
     grades = ((0.0, 10.0), (0.0, 10.0), (10.0, 5.0))
     made = [
         an_item(f"p{number}", aspects={"instruction": x, "preservation": y})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from pytest_imgedit.stats.estimates import estimate, macro, sign_flip, summarize
+from pytest_imgedit.stats.estimates import estimate, sign_flip, summarize, with_mean
 from pytest_imgedit.stats.holm import holm
 
 
@@ -98,24 +98,24 @@ def test_small_and_empty_groups_have_no_interval():
 
 def whole(*groups):
     """Summarize categories, each a list of (score, cluster), as a run does."""
-    parts = [
-        summarize([score for score, _ in group], [name for _, name in group]) for group in groups
-    ]
-    rows = [
-        (score, name, str(place)) for place, group in enumerate(groups) for score, name in group
-    ]
-    found = estimate(*zip(*rows, strict=True)) if rows else None
-    return macro(parts, found, (len(rows), len(rows), 0))
+    scores, names, categories = zip(
+        *((score, name, str(place)) for place, group in enumerate(groups) for score, name in group),
+        strict=True,
+    )
+    return with_mean(summarize(scores, names), estimate(scores, names, categories))
 
 
 def test_macro_weighs_categories_alike():
     overall = whole([(2.0, str(place)) for place in range(50)], [(8.0, "x"), (8.0, "y")])
     assert overall.mean == 5.0
     assert overall.n == 52
+    assert (overall.median, overall.min, overall.max) == (2.0, 2.0, 8.0)
 
 
-def test_macro_is_undefined_when_a_category_has_no_score():
-    assert whole([(2.0, "a")], []).mean is None
+def test_a_summary_without_an_estimate_has_no_mean_and_the_spread_of_pairs():
+    summary = with_mean(summarize([2.0, 4.0], ["a", "b"]), None)
+    assert (summary.mean, summary.ci95, summary.se, summary.mde) == (None, None, None, None)
+    assert (summary.n, summary.std, summary.max) == (2, 2**0.5, 4.0)
 
 
 def test_macro_standard_error_by_hand():

@@ -60,7 +60,7 @@ def earlier(name, kind="max_drop", mde=0.4, pairs=100, gates=1, macro=None):
         gate_options={kind: {f"field{n}": 0.0 for n in range(gates)}},
         items=[an_item(str(n)) for n in range(pairs)],
         gates=[GateResult("overall", kind, 0, 0, "PASS", "", mde=mde)],
-        measures={"score": {"rows": {"overall": summary}}},
+        measures={"score": {"rows": {"overall": summary}, "micro": summary}},
     )
 
 

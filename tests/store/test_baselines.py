@@ -43,7 +43,7 @@ def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
         ('{"schema": "imgedit.baseline/2"}', "schema 'imgedit.baseline/2', expected "),
         ('{"schema": "x", "schema": "y"}', "key 'schema' occurs twice"),
         ('{"schema": NaN}', "NaN is not a JSON number"),
-        ('{"schema": "imgedit.results/2"}', "not a whole results document: run: Field required"),
+        ('{"schema": "imgedit.results/3"}', "not a whole results document: run: Field required"),
         (
             json.dumps(baseline_document(baseline_item("a", 11))),
             "items.0.score: Input should be less than or equal to 10",

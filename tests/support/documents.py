@@ -16,7 +16,6 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.stats.decision import measures_of, summarize_items
-from pytest_imgedit.stats.estimates import estimate, macro, summarize
 from pytest_imgedit.store.baselines import Baseline
 
 #: What the items of these runs are measured by beside the score.
@@ -50,8 +49,8 @@ def an_item(
 
 
 def a_run(**changes: Any) -> Results:
-    """Results of four pairs, one of which has no score; `changes` are sections, and options of the
-    gates.
+    """Results of four pairs, one of which has no score; `changes` are sections, options of the
+    gates, and `declared`, the measures beside the score.
     """
     gate_options = changes.pop("gate_options", {})
     run = {
@@ -71,9 +70,6 @@ def a_run(**changes: Any) -> Results:
         },
         **changes.pop("run", {}),
     }
-    whole = estimate([8.0, 6.0, 2.0], ["a", "b", "c"], ["physics", "physics", "social"])
-    parts = [summarize([8.0, 6.0], ["a", "b"]), summarize([2.0], ["c"], errors=1)]
-    overall = macro(parts, whole, (4, 3, 1))
     error = ItemError("score", "unreadable_reply", "no number")
     items = changes.pop(
         "items",
@@ -84,7 +80,8 @@ def a_run(**changes: Any) -> Results:
             an_item("s2", "social", None, error=error),
         ],
     )
-    _, _, measured = summarize_items(items, measures_of(items, MEASURES))
+    declared = changes.pop("declared", MEASURES)
+    categories, overall, measured = summarize_items(items, measures_of(items, declared))
     document = {
         "run": run,
         "suite": {"name": "s", "sha256": "0" * 64, "pairs": 4},
@@ -100,11 +97,8 @@ def a_run(**changes: Any) -> Results:
         "reuse": {"policy": "compatible"},
         "timing": {"edit_s": 1.0, "score_s": 2.0, "swaps": 1, "edits": 4, "verdicts": 3},
         "workers": [],
-        "categories": {"physics": parts[0], "social": parts[1]},
-        "overall": {
-            "macro": overall,
-            "micro": summarize([8.0, 6.0, 2.0], ["a", "b", "c"], errors=1),
-        },
+        "categories": categories,
+        "overall": overall,
         "gates": [
             GateResult(
                 "overall", "max_errors", 0, 1, "FAIL", "1 of 4 pairs without a score, 0 allowed"
