@@ -22,6 +22,7 @@ PAINTED = (
 SAME = (
     "categories",
     "overall",
+    "measures",
     "gates",
     "comparison",
     "controls",
