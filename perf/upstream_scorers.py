@@ -1,15 +1,14 @@
-"""Compare what a benchmark's own code makes of replies with what this package makes of them.
+"""Compare what a benchmark's own code makes of replies with what `compat` makes of them.
 
     python perf/upstream_scorers.py gedit CLONE_OF_STEP1X_EDIT
     python perf/upstream_scorers.py imgedit CLONE_OF_IMGEDIT
     python perf/upstream_scorers.py kris CLONE_OF_KRIS_BENCH
     python perf/upstream_scorers.py risebench CLONE_OF_RISEBENCH
 
-A thousand replies are made up, four in ten of them odd: fenced, bold, out of range, decimal, with
-two scores, half a reply, in other languages, refusals, empty, cut off. The functions that read
-replies are taken out of the clone, which needs no package beside pandas (RISEBench). Each reply on
-which the two differ must be a defect of the clone that `DEFECTS` names, with its file and line and
-two lines that show it; else the script fails.
+Two thousand replies are drawn for each grammar from a language of odd replies: shapes of a number,
+places for it, and what stands around both. The functions that read replies are taken out of the
+clone, which needs no package. Each reply on which the two differ must be of a form that `FORMS`
+names, with its place in the clone and its line on the suite's page; else the script fails.
 """
 
 from __future__ import annotations
@@ -22,122 +21,164 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import ReplyError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import Grammar
 from pytest_imgedit.core.results import Variant
+from pytest_imgedit.protocols.kris import grammar_of
+from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.protocols.risebench import RiseBench
+from pytest_imgedit.protocols.toml_protocol import TomlProtocol
 
-COUNT = 1000
+PAGES = Path(__file__).parent.parent / "docs" / "suites"
+COUNT = 2000
 VARIANTS: tuple[Variant, ...] = ("strict", "compat")
-#: Of a reply: a number for each call's names, or `None` where it cannot be read.
-Read = tuple[float, ...] | None
-#: The defects of each clone: the place, a call that shows it, and what comes of it.
-DEFECTS: dict[str, dict[str, tuple[str, str, str]]] = {
+#: The numbers that count of a reply, by name; none where it cannot be read.
+Read = Mapping[str, float]
+
+
+class Form(NamedTuple):
+    """Replies on which `compat` differs from a script on purpose: the place in the clone, a reply,
+    what the script makes of it, and a part of the line about it in docs/suites.
+    """
+
+    place: str
+    reply: str
+    theirs: str
+    line: str
+
+
+FORMS: dict[str, dict[str, Form]] = {
     "gedit": {
-        "random score": (
-            "viescore/utils.py:187",
-            "mllm_output_to_dict('Sorry, no.', give_up_parsing=True)",
-            "a random number from 0 to 10, which enters the mean",
-        ),
-        "no range": (
-            "viescore/utils.py:221",
-            """mllm_output_to_dict('{"score": [15, 3]}')""",
-            "[15, 3]: nothing checks that scores are from 0 to 10",
-        ),
-        "one score for two": (
+        "beyond the scale": Form(
             "viescore/utils.py:222",
-            """mllm_output_to_dict('{"score": 7}')""",
-            "[7]: one number stands for the minimum of two",
+            '{"score": [15, 3]}',
+            "3, the lowest of both",
+            "Scores beyond 0 to 10 are taken",
         ),
-        "text as a score": (
-            "viescore/utils.py:222",
-            """mllm_output_to_dict('{"score": ["7", 8]}')""",
-            "['7', 8]: min() raises TypeError, and the item is tried 10,000 times",
-        ),
-        "first brace to last": (
-            "viescore/utils.py:178",
-            """mllm_output_to_dict('{"score": [7, 8]} {}')""",
-            "False: what is between the first and the last brace is no JSON; scored at random",
+        "repaired": Form(
+            "viescore/utils.py:227",
+            "{score: 7, reasoning: fine}",
+            "7",
+            "An object without quotation marks that holds one score is repaired",
         ),
     },
     "imgedit": {
-        "form": (
-            "Basic/step1_get_avgscore.py:9",
-            "extract_scores_and_average('A: **4**\\nB: 2\\nC: 2')",
-            "2.0: a line that is not exactly `name: digits` is left out of the mean",
-        ),
-        "any line": (
-            "Basic/step1_get_avgscore.py:9",
-            "extract_scores_and_average('People: 12\\nA: 4')",
-            "8.0: a line with any name counts",
-        ),
-        "no range": (
+        "beyond the scale": Form(
             "Basic/step1_get_avgscore.py:10",
-            "extract_scores_and_average('A: 9\\nB: 9\\nC: 9')",
-            "9.0 on a scale from 1 to 5",
-        ),
-        "half a reply": (
-            "Basic/step1_get_avgscore.py:11",
-            "extract_scores_and_average('A: 4')",
-            "4.0: one grade stands for three",
+            "A: 9\nB: 1\nC: 2",
+            "the mean, 4",
+            "A number beyond 1 to 5 counts in the mean",
         ),
     },
     "kris": {
-        "any digit": (
-            "metrics_common.py:108",
-            "extract_consistency_score_and_reason('I see 2 dogs.')",
-            "2: without a score the first digit from 1 to 5 is one",
-        ),
-        "no range": (
-            "metrics_common.py:80",
-            """extract_consistency_score_and_reason('{"consistency_score": 9}')""",
-            "9 on a scale from 1 to 5",
-        ),
-        "truncated": (
-            "metrics_common.py:80",
-            """extract_consistency_score_and_reason('{"consistency_score": 4.5}')""",
-            "4",
-        ),
-        "first of two": (
-            "metrics_common.py:72",
-            """extract_...('{"consistency_score": 2} {"consistency_score": 4}')""",
-            "2",
-        ),
-        "half a reply": (
-            "metrics_knowledge.py:185",
-            """extract_dual_scores('{"instruction_score": 4}')""",
-            "instruction 4, knowledge None: half a reply counts",
-        ),
-        "texts": (
-            "metrics_knowledge.py:184",
-            """extract_dual_scores('{"instruction_score": "4/5", "knowledge_score": 4}')""",
-            "no scores: a number that is a text of another form is not read",
+        "beyond the scale": Form(
+            "metrics_common.py:69",
+            '{"consistency_score": 9}',
+            "9",
+            "Numbers beyond 1 to 5 in an object are taken",
         ),
     },
     "risebench": {
-        "first of two": (
-            "gpt_eval.py:264",
-            "extract('Final Score: 2\\nRevised. Final Score: 4')",
-            "[2]",
+        "beyond the scale": Form(
+            "gpt_eval.py:264", "Final Score: 9", "9", "Numbers beyond the scale are taken"
         ),
-        "two numbers": (
-            "gpt_eval.py:264",
-            "extract('Final Score: 3, 4')",
-            "[3, 4]: the second number shifts those of the calls after it",
+        "several numbers": Form(
+            "gpt_eval.py:266",
+            "Final Score: 4\n\n1. The sky is kept.",
+            "4 and 1, and the second shifts the grades after it",
+            "Several numbers after `Final Score` are all taken",
         ),
-        "no range": ("gpt_eval.py:264", "extract('Final Score: 9')", "[9], from 1 to 5"),
-        "truncated": ("gpt_eval.py:264", "extract('Final Score: 4.5')", "[4]"),
-        "a space": ("gpt_eval.py:264", "extract('**Final Score** : **4**')", "None"),
     },
 }
+
+#: How a number is written: `<n>` is it, `<w>` the same in full width, `<m>` another one.
+SHAPES = (
+    "<n>",
+    "**<n>**",
+    "`<n>`",
+    '"<n>"',
+    "[<n>]",
+    "<n>.0",
+    "<n>.5",
+    '"<n>.5"',
+    "<n>/5",
+    "<n> / 5",
+    '"<n>/5"',
+    "<n>/10",
+    "<n> out of 5",
+    "<n> (good)",
+    "<n> — all good",
+    "<n>. It is right.",
+    "<n>。",
+    "<n>stars",
+    "<n>%",
+    "<w>",
+    '"<w>"',
+    "②",
+    "<n>, <m>",
+    "<n> <m>",
+    "<n>-<m>",
+    "<n> or <m>",
+    "<n>\n<m>",
+    "<n>\n\n1. because",
+    "-<n>",
+    "+<n>",
+    "~<n>",
+    "0<n>",
+    "0",
+    "9",
+    "15",
+    "4<n>0",
+    "1e0",
+    "X",
+    "null",
+    "true",
+    "NaN",
+    "",
+)
+#: What stands around: `<>` is the reply, `<half>` its beginning, `<other>` another one.
+AROUND = (
+    "<>",
+    "```json\n<>\n```",
+    "<b><></b>",
+    "<answer><></answer>",
+    "**<>**",
+    "> <>",
+    "- <>",
+    "<think>Two dogs, maybe 3 of 5.</think>\n<>",
+    "<think><other></think>\n<>",
+    "<other></think><>",
+    "<think><>",
+    "编辑后的图像有 2 个人。\n<>",
+    "图里有2个人。<>",
+    "Die Bearbeitung zeigt 3 Hunde {gut}.\n<>\nFertig: 5",
+    "I will give a Final Score for the edit.\n<>",
+    'As asked, {"score": [a, b]}: <>',
+    "<>\n<>",
+    "<>\n<other>",
+    "<>\n\nOn second thought:\n\n<other>",
+    "<other> <>",
+    "<half>",
+    "I'm sorry, but I can't assist with grading the 2 people in this image.",
+    "抱歉，我无法评价这张图片。",
+    "",
+    "I would give <n> out of 5.",
+    "<n>",
+    " <w> ",
+    "<n>/5",
+    "Overall <n> / 5, though [<n>, <m>] is there.",
+    "[<n>, <m>]",
+    "[<n>,<m>, 3]",
+)
 
 
 def functions_of(path: Path, *names: str, **values: Any) -> SimpleNamespace:
@@ -166,250 +207,390 @@ def functions_of(path: Path, *names: str, **values: Any) -> SimpleNamespace:
     return SimpleNamespace(**space)
 
 
-class Gedit:
-    """SC or PQ: two numbers in a list, of which the minimum counts."""
+class Benchmark:
+    """A grammar, and the function of a clone that reads the same replies."""
+
+    #: The suite.
+    name: ClassVar[str]
+    #: How a reply holds numbers: `<1>` is in the shape that is drawn, `<2>` and `<3>` are plain.
+    places: ClassVar[tuple[str, ...]]
+    grammar: Grammar
+
+    def theirs(self, reply: str) -> Read:
+        """Return what the script takes; it raises what the script raises."""
+        raise NotImplementedError
+
+    def ours(self, reply: str) -> Read:
+        return self.grammar.read(reply, "compat")
+
+    def form(self, reply: str, theirs: Read, ours: Read) -> str | None:
+        """Name the form of a reply on which the two differ; `None` for one that should be equal."""
+        kept = {name: value for name, value in theirs.items() if self.grammar.holds(value)}
+        return "beyond the scale" if kept != theirs and kept == ours else None
+
+
+def toml_protocol(name: str) -> TomlProtocol:
+    settings = Settings.model_validate({"judge": {"protocol": name, "variant": "compat"}})
+    protocol = load_protocol(settings)
+    assert isinstance(protocol, TomlProtocol)
+    return protocol
+
+
+class Gedit(Benchmark):
+    """SC or PQ: two numbers in a list, of which the lowest counts."""
 
     name = "gedit"
-    grammar = Grammar("list", ("a", "b"), (0, 10), labels=("score",))
+    places = (
+        '{"score": [<1>, <2>], "reasoning": "shadow: missing"}',
+        '{"reasoning": "fine", "score": [<2>, <1>]}',
+        '{\n "score" : [\n<1>,\n<2>]\n}',
+        '{"score": <1>, "reasoning": "fine"}',
+        '{"score": [<1>], "reasoning": "fine"}',
+        '{"score": [<1>, <2>, <3>]}',
+        '{"score": [[<1>], [<2>]]}',
+        '{"score": {"a": <1>, "b": <2>}}',
+        '{"score": []}',
+        "{'score': [<1>, <2>], 'reasoning': 'fine'}",
+        "{score: [<1>, <2>], reasoning: fine}",
+        "{score: <1>, reasoning: fine}",
+        '{"score": [<1>, <2>], "reasoning": "it says "STOP" there"}',
+        '{"score": [<1>, <2>], "reasoning": "two\nlines"}',
+        '{"score": [<1>, <2>],}',
+        '{"Score": [<1>, <2>]}',
+        '{"score1": <1>, "score2": <2>}',
+        '{"score": [<3>, <3>], "score": [<1>, <2>]}',
+        '[{"score": [<1>, <2>]}]',
+        '||V^=^V||{"score": [<1>, <2>]}||V^=^V||',
+        "||V^=^V||[<1>, <2>]||V^=^V||",
+        "[<1>, <2>]",
+        "[<1>,<2>]",
+        "[<1>,  <2>]",
+        "score: [<1>, <2>]",
+        "**score**: <1>, <2>",
+    )
 
     def __init__(self, clone: Path) -> None:
         names = ("mllm_output_to_dict", "verify", "is_int_between_0_and_10", "fix_json")
         self.code = functions_of(next(clone.rglob("viescore/utils.py")), *names)
+        self.grammar = toml_protocol("gedit").definition.calls[0].reply.grammar("")
 
-    def text(self, grades: list[int], why: str) -> str:
-        return json.dumps({"score": grades, "reasoning": why})
+    def _scores(self, reply: str) -> list[Any]:
+        read = self.code.mllm_output_to_dict(reply)
+        return [] if read is False else list(read["score"])
 
     def theirs(self, reply: str) -> Read:
-        read = self.code.mllm_output_to_dict(reply)
-        if read is False:  # asked once more; then a random number
-            return None
-        try:
-            return (float(min(read["score"])),)
-        except (TypeError, KeyError, ValueError):
-            return (math.nan,)
+        scores = self._scores(reply)
+        if not scores:  # asked once more; then a random number
+            return {}
+        lowest = min(scores)
+        math.sqrt(lowest)  # raises for a text, as the script does
+        return {"lowest": float(lowest)}
 
     def ours(self, reply: str) -> Read:
-        return (min(self.grammar.read(reply, "compat").values()),)
+        numbers = self.grammar.read(reply, "compat")
+        if len(numbers) < 2:
+            return {}
+        return {"lowest": min(numbers.values())}
 
-    def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
-        if theirs is None:
-            return "first brace to last"
-        value = theirs[0]
-        if math.isnan(value):
-            return "text as a score"
-        read = self.code.mllm_output_to_dict(reply)["score"]
-        if any(isinstance(number, str) for number in read):
-            return "text as a score"
-        if len(read) != 2:
-            return "one score for two"
-        if any(not 0 <= number <= 10 for number in read):
-            return "no range"
-        return None
+    def form(self, reply: str, theirs: Read, ours: Read) -> str | None:
+        if ours:
+            return None
+        if not all(self.grammar.holds(score) for score in self._scores(reply)):
+            return "beyond the scale"
+        return "repaired" if re.search(r"[{,]\s*\w+:", reply) else None
 
 
-class ImgEdit:
+class ImgEdit(Benchmark):
     """Three lines; the value is the rounded mean."""
 
     name = "imgedit"
-    labels = ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Integrity")
-    grammar = Grammar("lines", ("a", "b", "c"), (1, 5), True, labels)
+    places = (
+        "Brief reasoning: fine\nPrompt Compliance: <1>\nVisual Naturalness: <2>\n"
+        "Physical & Detail Integrity: <3>",
+        "Prompt Compliance: <1>\nVisual Naturalness: <1>\nPhysical & Detail Integrity: <1>",
+        "Prompt Compliance : <1>\nVisual Naturalness : <2>\nPhysical & Detail Integrity : <3>",
+        "Prompt Compliance：<1>\nVisual Naturalness：<2>\nPhysical & Detail Integrity：<3>",
+        "**Prompt Compliance**: <1>\n**Visual Naturalness**: <2>\n"
+        "**Physical & Detail Integrity**: <3>",
+        "**Prompt Compliance:** <1>\n**Visual Naturalness:** <2>",
+        "1. Prompt Compliance: <1>\n2. Visual Naturalness: <2>\n3. Physical: <3>",
+        "Prompt Compliance:<1>\nVisual Naturalness:<2>\nPhysical & Detail Integrity:<3>",
+        "Prompt Compliance:  <1>\nVisual Naturalness:  <2>",
+        "Prompt Compliance: <1>, Visual Naturalness: <2>, Physical & Detail Integrity: <3>",
+        "Prompt Compliance: <1>",
+        "Prompt Compliance: <1>\nVisual Naturalness: <2>",
+        "Prompt Compliance: <1>\nPrompt Compliance: <2>",
+        "Prompt Compliance: <1>\nVisual Naturalness: <2>\nPhysical: <3>\nOverall: <1>",
+        "People: <1>\nPrompt Compliance: <2>",
+        "prompt compliance: <1>\nvisual naturalness: <2>\nphysical & detail integrity: <3>",
+        "| Prompt Compliance | <1> |\n| Visual Naturalness | <2> |",
+        "Prompt Compliance - <1>\nVisual Naturalness - <2>",
+        "Prompt Compliance: good: <1>\nVisual Naturalness: <2>",
+        '{"Prompt Compliance": <1>, "Visual Naturalness": <2>}',
+    )
 
     def __init__(self, clone: Path) -> None:
         path = next(clone.rglob("step1_get_avgscore.py"))
         self.code = functions_of(path, "extract_scores_and_average")
-
-    def text(self, grades: list[int], why: str) -> str:
-        lines = [
-            f"{label}: {grade}" for label, grade in zip(self.labels, [*grades, 3], strict=False)
-        ]
-        return "\n".join([f"Brief reasoning: {why}", *lines])
+        self.protocol = toml_protocol("imgedit")
+        self.grammar = self.protocol.definition.calls[0].reply.grammar("replace")
 
     def theirs(self, reply: str) -> Read:
         value = self.code.extract_scores_and_average(reply)
-        return None if value is None else (float(value),)
+        return {} if value is None else {"score": float(value)}
 
     def ours(self, reply: str) -> Read:
-        return (round(sum(self.grammar.read(reply, "compat").values()) / 3, 2),)
+        numbers = self.grammar.read(reply, "compat")
+        return {"score": self.protocol.item(_PAIR, {"grades": numbers})["score"]}
 
-    def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
-        numbers = {}
-        for line in reply.splitlines():
-            parts = line.strip().split(": ")
-            if len(parts) == 2 and parts[1].isdigit():
-                numbers[parts[0]] = int(parts[1])
-        if any(name not in self.labels for name in numbers):
-            return "any line"
-        if any(not 1 <= number <= 5 for number in numbers.values()):
-            return "no range"
-        if ours is not None:
-            return "form"
-        return "half a reply" if theirs is not None else None
-
-
-class Kris:
-    """One grade in an object."""
-
-    name = "kris"
-    grammar = Grammar("json", ("consistency",), (1, 5), True, ("consistency_score",))
-
-    def __init__(self, clone: Path) -> None:
-        self.code = functions_of(
-            next(clone.rglob("metrics_common.py")),
-            "extract_consistency_score_and_reason",
-            "extract_score_and_reason",
-            "extract_json_field",
-            "DEFAULT_PATTERNS",
-        )
-
-    def text(self, grades: list[int], why: str) -> str:
-        return json.dumps({"consistency_score": grades[0], "reasoning": why})
-
-    def theirs(self, reply: str) -> Read:
-        value = self.code.extract_consistency_score_and_reason(reply)[0]
-        return None if value is None else (float(value),)
-
-    def ours(self, reply: str) -> Read:
-        return tuple(self.grammar.read(reply, "compat").values())
-
-    def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
-        scores = re.findall(r'consistency_score"?\s*:\s*"?(-?\d+(?:\.\d+)?)', reply)
-        if theirs is not None and not 1 <= theirs[0] <= 5:
-            return "no range"
-        if len(set(scores)) > 1:
-            return "first of two"
-        if any("." in score for score in scores):
-            return "truncated"
-        if theirs is not None and (ours is None or ours != theirs):
-            return "any digit"
+    def form(self, reply: str, theirs: Read, ours: Read) -> str | None:
+        numbers = re.findall(r": (\d+)\s*$", reply, re.MULTILINE)
+        if not ours and not all(self.grammar.holds(float(number)) for number in numbers):
+            return "beyond the scale"
         return None
 
 
-class KrisDual(Kris):
-    """Two grades in an object."""
+class Kris(Benchmark):
+    """One grade in an object, in most categories."""
 
-    names = ("instruction_score", "knowledge_score")
-    grammar = Grammar("json", ("instruction", "knowledge"), (1, 5), True, names)
+    name = "kris"
+    places: ClassVar[tuple[str, ...]] = (
+        '{"consistency_score": <1>, "reasoning": "2 dogs stay"}',
+        '{"reasoning": "2 dogs stay", "consistency_score": <1>}',
+        '{\n  "consistency_score" : <1>,\n  "reason": "fine"\n}',
+        '{"consistency_score": <1>, "reasoning": "two\nlines"}',
+        '{"consistency_score": <1>, "reasoning": "it says "STOP""}',
+        '{"consistency_score": <1>, "consistency_score": <2>}',
+        '{"consistency_score": <1>,}',
+        '{"Consistency_Score": <1>}',
+        '{"inconsistency_score": <1>}',
+        '{"other": <2>, "note": "the consistency_score is <1>"}',
+        '{"scores": {"consistency_score": <1>}}',
+        '{"consistency_score": {"value": <1>}}',
+        '[{"consistency_score": <1>}]',
+        "{'consistency_score': <1>, 'reasoning': 'fine'}",
+        "{consistency_score: <1>}",
+        '"consistency_score": <1>',
+        "consistency_score: <1>",
+        "consistency_score : <1>",
+        "consistency_score：<1>",
+        "Consistency Score <1>",
+        "consistency  score\n: <1>",
+        "**Consistency Score:** <1>",
+        "**Consistency Score**: <1>",
+        "consistency_score = <1>",
+        "Consistency: <1>",
+        "The 3 dogs stay. consistency_score: <1>",
+        "The 3 dogs stay. consistency score <1>",
+    )
+
+    rule = "kris"
+    reader = ("metrics_common.py", "extract_consistency_score_and_reason")
 
     def __init__(self, clone: Path) -> None:
-        self.code = functions_of(next(clone.rglob("metrics_knowledge.py")), "extract_dual_scores")
-
-    def text(self, grades: list[int], why: str) -> str:
-        return json.dumps(dict(zip(self.names, grades, strict=True)) | {"reasoning": why})
+        path, function = self.reader
+        names = ("extract_score_and_reason", "extract_json_field", "DEFAULT_PATTERNS")
+        self.read = vars(functions_of(next(clone.rglob(path)), function, *names))[function]
+        self.grammar = grammar_of(("consistency",), self.rule)
 
     def theirs(self, reply: str) -> Read:
-        read = self.code.extract_dual_scores(reply)
-        values = [read[name] for name in self.names]
-        if values == [None, None]:
-            return None
-        return tuple(math.nan if value is None else float(value) for value in values)
-
-    def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
-        if theirs is None:
-            return "texts"
-        if any(math.isnan(value) for value in theirs):
-            return "half a reply"
-        if any(not 1 <= value <= 5 for value in theirs):
-            return "no range"
-        if len(re.findall("instruction_score", reply)) > 1:
-            return "first of two"
-        return "truncated" if re.search(r"_score\"?\s*:\s*\"?\d\.\d", reply) else None
+        value = self.read(reply)
+        if isinstance(value, tuple):
+            value = value[0]
+        return {} if value is None else {"consistency": float(value)}
 
 
-class Rise:
+class KrisImages(Kris):
+    """One grade, in the categories with several images."""
+
+    rule = "kris-images"
+    reader = ("metrics_common.py", "extract_score_and_reason")
+
+    def theirs(self, reply: str) -> Read:
+        value, _ = self.read(reply, "consistency_score", ["reasoning", "reason"])
+        return {} if value is None else {"consistency": float(value)}
+
+
+class KrisKnowledge(Kris):
+    """One grade, in the categories of knowledge."""
+
+    rule = "kris-knowledge"
+    reader = ("metrics_knowledge.py", "extract_consistency_score")
+
+
+class KrisTwo(Kris):
+    """Two grades in an object, in the categories of knowledge."""
+
+    places = (
+        '{"instruction_score": <1>, "knowledge_score": <2>, "reasoning": "2 dogs stay"}',
+        '{"instruction_score": <2>, "knowledge_score": <1>}',
+        '{"knowledge_score": <1>, "instruction_score": <1>}',
+        '{"instruction_score": <1>}',
+        '{"knowledge_score": <1>}',
+        '{"instruction_score": <1>, "knowledge_score": null}',
+        '{"instruction_score": null, "knowledge_score": <1>}',
+        '{"instruction_score": <1>, "knowledge_score": "<2>/5"}',
+        '{"instruction_score": <1>} {"knowledge_score": <2>}',
+        '{"instruction": {"instruction_score": <1>}, "knowledge": {"knowledge_score": <2>}}',
+        '{"instruction_score": <1>, "knowledge_score": <2>,}',
+        '{"instruction_score": <1>, "instruction_score": <2>, "knowledge_score": <3>}',
+        '{"instruction_score": <1>, "instruction_reasoning": "two\nlines", "knowledge_score": <2>}',
+        "{'instruction_score': <1>, 'knowledge_score': <2>}",
+        "{instruction_score: <1>, knowledge_score: <2>}",
+        '"instruction_score": <1>, "knowledge_score": <2>',
+        "instruction_score: <1>\nknowledge_score: <2>",
+        "instruction_score : <1>\nknowledge_score : <2>",
+        "instruction_score：<1>\nknowledge_score：<2>",
+        "Instruction Score: <1>, Knowledge Score: <2>",
+        "**Instruction Score:** <1>\n**Knowledge Score:** <2>",
+        "**Instruction Score**: <1>\n**Knowledge Score**: <2>",
+        "instruction score <1>, knowledge score <2>",
+        "Instruction Score: <1>",
+        "Knowledge Score: <1>",
+        "Both <1>",
+    )
+    reader = ("metrics_knowledge.py", "extract_dual_scores")
+    names = ("instruction", "knowledge")
+
+    def __init__(self, clone: Path) -> None:
+        super().__init__(clone)
+        self.grammar = grammar_of(self.names, "kris-knowledge")
+
+    def theirs(self, reply: str) -> Read:
+        read = self.read(reply)
+        values = {name: read[f"{name}_score"] for name in self.names}
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+
+class Rise(Benchmark):
     """One line `Final Score`."""
 
     name = "risebench"
-    grammar = Grammar("final", ("score",), (1, 5), True)
+    places = (
+        "The edit follows.\n\n**Final Score**: **<1>**",
+        "Final Score: <1>",
+        "Final Score : <1>",
+        "**Final Score** : <1>",
+        "Final Score：<1>",
+        "__Final Score__: <1>",
+        "`Final Score`: <1>",
+        "**Final Score:** <1>",
+        "**Final Score: <1>**",
+        "***Final Score***: <1>",
+        "Final Score:<1>",
+        "Final Score <1>",
+        "final score: <1>",
+        "FINAL SCORE: <1>",
+        "# Final Score\n\n<1>",
+        "Final Score:\n**<1>**",
+        "Final Score is <1>",
+        "Final Score - <1>",
+        "Final Score = <1>",
+        "| Final Score | <1> |",
+        "A final score of <1> is fair.",
+        "The Final Score follows.\n**Final Score**: <1>",
+        "Final Scores: <1>",
+        "**Final Scores**: **<1>**",
+        "Final Scores: <2>\nFinal Score: <1>",
+        "Final  Score: <1>",
+        "FinalScore: <1>",
+        "Score: <1>",
+        "最终得分: <1>",
+        '{"Final Score": <1>}',
+    )
 
     def __init__(self, clone: Path) -> None:
         self.code = functions_of(next(clone.rglob("gpt_eval.py")), "extract")
-
-    def text(self, grades: list[int], why: str) -> str:
-        return f"{why}\n\n**Final Score**: **{grades[0]}**"
+        self.grammar = Grammar("final", ("score",), (1, 5), whole=True)
 
     def theirs(self, reply: str) -> Read:
-        numbers = self.code.extract(reply)
-        return tuple(map(float, numbers)) if numbers else None
+        numbers = self.code.extract(reply) or []
+        return {"score" if not i else f"shifted {i}": float(x) for i, x in enumerate(numbers)}
 
-    def ours(self, reply: str) -> Read:
-        return tuple(self.grammar.read(reply, "compat").values())
-
-    def defect(self, reply: str, theirs: Read, ours: Read) -> str | None:
-        if theirs is None:
-            return "a space" if re.search(r"Final Score\W* :", reply) else None
-        if len(theirs) > 1:
-            return "two numbers"
-        if re.search(r"Final Scores?[^\d]*\d+\.\d", reply, re.IGNORECASE):
-            return "truncated"
-        if not 1 <= theirs[0] <= 5:
-            return "no range"
-        return "first of two" if len(re.findall("final score", reply, re.IGNORECASE)) > 1 else None
+    def form(self, reply: str, theirs: Read, ours: Read) -> str | None:
+        if len(theirs) > 1 and not ours:
+            return "several numbers"
+        return super().form(reply, theirs, ours)
 
 
-def odd(good: str, other: str, chance: random.Random) -> Iterator[str]:
-    """Yield odd replies, of which `good` and `other` are two in form."""
-    number = re.compile(r"(?<=[\[:*, ])(\d+)(?=[\],*}\n]|$)")
-    yield f"```json\n{good}\n```"
-    yield number.sub(r"**\1**", good)
-    yield number.sub(lambda match: str(int(match[1]) + 20), good)
-    yield number.sub(r"\1.5", good)
-    yield number.sub(r"\1/5", good)
-    yield number.sub(r'"\1"', good)
-    yield f"{good}\n\nOn second thought:\n\n{other}"
-    yield good[: len(good) * chance.randrange(30, 95) // 100]
-    yield re.sub(r"[,\n][^,\n]*\d[^,\n]*", "", good, count=1)
-    yield f"编辑后的图像有 2 个人。\n{good}"
-    yield f"Die Bearbeitung zeigt 3 Hunde.\n{good}\nFertig: 5"
-    yield "I'm sorry, but I can't assist with grading the 2 people in this image."
-    yield "抱歉，我无法评价这张图片。"
-    yield ""
-    yield good.replace(": ", " : ")
-    yield f"<b>{good}</b>"
-    yield number.sub("X", good)
-    yield f"I would give {chance.randrange(1, 6)} out of 5."
-    yield f"{chance.randrange(1, 6)}"
-    yield f"{chance.randrange(1, 6)}/5"
+class RiseLogical(Rise):
+    """The same from 0 to 1, on which the script takes a higher number for 1."""
+
+    def __init__(self, clone: Path) -> None:
+        super().__init__(clone)
+        self.grammar = Grammar("final", ("score",), (0, 1), whole=True)
+
+    def theirs(self, reply: str) -> Read:
+        return {name: min(number, 1.0) for name, number in super().theirs(reply).items()}
 
 
-def replies(benchmark: Any) -> list[str]:
+_PAIR = EditPair("a", "replace", "x", Base64Image(""))
+
+
+def replies(benchmark: type[Benchmark]) -> Iterator[str]:
+    """Draw replies: of the three parts of a form, each is the plainest one in four of ten."""
     chance = random.Random(0)
-    words = ("the edit follows", "2 dogs stay", "a 'quoted' word", "shadow: missing", "fine")
 
-    def good() -> str:
-        return str(benchmark.text([chance.randrange(1, 6) for _ in range(2)], chance.choice(words)))
+    def drawn(parts: Sequence[str]) -> str:
+        return parts[0] if chance.random() < 0.4 else chance.choice(parts)
 
-    made = [good() for _ in range(COUNT * 6 // 10)]
-    while len(made) < COUNT:
-        made += odd(good(), good(), chance)
-    return made[:COUNT]
+    for _ in range(COUNT):
+        place, shape, around = drawn(benchmark.places), drawn(SHAPES), drawn(AROUND)
+        reply, other = (_filled(place, shape, chance) for _ in range(2))
+        around = around.replace("<half>", reply[: len(reply) * chance.randrange(30, 95) // 100])
+        around = around.replace("<other>", other).replace("<>", reply)
+        yield _filled(around, "", chance)
 
 
-def compare(benchmark: Any, show: Callable[[str], None]) -> int:
-    """Print how often the two agree, and by which defects they differ; return what is left."""
+def _filled(text: str, shape: str, chance: random.Random) -> str:
+    """Put numbers from 1 to 5 in place of the marks in a text."""
+    n, m, second, third = (chance.randrange(1, 6) for _ in range(4))
+    text = text.replace("<1>", shape).replace("<2>", str(second)).replace("<3>", str(third))
+    wide = chr(ord("０") + n)
+    return text.replace("<n>", str(n)).replace("<m>", str(m)).replace("<w>", wide)
+
+
+def forms(benchmark: type[Benchmark]) -> int:
+    """Count the forms from which replies are drawn, each against the plainest."""
+    return len(benchmark.places) + len(SHAPES) + len(AROUND)
+
+
+def unlisted(name: str) -> list[str]:
+    """Name the forms of a suite whose line is not on its page."""
+    page = " ".join((PAGES / f"{name}.md").read_text("utf-8").split())
+    return [each for each, form in FORMS[name].items() if form.line not in page]
+
+
+def read_by(read: Callable[[str], Read], reply: str) -> Read:
+    """Return what a function reads; nothing where it raises, as scripts do that go on."""
+    try:
+        return read(reply)
+    except (ReplyError, ValueError, TypeError, KeyError):
+        return {}
+
+
+def compare(benchmark: Benchmark, show: Callable[[str], None]) -> int:
+    """Print how often the two agree, and by which forms they differ; return what is left."""
     found: Counter[str] = Counter()
     left = []
-    for reply in replies(benchmark):
-        theirs = benchmark.theirs(reply)
-        try:
-            ours = benchmark.ours(reply)
-        except ReplyError:
-            ours = None
+    for reply in replies(type(benchmark)):
+        theirs, ours = read_by(benchmark.theirs, reply), read_by(benchmark.ours, reply)
         if ours == theirs:
-            found["agree" if ours is not None else "agree: unreadable"] += 1
-            continue
-        defect = benchmark.defect(reply, theirs, ours)
-        if defect is None:
-            left.append((reply, theirs, ours))
+            found["agree" if ours else "agree: unreadable"] += 1
+        elif (name := benchmark.form(reply, theirs, ours)) in FORMS[benchmark.name]:
+            found[str(name)] += 1
         else:
-            found[defect] += 1
-    show(f"{type(benchmark).__name__}: {COUNT} replies, {sum(found.values())} explained")
-    for name, count in found.most_common():
-        show(f"  {count:5} {name}")
-        if name in DEFECTS[benchmark.name]:
-            place, call, outcome = DEFECTS[benchmark.name][name]
-            show(f"        {place}: {call}\n        gives {outcome}")
+            left.append((reply, theirs, ours))
+    show(
+        f"{type(benchmark).__name__}: {COUNT} replies in {forms(type(benchmark))} forms, "
+        f"{len(left)} differ unexplained"
+    )
+    for label, count in found.most_common():
+        show(f"  {count:5} {label}")
+        if form := FORMS[benchmark.name].get(label):
+            show(f"        {form.place}: {form.reply!r} gives {form.theirs}")
     for reply, theirs, ours in left[:10]:
-        show(f"  unexplained: {reply!r}: theirs {theirs}, ours {ours}")
+        show(f"  unexplained: {reply!r}: theirs {dict(theirs)}, ours {dict(ours)}")
     return len(left)
 
 
@@ -456,11 +637,11 @@ def rise_scores(clone: Path, show: Callable[[str], None]) -> int:
     return unlike["compat"]
 
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, tuple[Callable[[Path], Benchmark], ...]] = {
     "gedit": (Gedit,),
     "imgedit": (ImgEdit,),
-    "kris": (Kris, KrisDual),
-    "risebench": (Rise,),
+    "kris": (Kris, KrisImages, KrisKnowledge, KrisTwo),
+    "risebench": (Rise, RiseLogical),
 }
 
 
@@ -469,7 +650,11 @@ def main() -> int:
     parser.add_argument("benchmark", choices=[*BENCHMARKS])
     parser.add_argument("clone", type=Path)
     args = parser.parse_args()
-    left = sum(compare(kind(args.clone), print) for kind in BENCHMARKS[args.benchmark])
+    missing = unlisted(args.benchmark)
+    for form in missing:
+        print(f"{PAGES / args.benchmark}.md: no line about {form!r}")
+    left = len(missing)
+    left += sum(compare(kind(args.clone), print) for kind in BENCHMARKS[args.benchmark])
     return left + (rise_scores(args.clone, print) if args.benchmark == "risebench" else 0)
 
 

@@ -1,112 +1,193 @@
-"""How the variant `compat` reads replies: as leniently as the authors' scripts, also from prose."""
+"""How the variant `compat` reads replies: by the rules of the benchmarks' own scripts.
+
+A rule returns the numbers that the script takes, by the names of the grammar. A name is missing
+where the script finds no number for it. `ReplyError` is raised where it finds none at all. Numbers
+may be beyond the scale.
+"""
+
+from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.errors import ReplyError
 
-#: Prompts and servers may keep the opening mark of a thought; an unclosed thought ends with the
-#: reply.
-_THINKING = re.compile(r"\A(?:(?!<think>).)*</think>|<think>.*?(?:</think>|\Z)", re.DOTALL)
-_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
-#: A number in the middle of a text.
-_INSIDE = r"(?<![\d.])(\d{1,3}(?:\.\d{1,6})?)"
-#: So many braces of a reply may begin an object.
-_MAX_OBJECTS = 50
-_MARKS = "*_` "
-_FINAL = re.compile(r"final scores?[\s*_`:：]*([^\n<]*)", re.IGNORECASE)
+if TYPE_CHECKING:
+    from pytest_imgedit.core.reply import Grammar
+
+Numbers = dict[str, float]
+Rule = Callable[[str, "Grammar"], Numbers]
+
+#: What GEdit's script looks for around an object.
+_GEDIT_MARK = "||V^=^V||"
+_TWO_NUMBERS = re.compile(r"\[\d+, ?\d+\]", re.ASCII)
+_INNERMOST_BRACES = re.compile(r"\{[^{}]*\}")
+_OF_FIVE = (r"([1-5])\s*/\s*5", r"([1-5])\s+out\s+of\s+5", r"\b([1-5])\b")
+_DIGITS = re.compile(r"\d+")
+_FINAL_SCORES = tuple(
+    re.compile(rf"{words}\*{{0,2}}:?([\d\s,*]*)", re.IGNORECASE)
+    for words in ("final score", "final scores")
+)
 
 
-def without_thoughts(reply: str) -> str:
-    """Return a reply without what a model has thought."""
-    return _THINKING.sub("", reply).strip()
+def _gedit(reply: str, grammar: Grammar) -> Numbers:
+    """Read the numbers at the key of an object; of a reply without braces, two whole numbers in a
+    list, or the whole number that it is.
 
-
-def _read_number(reply: str, labels: Sequence[str], count: int, end: float) -> list[str]:
-    head, _, tail = reply.strip(_MARKS).replace("：", ":").rpartition(":")
-    if "\n" in head or "\n" in tail or _NUMBER.search(head):
-        raise ReplyError(f"{reply[:40]!r}, expected nothing but one number")
-    return [tail.strip(_MARKS)]
-
-
-def _read_final(reply: str, labels: Sequence[str], count: int, end: float) -> list[str]:
-    texts = {match[1].strip(_MARKS) for match in _FINAL.finditer(reply)} - {""}
-    if len(texts) != 1:
-        problem = "stands there twice, with different numbers" if texts else "is not there"
-        raise ReplyError(f"'Final Score' {problem}: expected 'Final Score: <number>'")
-    return [texts.pop()]
-
-
-def _read_json(reply: str, labels: Sequence[str], count: int, end: float) -> list[str]:
-    """Read the numbers of an object; without one, the numbers after its keys, or the only number
-    that names the end of the scale.
+    GEdit's script takes the lowest number of a reply. So one number stands for all names, and the
+    last name has the lowest of the rest.
     """
-    if (values := _object(reply, labels)) is not None:
-        return [_plain(label, values[label]) for label in labels]
-    keys = [re.escape(label).replace("_", "[_ ]") for label in labels]
-    found = [_only(rf"{key}\W{{0,9}}?[:：][\s*_`\"]*{_INSIDE}", reply) for key in keys]
-    if found == [""] and _NUMBER.fullmatch(reply.strip(_MARKS)):
-        found = [reply.strip(_MARKS)]
-    if found == [""]:
-        found = [_only(rf"{_INSIDE}\s{{0,9}}(?:/|out of)\s{{0,9}}{end:g}\b", reply)]
-    if "" in found:
-        raise ReplyError(f"no JSON object with {', '.join(labels)}")
-    return found
+    numbers = _gedit_numbers(reply, grammar.called[0])
+    names = grammar.names
+    if len(numbers) == 1:
+        return dict.fromkeys(names, numbers[0])
+    if len(numbers) < len(names):
+        raise ReplyError(f"{len(numbers)} numbers, expected {len(names)}")
+    last = len(names) - 1
+    return dict(zip(names, (*numbers[:last], min(numbers[last:])), strict=True))
 
 
-def _read_list(reply: str, labels: Sequence[str], count: int, end: float) -> list[str]:
-    """Read the list in an object; of a reply without one, the only list."""
-    key = labels[0]
-    values = _object(reply, (key,))
-    numbers = values[key] if values else _only(r"\[([^\[\]]*)\]", reply).split(",")
-    if not isinstance(numbers, list):
-        numbers = [numbers]
-    if len(numbers) != count:
-        raise ReplyError(f"{key!r} has {len(numbers)} numbers, expected {count}")
-    return [_plain(key, value).strip() for value in numbers]
+def _gedit_numbers(reply: str, key: str) -> Sequence[float]:
+    marked = reply.split(_GEDIT_MARK)
+    if len(marked) == 3:
+        return _numbers_in(marked[1], key)
+    if "{" in reply and "}" in reply:
+        return _numbers_in(reply[reply.find("{") : reply.rfind("}") + 1], key)
+    listed = reply[reply.find("[") : reply.rfind("]") + 1]
+    try:
+        if _TWO_NUMBERS.fullmatch(listed):
+            return [int(number) for number in json.loads(listed)]
+        return [int(reply)]
+    except ValueError:
+        raise ReplyError(f"{reply[:40]!r}, expected an object, a list or a number") from None
 
 
-def _only(pattern: str, reply: str) -> str:
-    """Return what a pattern finds, if it is one text; else an empty text."""
-    found = set(re.findall(pattern, reply, re.IGNORECASE))
-    return str(found.pop()) if len(found) == 1 else ""
+def _numbers_in(text: str, key: str) -> Sequence[float]:
+    """Return the number or numbers at a key of the object that a text is."""
+    try:
+        value = json.loads(text.strip().replace("\n", ""))[key]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise ReplyError(f"no JSON object with {key} from the first brace to the last") from None
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or not all(isinstance(number, int | float) for number in numbers):
+        raise ReplyError(f"{key!r} is {str(value)[:40]}, expected numbers")
+    return numbers
 
 
-def _plain(label: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ReplyError(f"{label!r} is {json.dumps(value)[:40]}, expected a number")
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _imgedit(reply: str, grammar: Grammar) -> Numbers:
+    """Read every line `name: digits`, and their mean as `mean`; lines of other names count there.
 
-
-def _object(reply: str, keys: Sequence[str]) -> dict[str, Any] | None:
-    """Return the only JSON object with these keys in a reply; `None` if there is none, and
-    `ReplyError` if objects differ.
+    ImgEdit's script takes any number. One beyond the scale raises `ReplyError`, since the mean
+    would hide it.
     """
-    decoder = json.JSONDecoder(strict=False)
-    found: list[dict[str, Any]] = []
-    start = -1
-    for _ in range(_MAX_OBJECTS):
-        start = reply.find("{", start + 1)
-        if start < 0:
-            break
-        with suppress(ValueError, RecursionError):
-            value, end = decoder.raw_decode(reply, start)
-            start = end - 1
-            if isinstance(value, dict) and all(key in value for key in keys):
-                found.append({key: value[key] for key in keys})
-    if any(other != found[0] for other in found):
-        raise ReplyError("two JSON objects with different numbers")
-    return found[0] if found else None
+    names = dict(zip(map(str.casefold, grammar.called), grammar.names, strict=True))
+    taken = []
+    numbers: Numbers = {}
+    for line in reply.splitlines():
+        label, _, digits = line.strip().partition(": ")
+        if not digits.isdigit():
+            continue
+        taken.append(float(digits) if digits.isdecimal() else math.nan)  # "②" ends the script
+        if not grammar.holds(taken[-1]):
+            raise ReplyError(f"{label[:40]!r} is {digits[:40]}, expected one {grammar.range}")
+        if name := names.get(label.strip("*_`-# ").casefold()):
+            numbers.setdefault(name, taken[-1])
+    if not taken:
+        raise ReplyError("no line '<name>: <digits>'")
+    return {**numbers, "mean": sum(taken) / len(taken)}
 
 
-#: By form, for those that `compat` reads in another way than `strict`: what makes the text of each
-#: number of a reply, the labels, how many numbers are expected and the end of their scale.
-READERS: Mapping[str, Callable[[str, Sequence[str], int, float], list[str]]] = {
-    "number": _read_number,
-    "json": _read_json,
-    "list": _read_list,
-    "final": _read_final,
+def _kris(reply: str, grammar: Grammar) -> Numbers:
+    """Read the number at a key of an object; else the digit behind the key, `n/5`, `n out of 5`, or
+    the first digit from 1 to 5. Several keys are read by the rule `_kris_knowledge`.
+    """
+    if len(grammar.called) > 1:
+        return _kris_knowledge(reply, grammar)
+    behind_key = rf"{_words(grammar.called[0])}\s*(?:[:：]\s*)?([1-5])"
+    return _kris_number(reply, grammar, behind_key, *_OF_FIVE)
+
+
+def _kris_images(reply: str, grammar: Grammar) -> Numbers:
+    """Read as `_kris` does, but for a digit behind the key: so do the scripts of several images."""
+    return _kris_number(reply, grammar, *_OF_FIVE)
+
+
+def _kris_number(reply: str, grammar: Grammar, *patterns: str) -> Numbers:
+    (number,) = _whole_numbers(reply, grammar.called) or [None]
+    if number is None:
+        number = _digit(reply, *patterns)
+    return _found(grammar, [number])
+
+
+def _kris_knowledge(reply: str, grammar: Grammar) -> Numbers:
+    """Read as `_kris` does, but an object without the number ends the search, and a key needs a
+    colon: so does the script for categories of knowledge. Of several keys, the number of one that
+    has none is looked for nowhere else.
+    """
+    if numbers := _whole_numbers(reply, grammar.called):
+        return _found(grammar, numbers)
+    patterns = [rf"{_words(label)}\s*[:：]\s*([1-5])" for label in grammar.called]
+    if len(patterns) == 1:
+        return _found(grammar, [_digit(reply, *patterns, *_OF_FIVE)])
+    return _found(grammar, [_digit(reply, pattern) for pattern in patterns])
+
+
+def _whole_numbers(reply: str, labels: Sequence[str]) -> list[int | None]:
+    """Return what stands at each label in the first object without further braces that names the
+    first one, cut to whole numbers; nothing if one cannot be cut.
+    """
+    objects = (match[0] for match in _INNERMOST_BRACES.finditer(reply))
+    text = next((text for text in objects if labels[0] in text), "")
+    try:
+        values = [json.loads(text).get(label) for label in labels]
+        return [None if value is None else int(value) for value in values]
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return []
+
+
+def _words(label: str) -> str:
+    return r"[_\s]*".join(map(re.escape, label.split("_")))
+
+
+def _digit(reply: str, *patterns: str) -> int | None:
+    """Return what the first pattern with a match finds."""
+    matches = (re.search(pattern, reply, re.IGNORECASE) for pattern in patterns)
+    return next((int(match[1]) for match in matches if match), None)
+
+
+def _found(grammar: Grammar, numbers: Sequence[int | None]) -> Numbers:
+    named = zip(grammar.names, numbers, strict=True)
+    found = {name: number for name, number in named if number is not None}
+    if not found:
+        raise ReplyError(f"no number for {', '.join(grammar.called)}")
+    return dict(found)
+
+
+def _risebench(reply: str, grammar: Grammar) -> Numbers:
+    """Read the digits behind the first `Final Score` that has some, else behind `Final Scores`.
+
+    RISEBench's script takes a number above 1 for 1 where the scale ends there. It also takes
+    several numbers, of which the others shift the grades after them: here they raise `ReplyError`.
+    """
+    runs = (match[1] for pattern in _FINAL_SCORES for match in pattern.finditer(reply))
+    numbers = next(filter(None, map(_DIGITS.findall, runs)), [])
+    if len(numbers) != 1:
+        raise ReplyError(f"'Final Score' has {len(numbers)} numbers, expected one")
+    number = float(numbers[0])
+    return {grammar.names[0]: min(number, 1.0) if grammar.scale[1] == 1 else number}
+
+
+#: The rules by the names that a grammar has for them.
+RULES: Mapping[str, Rule] = {
+    "gedit": _gedit,
+    "imgedit": _imgedit,
+    "kris": _kris,
+    "kris-images": _kris_images,
+    "kris-knowledge": _kris_knowledge,
+    "risebench": _risebench,
 }
+#: The rule of a form whose grammar names none.
+RULES_BY_FORM = {"list": "gedit", "json": "kris", "final": "risebench"}

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -34,8 +34,10 @@ class Grammar:
     holds the numbers in order. `final`: one line `Final Score: number`. A number may be in bold, a
     text, or followed by `/` and the end of the scale. `labels` are what the reply calls the names,
     by default the names themselves. Numbers are from `scale[0]` to `scale[1]`, and have no decimals
-    if they are `whole`. Raises `UsageError` for names or labels that occur twice, and for more or
-    fewer of them than the form has numbers.
+    if they are `whole`. `compat` names the rule by which that variant reads, a key of
+    `core.compat_replies.RULES`, by default that of the form. Raises `UsageError` for names or
+    labels that occur twice, for more or fewer of them than the form has numbers, and for an unknown
+    rule.
     """
 
     form: Literal["lines", "number", "json", "list", "final"]
@@ -43,6 +45,7 @@ class Grammar:
     scale: tuple[float, float] = SCALE
     whole: bool = False
     labels: tuple[str, ...] = ()
+    compat: str = ""
 
     def __post_init__(self) -> None:
         for what, texts in (("name", self.names), ("label", self.labels)):
@@ -59,6 +62,10 @@ class Grammar:
             raise UsageError(
                 f"{len(self.labels)} labels for {len(self.names)} names of the form "
                 f"{self.form!r}, expected {expected}"
+            )
+        if self.compat and self.compat not in compat_replies.RULES:
+            raise UsageError(
+                f"compat is {self.compat!r}, expected one of: {', '.join(compat_replies.RULES)}"
             )
 
     @property
@@ -80,23 +87,37 @@ class Grammar:
     def read(self, reply: str, variant: Literal["strict", "compat"] = "strict") -> dict[str, float]:
         """Return one number of the scale for each name.
 
-        Thoughts do not count, and of a reply with one pair of marks of an answer, only what is
-        between them (`core.reply_marks`). Under `strict` numbers elsewhere in the reply never
-        count; `compat` also takes numbers of the prose, as the authors' scripts do. Raises
-        `ReplyError` if a number is missing, occurs twice with different values, is followed by
-        anything else, or is out of range.
+        Under `strict` thoughts do not count, and of a reply with one pair of marks of an answer,
+        only what is between them (`core.reply_marks`). Numbers elsewhere in the reply never count.
+        Raises `ReplyError` if a number is missing, occurs twice with different values, is followed
+        by anything else, or is out of range.
+
+        Under `compat` the rule of the authors' script decides which numbers there are. Names whose
+        number it does not find, or which is out of range, are left out; `ReplyError` is raised if
+        none is left. A form without a rule is read as under `strict`, but for a number, which may
+        stand behind any text of its line.
         """
-        if variant == "compat" and self.form in compat_replies.READERS:
-            read = compat_replies.READERS[self.form]
-            text = compat_replies.without_thoughts(reply)
-            texts = read(text, self.called, len(self.names), self.scale[1])
-        elif variant == "compat":
-            texts = _READERS[self.form](compat_replies.without_thoughts(reply), self)
+        rule = self.compat or compat_replies.RULES_BY_FORM.get(self.form)
+        if variant == "compat" and rule is not None:
+            return self._on_scale(compat_replies.RULES[rule](reply, self))
+        answer = answer_of(reply).strip()
+        if variant == "compat" and self.form == "number":
+            texts = _read_last_number(answer)
         else:
-            texts = _READERS[self.form](answer_of(reply).strip(), self)
+            texts = _READERS[self.form](answer, self)
         return {
             name: self._number(name, text) for name, text in zip(self.names, texts, strict=True)
         }
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is on the scale."""
+        return self.scale[0] <= value <= self.scale[1]
+
+    def _on_scale(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        kept = {name: float(value) for name, value in numbers.items() if self.holds(value)}
+        if not kept:
+            raise ReplyError(f"{str(dict(numbers))[:80]}, expected one {self.range} for each name")
+        return kept
 
     def _number(self, name: str, text: str) -> float:
         number, slash, end = text.rpartition("/")
@@ -104,7 +125,7 @@ class Grammar:
             text = number
         text = text.strip(_MARKS).removesuffix(".")
         value = float(text) if NUMBER.fullmatch(text) else float("nan")
-        if not self.scale[0] <= value <= self.scale[1] or (self.whole and value % 1):
+        if not self.holds(value) or (self.whole and value % 1):
             raise ReplyError(f"{name!r} is {text[:40]!r}, expected one {self.range}")
         return value
 
@@ -153,6 +174,14 @@ def _read_number(reply: str, grammar: Grammar) -> list[str]:
     labels = {label.casefold() for label in (*_NUMBER_LABELS, *grammar.called)}
     if colon and head.strip(_MARKS).casefold() not in labels:
         raise ReplyError(f"{reply[:40]!r}, expected nothing but one {grammar.range}")
+    return [tail.strip(_MARKS)]
+
+
+def _read_last_number(reply: str) -> list[str]:
+    """Read the number behind any text of one line that holds no other."""
+    head, _, tail = reply.strip(_MARKS).replace("：", ":").rpartition(":")
+    if "\n" in head or "\n" in tail or NUMBER.search(head):
+        raise ReplyError(f"{reply[:40]!r}, expected nothing but one number")
     return [tail.strip(_MARKS)]
 
 

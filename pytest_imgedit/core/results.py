@@ -114,7 +114,7 @@ class Verdict:
     that were asked in one call. If aspects and score are expectations over the judge's
     probabilities, `greedy` is the score of the literal reply, and `off_scale` the largest
     probability in [0, 1] that the judge gave to anything but a grade. `measured` says that the
-    judge returned a score instead of a reply. `touched` names calls with an unreadable reply, on
+    judge returned a score instead of a reply. `touched` names calls whose reply lacks a number, on
     which `compat` applied the authors' rule. `keys` are those of the records in the store by call,
     `environment` is the digest of the environment.
     """

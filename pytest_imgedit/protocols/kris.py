@@ -123,9 +123,11 @@ class Kris(Protocol):
             kind, shown = "_multi", _elements(pair)
         if kind:
             quality = (("text", "This is the image to evaluate:"), ("image", "edited"))
+        rule = "kris-images" if kind else "kris"
         names: tuple[str, ...] = ("instruction",)
         prompt, seen = f"prompt_instruction{kind}", shown
         if category in KNOWLEDGE:
+            rule = "kris-knowledge"
             prompt, names = "prompt_dual_evaluation", ("instruction", "knowledge")
         elif category == "viewpoint_change":
             prompt = "prompt_view_instruction_following"
@@ -141,7 +143,7 @@ class Kris(Protocol):
             Call(
                 names[0],
                 (("text", self.prompts.filled(prompt, values, _UNFORMATTED)), *parts),
-                Grammar("json", names, SCALE, True, tuple(f"{name}_score" for name in names)),
+                grammar_of(names, rule),
                 preparation=preparation,
                 max_new_tokens=1000,
             )
@@ -149,7 +151,9 @@ class Kris(Protocol):
         ]
 
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
-        """Return the grades that were read, and their mean; compat leaves out single grades."""
+        """Return the grades that were read, and their mean; `compat` leaves out single grades, also
+        of a reply with two.
+        """
         grades = grades_of(replies)
         if not grades:
             return {}
@@ -172,19 +176,13 @@ class Kris(Protocol):
     def _total(self, name: str, items: Sequence[results.Item]) -> Row:
         """Return the mean over items of the means of their grades."""
         percent = percent_of(SCALE)
-        graded = [
-            (fmean(grades), item.cluster)
-            for item in items
-            if (
-                grades := [item.aspects[name] for name in MEASURES.values() if name in item.aspects]
-            )
-        ]
-        return Row(
-            name,
-            [percent(mean) for mean, _ in graded],
-            [cluster for _, cluster in graded],
-            scale=PERCENT,
-        )
+        values, sources = [], []
+        for item in items:
+            grades = [item.aspects[each] for each in MEASURES.values() if each in item.aspects]
+            if grades:
+                values.append(percent(fmean(grades)))
+                sources.append(item.cluster)
+        return Row(name, values, sources, scale=PERCENT)
 
 
 class KrisByGrades(Kris):
@@ -219,6 +217,12 @@ PUBLISHED = (
     _overall(OVER_GRADES, "BAGEL with reasoning", 60.18, rewriting="by the model", **_BAGEL),
     _overall(OVER_GRADES, "BAGEL", 56.21, rewriting="none", **_BAGEL),
 )
+
+
+def grammar_of(names: tuple[str, ...], rule: str) -> Grammar:
+    """Return the grammar of a reply with a grade for each name, which `compat` reads by a rule."""
+    labels = tuple(f"{name}_score" for name in names)
+    return Grammar("json", names, SCALE, whole=True, labels=labels, compat=rule)
 
 
 def _frames(pair: EditPair) -> tuple[Parts, str]:

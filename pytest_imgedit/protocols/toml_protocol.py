@@ -8,6 +8,7 @@ from itertools import cycle
 from typing import Any, Literal
 
 import jinja2
+import jinja2.meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,6 +23,7 @@ from pytest_imgedit.protocols.protocol import (
     Protocol,
     Replies,
     Row,
+    grades_of,
     mean_row,
     percent_of,
 )
@@ -57,15 +59,25 @@ class ReplyTable(_Table):
     scale: tuple[float, float] = SCALE
     whole: bool = False
     labels: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
+    compat: str = ""
 
     def grammar(self, category: str) -> Grammar:
         labels = self.labels
         if isinstance(labels, dict):
             labels = labels.get(category, ())
-        return Grammar(self.form, self.names, self.scale, self.whole, labels)
+        return Grammar(
+            self.form,
+            self.names,
+            self.scale,
+            whole=self.whole,
+            labels=labels,
+            compat=self.compat,
+        )
 
     def check(self) -> None:
-        """Raise `UsageError` for labels, of any category, that do not fit the names."""
+        """Raise `UsageError` for labels, of any category, that do not fit the names, and for an
+        unknown rule.
+        """
         categories = self.labels if isinstance(self.labels, dict) else [""]
         for category in categories:
             self.grammar(category)
@@ -99,8 +111,8 @@ class ImagesTable(_Table):
 
 
 class ScoreTable(_Table):
-    """`[score]`: a formula over the names of all replies, and further values of an item, on the
-    same scale.
+    """`[score]`: a formula over the names of all replies and `mean`, that of their numbers, and
+    further values of an item, on the same scale.
     """
 
     item: str
@@ -249,17 +261,32 @@ class TomlProtocol(Protocol):
         return template.render(problem=problem, aspects=table.reply.names).strip()
 
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
+        """Return the numbers of the replies, and what the formulas make of them; nothing if one
+        lacks a number.
+        """
         numbers: dict[str, float] = {}
-        for table in self.definition.calls:
-            if table.name in replies:
-                numbers |= replies[table.name]
-            elif isinstance(self.definition.unreadable, float):
-                numbers |= dict.fromkeys(table.reply.names, self.definition.unreadable)
-            else:
-                return {}
-        formulas = {**self.definition.score.values, "score": self._score_formula}
-        values = {name: _apply(formula, numbers) for name, formula in formulas.items()}
-        return {**numbers, **values}
+        unreadable = self.definition.unreadable
+        names = [name for table in self.definition.calls for name in table.reply.names]
+        if isinstance(unreadable, float):
+            numbers = dict.fromkeys(names, unreadable)
+        elif len(replies) < len(self.definition.calls):
+            return {}
+        numbers |= grades_of(replies)
+        if self._needed & {*names} - {*numbers}:
+            return {}
+        known = {"mean": sum(numbers.values()) / len(numbers), **numbers}
+        values = {name: _apply(formula, known) for name, formula in self._formulas.items()}
+        return {**{name: numbers[name] for name in names if name in numbers}, **values}
+
+    @property
+    def _formulas(self) -> Mapping[str, str]:
+        return {**self.definition.score.values, "score": self._score_formula}
+
+    @cached_property
+    def _needed(self) -> set[str]:
+        """The names in the formulas."""
+        text = " ".join(f"{{{{ {formula} }}}}" for formula in self._formulas.values())
+        return jinja2.meta.find_undeclared_variables(_ENVIRONMENT.parse(text))
 
     @property
     def _score_formula(self) -> str:

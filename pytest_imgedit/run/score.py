@@ -411,7 +411,7 @@ class Scorer:
 
     def _numbers(self, ask: Ask, record: VerdictRecord) -> dict[str, float] | None:
         """Return the numbers in a reply; `None` for one that `compat` takes although it cannot be
-        read.
+        read. It may also take some of the numbers for all.
         """
         if record.measured is not None:
             return {}
@@ -446,13 +446,15 @@ class Scorer:
             assert score is not None, "only these were listed"
             return verdict(aspects=measured[0].aspects, score=score, measured=True)
         literal: dict[str, dict[str, float]] = {}
+        touched = []
         for call in self.protocol.checked_calls(work.pair):
             numbers = self._numbers(Ask(work, call), records[call.name])
             if numbers is not None:
                 literal[call.name] = numbers
+            if not {*call.grammar.names} <= {*(numbers or ())}:
+                touched.append(call.name)
         expected = {name: record.expected for name, record in records.items() if record.expected}
         values = self.protocol.checked_item(work.pair, {**literal, **expected})
-        touched = tuple(name for name in records if name not in literal)
         if "score" not in values:
             replies = " | ".join(records[name].reply for name in touched)
             why = f"the reply to {', '.join(touched)} cannot be read; compat leaves the pair out"
@@ -469,7 +471,7 @@ class Scorer:
             score=self._on_scale(score),
             greedy=greedy,
             off_scale=first.off_scale,
-            touched=touched,
+            touched=tuple(touched),
         )
 
     def _on_scale(self, score: float) -> float:

@@ -16,6 +16,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 import pytest_imgedit
+from pytest_imgedit.core.compat_replies import RULES
 from pytest_imgedit.core.errors import ReplyError
 from pytest_imgedit.core.reply import Grammar, number_places
 from pytest_imgedit.core.sanitize import FAR, shorten
@@ -129,6 +130,8 @@ def test_every_pattern_is_linear(path):
         "{}x: 5",
         "x: 5{}\nx: 6",
         "Final Score{}5",
+        "{{x{}5",
+        "x{}|",
         '{{"x": {}',
     ],
 )
@@ -138,6 +141,7 @@ def test_a_reply_is_read_in_linear_time(form, run):
     for read in (
         *(Grammar(name, ("x",)).read for name in forms),
         *(partial(Grammar(name, ("x",)).read, variant="compat") for name in forms),
+        *(partial(Grammar("json", ("x",), compat=name).read, variant="compat") for name in RULES),
         partial(number_places, labels=["x"]),
     ):
         started = time.process_time()

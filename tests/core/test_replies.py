@@ -22,10 +22,10 @@ RISE = Grammar("final", ("reasoning",), (1, 5), True)
 UNREADABLE = None
 
 
-def read(grammar, reply, variant="strict"):
+def read(grammar, reply):
     """Return the numbers of a reply in their order, or `UNREADABLE`."""
     try:
-        return tuple(grammar.read(reply, variant).values())
+        return tuple(grammar.read(reply).values())
     except ReplyError:
         return UNREADABLE
 
@@ -220,23 +220,6 @@ def test_no_number_of_the_prose_is_a_grade(grammar, reply):
 )
 def test_what_was_asked_for_is_read(grammar, reply, numbers):
     assert read(grammar, reply) == numbers
-
-
-@pytest.mark.parametrize(
-    ("grammar", "reply", "numbers"),
-    [
-        (GEDIT, "I give [8, 9].", (8, 9)),
-        (KRIS, "consistency_score: 4", (4,)),
-        (KRIS, "4 out of 5", (4,)),
-        (RISE, "I say: final score 4", (4,)),
-        (NUMBER, "My verdict: 7", (7,)),
-        (LINES, "<think>a<think>b</think>instruction: 8\npreservation: 7\nrealism: 9", (8, 7, 9)),
-    ],
-)
-def test_compat_reads_the_prose_as_the_scripts_of_the_authors_do(grammar, reply, numbers):
-    assert read(grammar, reply, "compat") == numbers
-    if grammar is not LINES:
-        assert read(grammar, reply) is UNREADABLE
 
 
 @pytest.mark.parametrize(("first", "last"), [*THOUGHTS, *ANSWERS])

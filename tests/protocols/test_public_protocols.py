@@ -80,7 +80,7 @@ def test_miniatures_run_with_the_embedded_editor(bench, made):
         assert bench.timing["verdicts"] == bench.timing["edits"]
 
 
-ODD = "I cannot judge the 2 images."
+ODD = "I cannot judge these images."
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,20 @@ def test_unreadable_reply_is_an_error_under_strict_and_the_authors_rule_under_co
     assert {error["kind"] for error in errors} <= {"unreadable_reply"}
     assert all(error["reply"] == ODD for error in errors)
     assert bool(touched) == bool(errors)
+
+
+def test_half_a_reply_of_kris_keeps_its_grade_under_compat(bench, made):
+    half = '{"instruction_score": 2}'
+    result = bench.run(
+        *(made("kris"), "--imgedit-editor=identity", JUDGE, ANY_VERSION),
+        *(f"--imgedit-set=judge.odd={half}", "--imgedit-set=judge.at=[prompt_dual_evaluation]"),
+        "--imgedit-variant=compat",
+    )
+    assert {item["status"] for item in bench.items.values()} == {"scored"}
+    halves = [item for item in bench.items.values() if item["aspects"]["instruction"] == 2.0]
+    assert len(halves) == bench.results["protocol"]["touched"] == 10
+    assert not any("knowledge" in item["aspects"] for item in bench.items.values())
+    result.stdout.fnmatch_lines(["compat: the authors' rule * 10"])
 
 
 def test_compat_takes_its_unreadable_replies_from_the_store(bench, made):
