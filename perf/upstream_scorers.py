@@ -384,7 +384,7 @@ class Kris(Benchmark):
         "The 3 dogs stay. consistency score <1>",
     )
 
-    rule = "kris"
+    rule = ""
     reader = ("metrics_common.py", "extract_consistency_score_and_reason")
 
     def __init__(self, clone: Path) -> None:

@@ -73,7 +73,7 @@ def _numbers_in(text: str, key: str) -> Sequence[float]:
         raise ReplyError(f"no JSON object with {key} from the first brace to the last") from None
     numbers = value if isinstance(value, list) else [value]
     if not numbers or not all(isinstance(number, int | float) for number in numbers):
-        raise ReplyError(f"{key!r} is {str(value)[:40]}, expected numbers")
+        raise ReplyError(f"{key!r} holds something else than numbers")
     return numbers
 
 
@@ -104,8 +104,6 @@ def _kris(reply: str, grammar: Grammar) -> Numbers:
     """Read the number at a key of an object; else the digit behind the key, `n/5`, `n out of 5`, or
     the first digit from 1 to 5. Several keys are read by the rule `_kris_knowledge`.
     """
-    if len(grammar.called) > 1:
-        return _kris_knowledge(reply, grammar)
     behind_key = rf"{_words(grammar.called[0])}\s*(?:[:：]\s*)?([1-5])"
     return _kris_number(reply, grammar, behind_key, *_OF_FIVE)
 
@@ -116,6 +114,8 @@ def _kris_images(reply: str, grammar: Grammar) -> Numbers:
 
 
 def _kris_number(reply: str, grammar: Grammar, *patterns: str) -> Numbers:
+    if len(grammar.called) > 1:
+        return _kris_knowledge(reply, grammar)
     (number,) = _whole_numbers(reply, grammar.called) or [None]
     if number is None:
         number = _digit(reply, *patterns)
@@ -142,7 +142,8 @@ def _whole_numbers(reply: str, labels: Sequence[str]) -> list[int | None]:
     objects = (match[0] for match in _INNERMOST_BRACES.finditer(reply))
     text = next((text for text in objects if labels[0] in text), "")
     try:
-        values = [json.loads(text).get(label) for label in labels]
+        fields = json.loads(text)
+        values = map(fields.get, labels)
         return [None if value is None else int(value) for value in values]
     except (ValueError, TypeError, OverflowError, RecursionError):
         return []
@@ -180,14 +181,11 @@ def _risebench(reply: str, grammar: Grammar) -> Numbers:
     return {grammar.names[0]: min(number, 1.0) if grammar.scale[1] == 1 else number}
 
 
-#: The rules by the names that a grammar has for them.
-RULES: Mapping[str, Rule] = {
-    "gedit": _gedit,
-    "imgedit": _imgedit,
-    "kris": _kris,
-    "kris-images": _kris_images,
-    "kris-knowledge": _kris_knowledge,
-    "risebench": _risebench,
+#: The rules of each form, by the names that a grammar has for them; the empty one is the default.
+#: Other forms are read without a script's rule.
+RULES: Mapping[str, Mapping[str, Rule]] = {
+    "lines": {"imgedit": _imgedit},
+    "json": {"": _kris, "kris-images": _kris_images, "kris-knowledge": _kris_knowledge},
+    "list": {"": _gedit},
+    "final": {"": _risebench},
 }
-#: The rule of a form whose grammar names none.
-RULES_BY_FORM = {"list": "gedit", "json": "kris", "final": "risebench"}

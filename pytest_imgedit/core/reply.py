@@ -34,10 +34,9 @@ class Grammar:
     holds the numbers in order. `final`: one line `Final Score: number`. A number may be in bold, a
     text, or followed by `/` and the end of the scale. `labels` are what the reply calls the names,
     by default the names themselves. Numbers are from `scale[0]` to `scale[1]`, and have no decimals
-    if they are `whole`. `compat` names the rule by which that variant reads, a key of
-    `core.compat_replies.RULES`, by default that of the form. Raises `UsageError` for names or
-    labels that occur twice, for more or fewer of them than the form has numbers, and for an unknown
-    rule.
+    if they are `whole`. `compat` names the rule by which that variant reads, one of the form in
+    `core.compat_replies.RULES`. Raises `UsageError` for names or labels that occur twice, for more
+    or fewer of them than the form has numbers, and for a rule that the form does not have.
     """
 
     form: Literal["lines", "number", "json", "list", "final"]
@@ -63,9 +62,11 @@ class Grammar:
                 f"{len(self.labels)} labels for {len(self.names)} names of the form "
                 f"{self.form!r}, expected {expected}"
             )
-        if self.compat and self.compat not in compat_replies.RULES:
+        if self.compat and self.compat not in self._rules:
+            expected_rules = ", ".join(filter(None, self._rules)) or "none"
             raise UsageError(
-                f"compat is {self.compat!r}, expected one of: {', '.join(compat_replies.RULES)}"
+                f"compat is {self.compat!r}, expected a rule of the form {self.form!r}: "
+                f"{expected_rules}"
             )
 
     @property
@@ -97,9 +98,9 @@ class Grammar:
         none is left. A form without a rule is read as under `strict`, but for a number, which may
         stand behind any text of its line.
         """
-        rule = self.compat or compat_replies.RULES_BY_FORM.get(self.form)
+        rule = self._rules.get(self.compat)
         if variant == "compat" and rule is not None:
-            return self._on_scale(compat_replies.RULES[rule](reply, self))
+            return self._on_scale(rule(reply, self))
         answer = answer_of(reply).strip()
         if variant == "compat" and self.form == "number":
             texts = _read_last_number(answer)
@@ -108,6 +109,10 @@ class Grammar:
         return {
             name: self._number(name, text) for name, text in zip(self.names, texts, strict=True)
         }
+
+    @property
+    def _rules(self) -> Mapping[str, compat_replies.Rule]:
+        return compat_replies.RULES.get(self.form, {})
 
     def holds(self, value: float) -> bool:
         """Tell whether a number is on the scale."""

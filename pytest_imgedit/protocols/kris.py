@@ -123,7 +123,7 @@ class Kris(Protocol):
             kind, shown = "_multi", _elements(pair)
         if kind:
             quality = (("text", "This is the image to evaluate:"), ("image", "edited"))
-        rule = "kris-images" if kind else "kris"
+        rule = "kris-images" if kind else ""
         names: tuple[str, ...] = ("instruction",)
         prompt, seen = f"prompt_instruction{kind}", shown
         if category in KNOWLEDGE:
@@ -220,7 +220,7 @@ PUBLISHED = (
 
 
 def grammar_of(names: tuple[str, ...], rule: str) -> Grammar:
-    """Return the grammar of a reply with a grade for each name, which `compat` reads by a rule."""
+    """Return the grammar of a reply with a grade for each name; `rule` is that of `compat`."""
     labels = tuple(f"{name}_score" for name in names)
     return Grammar("json", names, SCALE, whole=True, labels=labels, compat=rule)
 

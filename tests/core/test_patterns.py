@@ -121,7 +121,7 @@ def test_every_pattern_is_linear(path):
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize(
-    "form",
+    "template",
     [
         "{}",
         "x: 5{}/ 10 y",
@@ -135,13 +135,17 @@ def test_every_pattern_is_linear(path):
         '{{"x": {}',
     ],
 )
-def test_a_reply_is_read_in_linear_time(form, run):
-    reply = form.format(run * (LENGTH // len(run)))
+def test_a_reply_is_read_in_linear_time(template, run):
+    reply = template.format(run * (LENGTH // len(run)))
     forms = get_args(get_type_hints(Grammar)["form"])
     for read in (
         *(Grammar(name, ("x",)).read for name in forms),
-        *(partial(Grammar(name, ("x",)).read, variant="compat") for name in forms),
-        *(partial(Grammar("json", ("x",), compat=name).read, variant="compat") for name in RULES),
+        partial(Grammar("number", ("x",)).read, variant="compat"),
+        *(
+            partial(Grammar(form, ("x",), compat=name).read, variant="compat")
+            for form, rules in RULES.items()
+            for name in rules
+        ),
         partial(number_places, labels=["x"]),
     ):
         started = time.process_time()

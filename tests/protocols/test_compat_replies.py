@@ -333,9 +333,14 @@ def test_seeds_give_the_baseline_where_no_number_can_be_read(reply, score):
     assert made.item(pair(), replies) == {"plausibility": score, "score": score}
 
 
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(UsageError, match="compat is 'mine', expected one of: gedit, imgedit, kris"):
-        Grammar("json", ("a",), compat="mine")
+@pytest.mark.parametrize(
+    ("form", "rules"),
+    [("json", "kris-images, kris-knowledge"), ("lines", "imgedit"), ("number", "none")],
+)
+def test_a_rule_that_the_form_does_not_have_is_refused(form, rules):
+    message = f"compat is 'mine', expected a rule of the form '{form}': {rules}"
+    with pytest.raises(UsageError, match=message):
+        Grammar(form, ("a",), compat="mine")
 
 
 def test_a_form_without_a_script_is_read_as_under_strict():
