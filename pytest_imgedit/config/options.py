@@ -73,7 +73,7 @@ OPTIONS = (
     Option(
         "metric",
         "a metric of each edit: psnr, ssim, lpips, clip-image:MODEL, clip-text:MODEL, dino:MODEL, "
-        "http-score:URL, package.module:Class; repeatable",
+        "http-score:URL, package.module:Class; repeatable, or joined by commas: psnr,ssim",
         None,
         "SPEC",
         "list",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The only ini key. It names the config, which holds everything else.
 INI_KEY = "imgedit_config"
+#: What stands between two metrics: a comma inside a path is followed by more of the path.
+_COMMA = re.compile(r",\s*(?=[\w.-]+\s*(?:[:,]|$))")
 
 
 def refuse_unknown_options(arguments: Iterable[str]) -> None:
@@ -129,7 +133,8 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
     if judges:
         merged["judge"] = {**merged.get("judge", {}), "spec": judges[0]}
     _name_further(merged, "judges", judges[1:])
-    _name_further(merged, "metrics", command_line.pop("imgedit_metric", []))
+    metrics = map(split_metrics, command_line.pop("imgedit_metric", []))
+    _name_further(merged, "metrics", chain.from_iterable(metrics))
     assignments = command_line.get("imgedit_set", ())
     assign(merged, assignments)
     if "imgedit_out" in command_line:
@@ -142,6 +147,13 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
     keys |= {".".join(text.partition("=")[0].strip().split(".")[:2]) for text in assignments}
     merged["run"] = {**merged.get("run", {}), "config_file": file, "asked": frozenset(keys)}
     return merged
+
+
+def split_metrics(text: str) -> list[str]:
+    """Split metrics at the commas before a name; a URL keeps its commas, and so comes last."""
+    names, scheme, rest = text.partition("://")
+    *specs, last = _COMMA.split(names)
+    return [*specs, f"{last}{scheme}{rest}"]
 
 
 def _name_further(merged: Tables, section: str, specs: Iterable[str]) -> None:

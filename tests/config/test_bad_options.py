@@ -280,6 +280,16 @@ BAD_OPTIONS = [
         ["--imgedit-editor=\x1b[31mred"], r"unknown editor '\x1b[[]31mred'*", id="terminal-escape"
     ),
     pytest.param(
+        ["--imgedit-judge=none", "--imgedit-metric=psnr,psnr"],
+        "--imgedit-metric=psnr: another one is named 'psnr', expected *",
+        id="metric-twice",
+    ),
+    pytest.param(
+        ["--imgedit-judge=none", "--imgedit-metric=psnr,sim"],
+        "unknown metric 'sim'*",
+        id="metric-unknown",
+    ),
+    pytest.param(
         ["--imgedit-config=nowhere.toml"],
         "*nowhere.toml: No such file *, expected a TOML file",
         id="config",

@@ -11,6 +11,7 @@ import pytest
 from pytest_imgedit.cli.init import configs
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.plugin.command_line import split_metrics
 from pytest_imgedit.run.plan import resolve_models
 from pytest_imgedit.run.preflight import check_gates, check_models
 from pytest_imgedit.suites.base import load_suite
@@ -26,6 +27,28 @@ def test_command_line_wins_over_set_over_the_config(bench):
     assert document["editor"]["spec"] == "identity"
     assert len(document["items"]) == 1
     assert len(document["items"][0]["seeds"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "specs"),
+    [
+        ("psnr,ssim", ["psnr", "ssim"]),
+        ("psnr, my.metrics:Sharp,ssim", ["psnr", "my.metrics:Sharp", "ssim"]),
+        ("clip-text:org/clip-vit,psnr", ["clip-text:org/clip-vit", "psnr"]),
+        ("dino:/data/a,b/dino", ["dino:/data/a,b/dino"]),
+        ("my.metrics:Sharp", ["my.metrics:Sharp"]),
+        ("http-score:http://host:1/a,b?x=1,psnr", ["http-score:http://host:1/a,b?x=1,psnr"]),
+        ("psnr,http-score:http://host/a,b", ["psnr", "http-score:http://host/a,b"]),
+        ("psnr,", ["psnr,"]),
+    ],
+)
+def test_metrics_are_split_at_commas_but_not_inside_a_url_or_a_path(text, specs):
+    assert split_metrics(text) == specs
+
+
+def test_two_metrics_of_one_option_both_measure(bench):
+    bench.run("--imgedit-judge=none", "--imgedit-limit=1", "--imgedit-metric=psnr,ssim")
+    assert set(bench.results["further"]) == {"psnr", "ssim"}
 
 
 @pytest.mark.full
