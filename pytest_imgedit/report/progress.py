@@ -39,7 +39,7 @@ class RunProgress:
 
     def __init__(self, log: Path, file: TextIO, quiet: bool) -> None:
         self.stopping = False
-        self._log = log.open("ab", buffering=0)
+        self._file = log.open("ab", buffering=0)
         self._console = Console(file=file, highlight=False)
         self._quiet = quiet
         self._live: Live | None = None
@@ -102,6 +102,10 @@ class RunProgress:
         if not self._quiet:
             self._console.print(f"imgedit: {text}", markup=False, soft_wrap=True)
 
+    def log(self, text: str) -> None:
+        """Write one line to the log alone."""
+        self._write(text)
+
     def worker_changed(self, worker: Worker) -> None:
         """Show what a worker does, and log it unless it is busy or idle.
 
@@ -137,11 +141,11 @@ class RunProgress:
         text = sanitize.printable(redaction.mask_shapes(text))
         # a full disk stops the run where results are stored, and is reported there
         with suppress(OSError):
-            self._log.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
+            self._file.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
         return text
 
     def close(self) -> None:
-        self._log.close()
+        self._file.close()
 
 
 def _count(task: Task) -> str:

@@ -11,6 +11,7 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, probes, score
+from pytest_imgedit.run.categories import Categories
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
@@ -54,6 +55,7 @@ class Run:
         self.plan, self.context = plan, context
         self.progress, self.clock, self.hooks = context.progress, context.clock, context.hooks
         self.timing = Timing(edits_cached=sum(work.edit is not None for work in plan.works))
+        self.categories = Categories(plan.works, plan.request.suite.labels, context.progress)
         self.trials: Trials | None = None
         self.workers: list[tuple[Stage, base.Worker]] = []
         self.further_workers: list[tuple[str, base.Worker]] = []
@@ -183,6 +185,7 @@ class Run:
 
         def done(work: Work) -> None:
             self.progress.advance("edit", work)
+            self.categories.computed(work)
             self.hooks("item_edited", pair=work.pair, edit=work.edit, error=work.error)
             if overlap is not None:
                 overlap.edited(self.take_stored_verdicts([work]), editors)
@@ -251,6 +254,7 @@ class Run:
 
     def _scored(self, work: Work) -> None:
         self.progress.advance("score", work)
+        self.categories.scored(work)
         self.hooks(
             "item_scored",
             pair=work.pair,
@@ -306,6 +310,7 @@ class Run:
         overlap: Overlap | None = None,
     ) -> None:
         """Score pending edits, and try the judge: on a sample of `pairs`, and by repeats."""
+        self.categories.look()
         plan, settings = self.plan, self.plan.settings
         controls: dict[str, list[Work]] = {}
         untried = ""
