@@ -107,7 +107,7 @@ class RunProgress:
         self._write(text)
 
     def worker_changed(self, worker: Worker) -> None:
-        """Show what a worker does, and log it unless it is busy or idle.
+        """Show what a worker does, and log it unless it is idle: a busy one with its pairs.
 
         With the first job of a stage, the models are loaded: its rate counts from there.
         """
@@ -120,6 +120,8 @@ class RunProgress:
             state = sanitize.first_of(names, 3)
             if worker.step:
                 state += f", step {worker.step[0]} of {worker.step[1]}"
+            else:
+                self._write(f"{worker.slot.name} ({worker.slot.label}): {', '.join(names)}")
         elif state != "idle":
             self._write(f"{worker.slot.name} ({worker.slot.label}): {state}")
         self._workers[worker.slot.name] = (worker.slot, state)

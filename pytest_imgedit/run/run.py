@@ -1,7 +1,8 @@
 """One run: the stages of a plan, whose finished work is stored as it comes."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -96,7 +97,7 @@ class Run:
         pool = self.context.launch_further(further.scorer.judge)
         try:
             pool.start(len(pending))
-            with self.progress.stage(label, len(pending)):
+            with self._stage(label, len(pending), pool):
                 score.ScoreStage(
                     further.scorer,
                     pool,
@@ -228,7 +229,7 @@ class Run:
 
         def judge(feed: score.Feed) -> None:
             stored = [work for work in waiting if work.edit is not None]  # and not made again
-            with self.progress.stage("score", len(waiting) + edits):
+            with self._stage("score", len(waiting) + edits, swap.judge):
                 canary = self.scorer.start_canary(self.plan.works)
                 score.ScoreStage(
                     self.scorer, swap.judge, self._scored, self.clock, feed, canary
@@ -266,7 +267,7 @@ class Run:
     ) -> None:
         meter = self._meter(editors)
         try:
-            with self.progress.stage("edit", len(missing)), meter:
+            with self._stage("edit", len(missing), editors), meter:
                 edit.EditStage(self.plan.editor, editors, self.plan.store, done).run(missing)
         finally:
             self.timing.edits += sum(work.edit is not None for work in missing)
@@ -368,7 +369,7 @@ class Run:
             pending = [*pending, *unlike]
         meter = self._meter(swap.judge)
         try:
-            with self.progress.stage("score", len(pending)), meter:
+            with self._stage("score", len(pending), swap.judge), meter:
                 canary = self.scorer.start_canary(self.plan.works)
                 score.ScoreStage(
                     self.scorer, swap.judge, self._scored, self.clock, canary=canary
@@ -383,7 +384,7 @@ class Run:
             return
         began = self.clock()
         try:
-            with self.progress.stage(TRYING, len(trials)):
+            with self._stage(TRYING, len(trials), swap.judge):
                 score.ScoreStage(
                     self.scorer,
                     swap.judge,
@@ -398,6 +399,24 @@ class Run:
             [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host],
             lambda: any(worker.loaded_at for worker in pool.workers),
         )
+
+    @contextmanager
+    def _stage(self, name: str, total: int, pool: Pool) -> Iterator[None]:
+        """Show a stage, and log the share of its time in which each worker was busy."""
+        before = {id(worker): worker.busy_s for worker in (*pool.gone, *pool.workers)}
+        began = self.clock()
+        try:
+            with self.progress.stage(name, total):
+                yield
+        finally:
+            lasted = self.clock() - began
+            for worker in (*pool.gone, *pool.workers):
+                busy = worker.busy_s - before.get(id(worker), 0.0)
+                if lasted > 0 and busy > 0:
+                    self.progress.log(
+                        f"{name}: {worker.slot.name} ({worker.slot.label}) was busy for "
+                        f"{min(1.0, busy / lasted):.0%} of {lasted:.1f} s"
+                    )
 
     def remember(self, stage: Stage, pool: Pool, started: float) -> None:
         """Record the workers of a stage that started at a time."""

@@ -194,6 +194,7 @@ class Evaluation:
         folder = self._opened_store.new_run()
         progress = RunProgress(folder / "run.log", file, quiet)
         progress.note(self.describe())
+        progress.note(f"log: {os.path.relpath(folder / 'run.log')}")
         if self.baselines.makes_first:
             progress.note(
                 f"baseline {settings.run.save} is not there yet: this run makes it, and is "

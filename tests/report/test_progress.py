@@ -85,3 +85,14 @@ def test_what_ends_before_a_worker_is_busy_has_no_rate(clock, tmp_path):
         "imgedit: edit: 1/3, 1 error",
         "imgedit: edit: 1/3, 1 error",
     ]
+
+
+def test_the_log_is_named_and_holds_the_pairs_of_each_job_and_how_busy_workers_were(bench):
+    result = bench.run("--imgedit-judge=fakes:Constant", "--imgedit-limit=1", "-k", "physics")
+    log = bench.runs[-1] / "run.log"
+    result.stdout.fnmatch_lines([f"imgedit: log: {log.relative_to(bench.path)}"])
+    lines = [line.partition(" ")[2] for line in log.read_text().splitlines()]
+    assert "edit-0 (CPU): physics-0000" in lines
+    assert "judge-0 (CPU): physics-0000" in lines
+    assert any(line.startswith("edit: edit-0 (CPU) was busy for ") for line in lines)
+    assert any(line.startswith("score: judge-0 (CPU) was busy for ") for line in lines)

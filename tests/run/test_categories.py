@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import Verdict
+from pytest_imgedit.core.results import Edit, Verdict
 from pytest_imgedit.run.categories import MOST_SHOWN, Categories
 from pytest_imgedit.run.work import Work
 
@@ -54,6 +54,7 @@ def lines_by(works: list[Work], labels: dict[str, str] | None = None) -> tuple[l
     )
     for number, work in enumerate(works):
         if work.error is None:
+            work.edit = Edit("0" * 64, 1.0, "edit-0")
             work.verdict = Verdict({}, {}, float(number))
         categories.scored(work)
     categories.look()
