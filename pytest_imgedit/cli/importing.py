@@ -4,16 +4,20 @@ counterpart here.
 
 import json
 import os
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pytest_imgedit.cli import hub_names, own_prompts
 from pytest_imgedit.core import errors, files, pairs, sanitize
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.adapters import ADAPTERS
 from pytest_imgedit.report import tables, terminal
 
 #: The most bytes of a config, tables and lists inside each other, values, and characters of one.
@@ -39,14 +43,22 @@ SAME = {
 #: The section and the kind of the model that a section there names.
 _MODELS = {"diffusion_model": ("editor", "diffusers"), "reward_model": ("judge", "qwen-vl")}
 #: What no key says there, as it is always so.
-ALWAYS = {"suite.language": "zh", "judge.protocol": "seeds", "judge.variant": "compat"}
+ALWAYS = {"suite.language": "zh", "judge.protocol": "seeds", "judge.variant": "strict"}
 #: What else is to be said of a key that is taken over.
 BESIDE = {
     "editor.seed": "mixed into the seed of every pair, whose noise was the same there",
-    "judge.protocol": "one number from a baseline of 5.0, in words of its own; it sees the source "
-    "too",
+    "judge.protocol": "one number from 0 to 10 is read; the judge sees the source too",
+    "judge.variant": '"compat" counts 5.0 for a reply that cannot be read, as their code does',
     "suite.language": "edit_instruction, which is Chinese there",
+    "editor.area": "an edit has the aspect ratio of its source",
+    "editor.width": "of every edit, whatever its source; editor.area keeps the aspect ratio",
 }
+#: What is said in the config too.
+COMMENTED = ("judge.variant",)
+#: The protocol of their own prompts, and its file beside the config.
+OWN_PROMPTS = "own-prompts"
+#: A spec that ends the run, where theirs names no model.
+NO_MODEL = "name-a-model"
 #: Why a key, or all below it, has none.
 NO_COUNTERPART = {
     "diffusion_model.type": "the spec says it",
@@ -94,11 +106,34 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
         )
     if os.path.lexists(to):
         raise errors.UsageError(f"{to}: is there already, expected a new file (--to)")
+    prompts_file = to.with_name(f"{OWN_PROMPTS}.toml")
     tables: dict[str, JsonObject] = {}
-    rows = [row for entry in entries for row in _rows(*entry, path.parent, to.parent, tables)]
-    rows += [_always(key, value, path, tables) for key, value in ALWAYS.items()]
+    prompts = own_prompts.Prompts()
+    rows: list[JsonObject] = []
+    for key, location, node in entries:
+        if key.startswith("prompts."):
+            rows.append(_prompt(key, location, node, prompts, prompts_file))
+        else:
+            rows += _rows(key, location, node, path.parent, to.parent, tables)
+    always = dict(ALWAYS)
+    if prompts.user or prompts.system:
+        if os.path.lexists(prompts_file):
+            raise errors.UsageError(f"{prompts_file}: is there already, expected no such file")
+        always["judge.protocol"] = OWN_PROMPTS
+        tables[f"protocols.{OWN_PROMPTS}"] = {"file": prompts_file.name}
+    rows += [
+        _unnamed(role, entries, path, tables)
+        for role, (section, _) in _MODELS.items()
+        if "spec" not in tables.get(section, {})
+    ]
+    rows += [_always(key, value, path, tables) for key, value in always.items()]
+    _without_batches(tables.get("editor", {}), rows)
     text = "\n".join(
-        f"[{section}]\n" + "".join(f"{key} = {_to_toml(value)}\n" for key, value in table.items())
+        f"[{section}]\n"
+        + "".join(
+            f"{key} = {_to_toml(value)}{_comment(f'{section}.{key}')}\n"
+            for key, value in table.items()
+        )
         for section, table in tables.items()
     )
     try:
@@ -108,7 +143,12 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
             f"{path}: holds what a TOML config cannot say: {sanitize.one_line(error)}"
         ) from None
     to.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(to, text)
+    with ExitStack() as on_failure:
+        if always["judge.protocol"] == OWN_PROMPTS:
+            files.write_text(prompts_file, prompts.protocol(path.name))
+            on_failure.callback(prompts_file.unlink)
+        files.write_text(to, text)
+        on_failure.pop_all()
     lines = [*map(_line, rows), f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
     return {"config": str(to), "keys": rows}, "\n".join(lines), 0
 
@@ -126,11 +166,10 @@ def _rows(
     """
     row = {"place": location, "key": key, "as": None, "value": None, "why": None}
     value, problem = "", None
-    if key != "prompts":
-        try:
-            value = _plain(node, f"{location}: {key}")
-        except errors.UsageError as error:
-            problem = error
+    try:
+        value = _plain(node, f"{location}: {key}")
+    except errors.UsageError as error:
+        problem = error
     counterparts = _counterparts(key, value, folder, target)
     if isinstance(counterparts, str):
         yield {**row, "why": counterparts}
@@ -143,7 +182,75 @@ def _rows(
         if known != new_value:
             yield {**row, "why": f"{name} is {_to_toml(known)} already"}
         else:
-            yield {**row, "as": name, "value": new_value}
+            yield {**row, "as": name, "value": new_value, "why": _of_hub(name, value, new_value)}
+
+
+def _prompt(
+    key: str, location: str, node: yaml.Node, prompts: own_prompts.Prompts, file: Path
+) -> JsonObject:
+    """Add a prompt of theirs, `prompts.CATEGORY.KIND` or `prompts.KIND` for all categories; return
+    its row.
+    """
+    row = {"place": location, "key": key, "as": None, "value": None, "why": None}
+    *_, category, name = key.removeprefix("prompts").rsplit(".", 2)
+    kind = own_prompts.KEYS.get(name)
+    if kind is None:
+        return {**row, "why": f"not known here, expected one of: {', '.join(own_prompts.KEYS)}"}
+    text = _scalar(node, f"{location}: {key}", MOST)
+    if text is None:
+        return {**row, "why": "it has no value"}
+    category = category or own_prompts.DEFAULT[0]
+    if not prompts.take(category, kind, str(text)):
+        return {**row, "why": f"{category} has a {kind} prompt already"}
+    return {**row, "as": f"protocols.{OWN_PROMPTS}", "value": f"{kind} prompt, in {file}"}
+
+
+def _unnamed(
+    role: str,
+    entries: Sequence[tuple[str, str, yaml.Node]],
+    path: Path,
+    tables: dict[str, JsonObject],
+) -> JsonObject:
+    """Name the class of a model without `model_name`, or what ends the run: it must not take the
+    embedded model instead. Return the row.
+    """
+    key, section = f"{role}.class_path", _MODELS[role][0]
+    row = {"place": str(path), "key": role, "as": f"{section}.spec", "value": NO_MODEL}
+    why = f"no model_name: the run ends until {section}.spec names a model"
+    for name, location, node in entries:
+        if name == key and isinstance(node, yaml.ScalarNode):
+            module, _, kind = node.value.rpartition(".")
+            row |= {"place": location, "key": key, "value": f"{module}:{kind}"}
+            why = "write this class anew: docs/models.md"
+    spec = row["value"]
+    table = tables.get(section, {})
+    tables[section] = {"spec": spec, **table}
+    return {**row, "why": why}
+
+
+def _of_hub(name: str, value: Any, spec: Any) -> str | None:
+    """Say that the hub has no model of a name, or perhaps none."""
+    if not name.endswith(".spec") or name == "suite.spec":
+        return None
+    if value in hub_names.WRONG:
+        return f"the hub has no {value}"
+    return hub_names.remark(str(spec).partition(":")[2]) or None
+
+
+def _without_batches(editor: JsonObject, rows: list[JsonObject]) -> None:
+    """Leave out the batch size of a pipeline that edits one by one."""
+    pipeline = hub_names.PIPELINES.get(str(editor.get("spec")).partition(":")[2].partition("@")[0])
+    if pipeline is None or ADAPTERS[pipeline].batches or "batch_size" not in editor:
+        return
+    del editor["batch_size"]
+    for row in rows:
+        if row["as"] == "editor.batch_size":
+            row |= {"as": None, "value": None}
+            row["why"] = f"{pipeline} edits one by one: it {ADAPTERS[pipeline].no_batches}"
+
+
+def _comment(key: str) -> str:
+    return f"  # {BESIDE[key]}" if key in COMMENTED else ""
 
 
 def _always(key: str, value: str, path: Path, tables: dict[str, JsonObject]) -> JsonObject:
@@ -156,7 +263,8 @@ def _line(row: JsonObject) -> str:
     location = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
         return f"{location}no counterpart: {row['why']}"
-    remark = f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else ""
+    remarks = filter(None, (BESIDE.get(row["as"]), row["why"]))
+    remark = "".join(f" ({remark})" for remark in remarks)
     return f"{location}{row['as']} = {_to_toml(row['value'])}{remark}"
 
 
@@ -199,15 +307,13 @@ def _check_size(text: str, path: Path) -> None:
 def _entries(
     table: yaml.MappingNode, prefix: str, path: Path
 ) -> Iterator[tuple[str, str, yaml.Node]]:
-    """Yield each key that holds a value or a list, with its `file:line` and its node; the prompts
-    of all categories are one.
-    """
+    """Yield each key that holds a value or a list, with its `file:line` and its node."""
     for name, node in table.value:
         location = f"{path}:{name.start_mark.line + 1}"
         if not isinstance(name, yaml.ScalarNode):
             raise errors.UsageError(f"{location}: a key that is a table or a list, expected text")
         key = f"{prefix}{name.value:.100}"
-        if isinstance(node, yaml.MappingNode) and key != "prompts":
+        if isinstance(node, yaml.MappingNode):
             yield from _entries(node, f"{key}.", path)
         else:
             yield key, location, node
@@ -220,15 +326,15 @@ def _plain(node: yaml.Node, location: str) -> Any:
     return _scalar(node, location)
 
 
-def _scalar(node: yaml.Node, location: str) -> Any:
+def _scalar(node: yaml.Node, location: str, most: int = MOST_CHARACTERS) -> Any:
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
         raise errors.UsageError(
             f"{location}: found {node.tag:.80}, expected text, a number, true or false, or a list "
             "of these"
         )
-    if len(node.value) > MOST_CHARACTERS:
+    if len(node.value) > most:
         raise errors.UsageError(
-            f"{location}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}"
+            f"{location}: {len(node.value)} characters, expected at most {most}"
         )
     value = node.value
     try:
@@ -261,7 +367,9 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
         }
     if name == "model_name" and role in _MODELS:
         section, kind = _MODELS[role]
-        return {f"{section}.spec": f"{kind}:{value}"}
+        return {f"{section}.spec": f"{kind}:{hub_names.WRONG.get(str(value), value)}"}
+    if key == "diffusion_model.params.image_size":
+        return _size(value)
     if name == "device_ids" and isinstance(value, list):
         return {"workers.gpus": ",".join(map(str, value))}
     if name == "device":
@@ -274,12 +382,22 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
         if "qwen" in str(value).lower():
             return "the spec says it"
         return "write the class anew (docs/models.md), its spec is package.module:Class"
-    if key == "prompts":
-        return {"judge.protocol": ALWAYS["judge.protocol"]}
     names = (key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1))
     return next(
         (NO_COUNTERPART[name] for name in names if name in NO_COUNTERPART), "not known here"
     )
+
+
+def _size(value: Any) -> dict[str, Any] | str:
+    """Take a width and a height as they are, and one side as that of a square of the same area."""
+    sides = value if isinstance(value, list) else re.findall(r"\d+", str(value))
+    if not all(str(side).isdecimal() and int(side) > 0 for side in sides):
+        return "expected one size in pixels, or width and height"
+    if len(sides) == 1:
+        return {"editor.area": int(sides[0]) ** 2}
+    if len(sides) == 2:
+        return {"editor.width": int(sides[0]), "editor.height": int(sides[1])}
+    return "expected one size in pixels, or width and height"
 
 
 def _report(path: Path) -> tuple[JsonObject, str, int]:

@@ -104,7 +104,7 @@ def test_a_config_is_taken_over_and_checked_as_any_other(theirs, capsys):
         "negative_prompt": " ",
     }
     assert settings.judge.spec == "qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct"
-    assert (settings.judge.batch_size, settings.judge.protocol) == (4, "seeds")
+    assert (settings.judge.batch_size, settings.judge.protocol) == (4, "own-prompts")
     assert (settings.suite.categories, settings.suite.language) == (("物理", "环境"), "zh")
     assert (settings.workers.gpus, settings.workers.judge_timeout) == ("0,1,2", 600)
 
@@ -151,7 +151,7 @@ def test_every_key_is_named_with_its_line_and_what_became_of_it(theirs, capsys):
 def leaves(table, prefix=""):
     for name, value in table.items():
         key = f"{prefix}{name}"
-        if isinstance(value, dict) and key != "prompts":
+        if isinstance(value, dict):
             yield from leaves(value, f"{key}.")
         else:
             yield key
