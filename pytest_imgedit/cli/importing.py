@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -121,11 +121,10 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
             raise errors.UsageError(f"{prompts_file}: is there already, expected no such file")
         always["judge.protocol"] = OWN_PROMPTS
         tables[f"protocols.{OWN_PROMPTS}"] = {"file": prompts_file.name}
-    rows += [
-        _unnamed(role, entries, path, tables)
-        for role, (section, _) in _MODELS.items()
-        if "spec" not in tables.get(section, {})
-    ]
+    for role, (section, _) in _MODELS.items():
+        if "spec" not in tables.get(section, {}):
+            classes = (entry for entry in entries if entry[0] == f"{role}.class_path")
+            _name_model(role, next(classes, (role, str(path), None)), rows, tables)
     rows += [_always(key, value, path, tables) for key, value in always.items()]
     _without_batches(tables.get("editor", {}), rows)
     text = "\n".join(
@@ -205,27 +204,27 @@ def _prompt(
     return {**row, "as": f"protocols.{OWN_PROMPTS}", "value": f"{kind} prompt, in {file}"}
 
 
-def _unnamed(
+def _name_model(
     role: str,
-    entries: Sequence[tuple[str, str, yaml.Node]],
-    path: Path,
+    entry: tuple[str, str, yaml.Node | None],
+    rows: list[JsonObject],
     tables: dict[str, JsonObject],
-) -> JsonObject:
-    """Name the class of a model without `model_name`, or what ends the run: it must not take the
-    embedded model instead. Return the row.
+) -> None:
+    """Name the class of a model without `model_name`, which is the `entry`, or else a model that
+    ends the run: no embedded one takes its place.
     """
-    key, section = f"{role}.class_path", _MODELS[role][0]
-    row = {"place": str(path), "key": role, "as": f"{section}.spec", "value": NO_MODEL}
-    why = f"no model_name: the run ends until {section}.spec names a model"
-    for name, location, node in entries:
-        if name == key and isinstance(node, yaml.ScalarNode):
-            module, _, kind = node.value.rpartition(".")
-            row |= {"place": location, "key": key, "value": f"{module}:{kind}"}
-            why = "write this class anew: docs/models.md"
-    spec = row["value"]
-    table = tables.get(section, {})
-    tables[section] = {"spec": spec, **table}
-    return {**row, "why": why}
+    section = _MODELS[role][0]
+    key, location, node = entry
+    row: JsonObject = {"place": location, "key": key, "as": f"{section}.spec"}
+    if isinstance(node, yaml.ScalarNode):
+        module, _, kind = node.value.rpartition(".")
+        row |= {"value": f"{module}:{kind}", "why": "write this class anew: docs/models.md"}
+    else:
+        why = f"no model_name: the run ends until {section}.spec names a model"
+        row |= {"value": NO_MODEL, "why": why}
+    rows[:] = [known for known in rows if known["key"] != row["key"]]
+    rows.append(row)
+    tables[section] = {"spec": row["value"], **tables.get(section, {})}
 
 
 def _of_hub(name: str, value: Any, spec: Any) -> str | None:

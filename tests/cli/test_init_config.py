@@ -9,6 +9,7 @@ import pytest
 from nvml_driver import show_gpus
 from PIL import Image
 
+from pytest_imgedit.cli.init import configs
 from pytest_imgedit.cli.main import main
 
 
@@ -39,6 +40,14 @@ def test_without_a_gpu_models_are_still_to_be_named(init):
         "to do: name a judge in benchmarks/imgedit.toml; it has none, so there are no scores",
         "next: pytest benchmarks",
     ]
+
+
+@pytest.mark.parametrize("options", [(), *((f"--config={name}",) for name in configs())])
+@pytest.mark.parametrize("data", [(), ("photos",)])
+def test_editor_and_judge_are_never_left_open(init, tmp_path, data, options):
+    assert main(["init", *data, *options, "--ci=none"]) == 0
+    config = tomllib.loads((tmp_path / "benchmarks/imgedit.toml").read_text())
+    assert all(config[role]["spec"] for role in ("editor", "judge"))
 
 
 def test_gates_on_few_pairs_only_warn_and_the_config_says_why(init, tmp_path):

@@ -72,7 +72,7 @@ def test_prompts_are_kept_by_category_as_they_are(imported):
         'Reply {"score": 7}',
     ]
     (social,) = protocol.calls(replace(PAIR, category="social"))
-    assert texts(social).endswith('Reply {"score": 1} to 让它{{ 1 }} {unknown} {{ 7 * 7 }}')
+    assert texts(social).strip().endswith('Reply {"score": 1} to 让它{{ 1 }} {unknown} {{ 7 * 7 }}')
     assert "plausible" in social.system
     (causal,) = protocol.calls(replace(PAIR, category="causal"))
     assert "Start from 5.0" in texts(causal)
@@ -181,3 +181,63 @@ def test_a_template_of_format_and_one_of_replacements():
     assert own_prompts.template('{edit_instruction} {"a": 1}') == (
         "{{ instruction }} {{ '{' }}\"a\": 1}"
     )
+
+
+CLASS = 'diffusion_model: {class_path: "own.editors.Mine", params: {num_inference_steps: 4}}\n'
+JUDGE = "reward_model: {params: {model_name: Qwen/Qwen3-VL-8B-Instruct}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "specs", "line"),
+    [
+        (
+            CLASS + JUDGE,
+            ("own.editors:Mine", "qwen-vl:Qwen/Qwen3-VL-8B-Instruct"),
+            'config.yaml:1: diffusion_model.class_path: editor.spec = "own.editors:Mine" '
+            "(write this class anew: docs/models.md)",
+        ),
+        (
+            "benchmark: {categories: [物理]}",
+            ("name-a-model", "name-a-model"),
+            'config.yaml: reward_model: judge.spec = "name-a-model" '
+            "(no model_name: the run ends until judge.spec names a model)",
+        ),
+    ],
+)
+def test_a_model_without_a_name_is_never_left_open(imported, text, specs, line):
+    settings, lines = imported(text)
+    assert (settings.editor.spec, settings.judge.spec) == specs
+    assert line in lines
+    places = [line.partition(": ")[2].partition(": ")[0] for line in lines]
+    assert places.count("diffusion_model.class_path") <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (CLASS, "*theirs.toml:*: editor 'own.editors:Mine': no module 'own.editors' *"),
+        ("benchmark: {a: 1}", "*theirs.toml:*: unknown editor 'name-a-model', expected one of *"),
+    ],
+)
+def test_a_run_of_a_config_without_a_model_ends_at_once(bench, monkeypatch, text, line):
+    monkeypatch.chdir(bench.path)
+    (bench.path / "config.yaml").write_text(text)
+    assert main(["import", "config.yaml", "--to=theirs.toml"]) == 0
+    bench.refuses(line, "--imgedit-config=theirs.toml", "--imgedit-suite=scenes")
+
+
+def test_a_class_of_theirs_is_refused_as_it_is(bench, monkeypatch):
+    monkeypatch.chdir(bench.path)
+    (bench.path / "their_models.py").write_text(
+        "class Mine:\n"
+        "    def __init__(self, config): pass\n"
+        "    def edit_image(self, image, instruction): return image\n"
+    )
+    (bench.path / "config.yaml").write_text(
+        "diffusion_model: {class_path: their_models.Mine}\n" + JUDGE
+    )
+    assert main(["import", "config.yaml", "--to=theirs.toml"]) == 0
+    options = ("--imgedit-config=theirs.toml", "--imgedit-suite=scenes", "--imgedit-judge=none")
+    result = bench.run(*options)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: *their_models:Mine*"])
