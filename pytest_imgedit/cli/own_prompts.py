@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.core.sanitize import printable
 
 #: What their prompts are called, and what the protocol calls them.
 KEYS = {
@@ -62,8 +63,8 @@ class Prompts:
                 new = _by_category(templates, match[1])
                 rest = f"{rest[: match.start(1)]}{new}{rest[match.end(1) :]}"
         return (
-            f"# The prompts of {origin} by category. A category without one has that of the "
-            f"protocol seeds,\n# and reply and score are as there.\n{rest}"
+            f"# The prompts of {printable(origin)} by category. A category without one has that\n"
+            f"# of the protocol seeds, and reply and score are as there.\n{rest}"
         )
 
 
@@ -72,6 +73,7 @@ def template(text: str) -> str:
 
     A text with placeholders whose other braces are doubled is read as `str.format` does.
     """
+    text = text.replace("\x00", "")  # marks an image
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError:

@@ -84,11 +84,19 @@ def test_prompts_without_a_category_are_for_all(imported):
     assert (call.system, texts(call).splitlines()[-1]) == ("All.", "Do physics")
 
 
-@pytest.mark.parametrize("text", ["", "{", "}", "{}", "{0}", "{{", "{edit_instruction!r}", "a\tb"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "}", "{}", "{0}", "{{", "{edit_instruction!r}", "a\tb", "\x1b\x7f"]
+)
 def test_odd_prompts_are_text(imported, text):
     settings, _ = imported(MODELS + f"prompts: {{物理: {{user_prompt: {json.dumps(text)}}}}}")
     (call,) = load_protocol(settings).calls(PAIR)
     assert texts(call).strip().endswith(f"<edited>\n{text}".strip())
+
+
+def test_a_text_places_no_image_of_its_own(imported):
+    settings, _ = imported(MODELS + r'prompts: {user_prompt: "a\0source\0b"}')
+    (call,) = load_protocol(settings).calls(PAIR)
+    assert texts(call).strip().endswith("asourceb")
 
 
 def test_what_is_no_prompt_is_named(imported):
