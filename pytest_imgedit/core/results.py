@@ -410,7 +410,8 @@ class Comparison(Part):
 
     `rows` are those of the score by category, `measures` those of every measure of both, by group.
     `environment` lists the differences of the environments. `fell` and `rose` name the pairs that
-    moved most, `collapsed` those that fell by `gates.collapse` points or more.
+    moved most, `collapsed` those that fell by `gates.collapse` points or more. `failed_alike` holds
+    the pairs that have no score on either side for the same reason: they are left out.
     """
 
     name: str
@@ -425,6 +426,7 @@ class Comparison(Part):
     fell: tuple[MovedPair, ...]
     rose: tuple[MovedPair, ...]
     collapsed: tuple[str, ...] = ()
+    failed_alike: dict[PairId, Status] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

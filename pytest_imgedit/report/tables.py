@@ -31,7 +31,7 @@ from pytest_imgedit.core.sanitize import (
     shorten,
     signed,
 )
-from pytest_imgedit.stats.outcome import copies_line, outcome
+from pytest_imgedit.stats.outcome import copies_line, failed_alike, outcome
 
 CATEGORY_HEADER = (
     "category",
@@ -539,6 +539,7 @@ def _comparison_notes(comparison: Comparison) -> Iterator[str]:
     yield "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
     alike = sum(pair.alike for pair in comparison.pairs.values())
     yield f"edits of {alike} of {counted(len(comparison.pairs), 'pair')} look as they did"
+    yield from failed_alike(comparison)
     if comparison.environment:
         yield f"computed in other environments: {'; '.join(comparison.environment)}"
     if collapsed := comparison.collapsed:

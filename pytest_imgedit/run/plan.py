@@ -208,7 +208,8 @@ class Blocks:
             if self.baseline is not None:
                 now = [reduced(item) for item in items]
                 paired = comparison.PairedItems(self.baseline, now, SCORE_ONLY)
-                self._drops.see(number, dict(zip(pairs, paired.differences[SCORE], strict=True)))
+                compared = (item.id for item in paired.compared)
+                self._drops.see(number, dict(zip(compared, paired.differences[SCORE], strict=True)))
         self._looked = self.seen
         return (
             f"{sum(map(len, self.parts[: self.seen]))} of {len(self.works)} pairs seen, "

@@ -33,6 +33,9 @@ MOST = 5
 class PairedItems:
     """The items of a run, each with the item of a baseline that has its id, and the measures of the
     run.
+
+    A pair that ended without a score in the same way on both sides has not moved: it is no part of
+    moves and differences.
     """
 
     baseline: Baseline
@@ -40,14 +43,30 @@ class PairedItems:
     measures: Mapping[str, Measure]
 
     @cached_property
+    def failed_alike(self) -> list[BaselineItem]:
+        """The pairs that have no score on either side, for the same reason."""
+        was = {item.id: item.status for item in self.baseline.items if item.score is None}
+        return [
+            item
+            for item in self.items
+            if item.score is None and item.status is not None and item.status == was.get(item.id)
+        ]
+
+    @cached_property
+    def compared(self) -> list[BaselineItem]:
+        """All other pairs."""
+        failed = {item.id for item in self.failed_alike}
+        return [item for item in self.items if item.id not in failed]
+
+    @cached_property
     def moves(self) -> list[collapse.Move]:
-        """The change of each pair's score, in the order of the items."""
-        return collapse.moves_between(self.baseline.items, self.items)
+        """The change of the score of each of the `compared` pairs."""
+        return collapse.moves_between(self.baseline.items, self.compared)
 
     @cached_property
     def differences(self) -> dict[str, list[Observation]]:
-        """The difference of each pair that a measure applies to, by measure; `value` is
-        now − before.
+        """The difference of each of the `compared` pairs that a measure applies to, by measure;
+        `value` is now − before.
 
         A pair without a value on one side has none, and bounds from the ends of the scale.
         """
@@ -56,7 +75,7 @@ class PairedItems:
         return {
             name: [
                 _difference(old[item.id], item, name, measure, alike[item.id])
-                for item in measured_by(self.items, name)
+                for item in measured_by(self.compared, name)
             ]
             for name, measure in self.measures.items()
         }
@@ -91,7 +110,7 @@ def compare(
     The row of a field with a gate in `gates` has that gate's p, state and MDE. `environment` is the
     list of `environment_differences`, `collapsed` the ids from `max_collapsed`.
     """
-    baseline, items, observations = paired.baseline, paired.items, paired.differences[SCORE]
+    baseline, items, observations = paired.baseline, paired.compared, paired.differences[SCORE]
     old = {item.id: item for item in baseline.items}
     moved = sorted(
         (
@@ -127,6 +146,7 @@ def compare(
         fell=tuple(pair for pair in moved if pair.difference < 0)[:MOST],
         rose=tuple(pair for pair in reversed(moved) if pair.difference > 0)[:MOST],
         collapsed=tuple(collapsed),
+        failed_alike={item.id: item.status for item in paired.failed_alike if item.status},
     )
 
 
@@ -136,7 +156,7 @@ def _rows(
     """One row a group; p values are adjusted over `overall` and the categories, and over the other
     groups.
     """
-    items = list(measured_by(paired.items, name))
+    items = list(measured_by(paired.compared, name))
     pairs = list(zip(items, paired.differences[name], strict=True))
     gate_of = {gate.field: gate for gate in gates}
     groups = groups_in(items)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_imgedit.core.results import GateResult, Item, Results, State
-from pytest_imgedit.core.sanitize import counted, number, p_value, printable, signed
+from pytest_imgedit.core.results import Comparison, GateResult, Item, Results, State
+from pytest_imgedit.core.sanitize import counted, first_of, number, p_value, printable, signed
 
 #: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
 WORST_FIRST: tuple[State, ...] = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
@@ -138,6 +138,15 @@ def _replaced(results: Results) -> list[str]:
     return [line]
 
 
+def failed_alike(comparison: Comparison) -> list[str]:
+    """Report the pairs that a comparison leaves out, as they failed in the same way before."""
+    failed = comparison.failed_alike
+    if not failed:
+        return []
+    named = first_of([f"{pair} ({status})" for pair, status in failed.items()])
+    return [f"{counted(len(failed), 'pair')} without a score there and here: {named}"]
+
+
 def left_out(results: Results) -> list[str]:
     """Report the pairs that a run leaves out: not needed, not selected, skipped, or missing from
     the baseline.
@@ -152,6 +161,8 @@ def left_out(results: Results) -> list[str]:
             f"{compared.size - len(items)} of the {compared.size} pairs of {compared.name} were "
             "not selected"
         )
+    if compared is not None:
+        parts += failed_alike(compared)
     if selection.skipped:
         parts.append(f"{counted(selection.skipped, 'pair')} skipped by marks")
     if gates := [gate for gate in results.gates if gate.state == "NOT SELECTED"]:

@@ -111,11 +111,11 @@ class Evidence:
         values: Mapping[str, gates.Observation],
     ) -> None:
         """Take the values of a part, by pair; a missing value counts as the one that speaks most
-        against the claim.
+        against the claim. A pair that is not in `values` says nothing.
         """
         sums: defaultdict[str, float] = defaultdict(float)
         for pair in part:
-            if pair.id in weights:
+            if pair.id in weights and pair.id in values:
                 observation = values[pair.id]
                 worst = observation.lowest if self.side == 1 else observation.highest
                 value = worst if observation.value is None else observation.value
@@ -170,7 +170,7 @@ class Looks:
     def see(self, number: int, values: Mapping[str, gates.Observation]) -> None:
         """Take the values, by pair, of the part of this number, which follows those seen."""
         part = self.parts[number]
-        self._seen += [values[pair.id] for pair in part]
+        self._seen += [values[pair.id] for pair in part if pair.id in values]
         for field, claims in self._evidence.items():
             for claim in claims:
                 claim.see(part, self._weights[field], values)

@@ -34,10 +34,13 @@ from pytest_imgedit.core.results import (
     SeedResult,
     Sha256,
     Signature,
+    Status,
     SuiteInfo,
     once,
 )
 
+#: The schemas of baselines that are read, that of new ones first.
+SCHEMAS = ("imgedit.baseline/4", "imgedit.baseline/3")
 #: The largest document that is read.
 MAX_BYTES = 256 * 2**20
 #: The folder of baselines, below pytest's root folder.
@@ -72,8 +75,9 @@ class BaselineSeed(Part):
 
 class BaselineItem(Part):
     """One pair: `sha256` covers its texts and images (`content_sha256`), `source` names the blob of
-    its source image. `values` are those of measures beside the score, `missing` the measures that
-    it failed to get.
+    its source image. `status` is how the pair ended, which baselines of the schema
+    `imgedit.baseline/3` do not say. `values` are those of measures beside the score, `missing` the
+    measures that it failed to get.
     """
 
     id: PairId
@@ -82,6 +86,7 @@ class BaselineItem(Part):
     source: BlobPath | None
     tags: tuple[str, ...] = ()
     difficulty: str = ""
+    status: Status | None = None
     score: float | None = Field(strict=True, ge=0, le=10)
     values: dict[str, float] = Field(default_factory=dict)
     missing: tuple[str, ...] = ()
@@ -113,7 +118,9 @@ class BaselineCategory(Part):
 class Baseline(Part):
     """A run's scores, with their provenance; scores are rounded to six digits."""
 
-    schema_name: Literal["imgedit.baseline/3"] = Field(default="imgedit.baseline/3", alias="schema")
+    schema_name: Literal["imgedit.baseline/4", "imgedit.baseline/3"] = Field(
+        default="imgedit.baseline/4", alias="schema"
+    )
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")
     run: str
     finished: str
@@ -173,6 +180,7 @@ def reduced(item: Item) -> BaselineItem:
         source=item.source,
         tags=item.tags,
         difficulty=item.difficulty,
+        status=item.status,
         score=_rounded(item.score),
         values={name: round(value, 6) for name, value in item.aspects.items()},
         missing=item.missing,
@@ -224,7 +232,7 @@ def baseline_path(reference: str, folder: Path) -> Path | None:
 
 def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or make one of a results.json; raise `UsageError`."""
-    document = _read_document(path, ("imgedit.baseline/3", RESULTS_SCHEMA))
+    document = _read_document(path, (*SCHEMAS, RESULTS_SCHEMA))
     if document["schema"] == RESULTS_SCHEMA:
         results = _as_results(path, document)
         return make_baseline(results, results.run.name or pairs.slug(results.run.id))

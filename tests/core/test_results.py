@@ -71,7 +71,7 @@ def test_a_section_that_is_missing_is_named(tmp_path, section):
         read_results(written(tmp_path, document))
 
 
-@pytest.mark.parametrize("schema", ["imgedit.results/2", "imgedit.baseline/3", None])
+@pytest.mark.parametrize("schema", ["imgedit.results/2", "imgedit.baseline/4", None])
 def test_other_documents_are_refused_by_their_schema(tmp_path, schema):
     document = {**a_run().model_dump(mode="json"), "schema": schema}
     with pytest.raises(UsageError, match=r"expected 'imgedit\.results/3'"):

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
-from documents import a_baseline, an_item, baseline_document, baseline_item, content_of
+from documents import a_baseline, a_run, an_item, baseline_document, baseline_item, content_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.measures import SCORE_ONLY
-from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
+from pytest_imgedit.core.results import GateOptions, ItemError
+from pytest_imgedit.stats.comparison import (
+    Computed,
+    PairedItems,
+    compare,
+    environment_differences,
+)
+from pytest_imgedit.stats.decision import Evidence, decide
+from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import (
     BaselineItem,
     as_baseline,
@@ -39,7 +47,7 @@ def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
     [
         ("", ":1: not valid JSON: "),
         ("{\n}}", ":2: not valid JSON: "),
-        ("[]", "schema None, expected 'imgedit.baseline/3' or "),
+        ("[]", "schema None, expected 'imgedit.baseline/4' or 'imgedit.baseline/3' or "),
         ('{"schema": "imgedit.baseline/2"}', "schema 'imgedit.baseline/2', expected "),
         ('{"schema": "x", "schema": "y"}', "key 'schema' occurs twice"),
         ('{"schema": NaN}', "NaN is not a JSON number"),
@@ -161,6 +169,57 @@ def test_differences_are_paired_by_id_and_bounded_where_a_score_is_missing():
         (2.5, 2.5, 2.5),
         (None, -7, 3),
     ]
+
+
+def test_a_pair_without_a_score_for_the_same_reason_on_both_sides_is_left_out():
+    before = a_baseline(
+        baseline_item("a", 4.0, status="scored"),
+        baseline_item("b", None, status="edit_error"),
+        baseline_item("c", None, status="judge_error"),
+        baseline_item("d", None),
+    )
+    now = [
+        *items(("a", 4.0)),
+        *(
+            BaselineItem.model_validate(baseline_item(name, None, status="edit_error"))
+            for name in "bcd"
+        ),
+    ]
+    paired = PairedItems(before, now, SCORE_ONLY)
+    assert [item.id for item in paired.failed_alike] == ["b"]
+    assert [move.pair for move in paired.moves] == ["a", "c", "d"]
+    assert len(paired.differences["score"]) == 3
+    assert compare(paired, 0.05).failed_alike == {"b": "edit_error"}
+
+
+def test_a_baseline_of_the_schema_before_does_not_know_how_pairs_ended(tmp_path):
+    path = tmp_path / "old.json"
+    document = baseline_document(baseline_item("a", None), schema="imgedit.baseline/3")
+    path.write_text(json.dumps(document))
+    assert as_baseline(path).items[0].status is None
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [("edit_error", "PASS"), ("judge_error", "INCONCLUSIVE")]
+)
+def test_one_pair_that_always_fails_does_not_leave_equal_pairs_inconclusive(status, state):
+    failed = ItemError("edit", "model_error", "RuntimeError: boom")
+    now = [an_item(f"p{number:03}") for number in range(99)]
+    now.append(an_item("p999", score=None, error=failed, status="edit_error"))
+    was = [reduced(item) for item in now]
+    was[-1] = was[-1].model_copy(update={"status": status})
+    before = a_baseline().model_copy(update={"items": tuple(was)})
+    settings = GateOptions(max_errors=1, max_drop={"overall": 0.0})
+    computed = Computed(before.editor, before.judge, {})
+    gates, comparison = decide(Evidence(now, computed, settings, baseline=before))
+    assert {gate.kind: gate.state for gate in gates} == {
+        "max_errors": "PASS",
+        "max_drop": state,
+        "max_collapsed": state,
+    }
+    line = outcome(a_run(items=now, gates=gates, comparison=comparison)).line
+    named = "1 pair without a score there and here: p999 (edit_error)"
+    assert (named in line) == (status == "edit_error")
 
 
 def test_scores_that_differ_by_rounding_only_did_not_move():

@@ -134,7 +134,7 @@ def baseline_item(
 def baseline_document(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A baseline as its file holds it."""
     return {
-        "schema": "imgedit.baseline/3",
+        "schema": "imgedit.baseline/4",
         "name": "main",
         "run": "r1",
         "finished": "2026-01-02T00:00:00+00:00",
