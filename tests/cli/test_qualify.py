@@ -34,6 +34,9 @@ def test_a_judge_is_tried_once_for_all_runs_with_gates(bench, qualify):
     result = bench.run("--imgedit-editor=oracle", "--imgedit-fail-under=overall:5")
     assert result.ret == 0
     assert bench.timing["trials_s"] == 0
+    (gate,) = (gate for gate in bench.results["gates"] if gate["kind"] == "controls")
+    assert (gate["state"], gate["why"]) == ("PASS", document["gate"]["why"])
+    assert bench.results["controls"] == document["controls"]
     assert (
         bench.records("verdicts") == verdicts + 30
     )  # the oracle's edits of 20 pairs were judged before
