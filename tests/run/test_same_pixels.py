@@ -131,13 +131,14 @@ def test_sources_of_several_sizes_do_not_depend_on_each_other(embedded: Bench) -
             f'{{"image": "{number}.png", "instruction": "make it red", "category": "physics"}}\n'
         )
     (embedded.path / "rows.jsonl").write_text("".join(rows))
-    mixed = edits(
-        embedded, "--imgedit-suite=rows.jsonl", "--imgedit-set=editor.batch_size=2", out="mixed"
+    run = (
+        *("--imgedit-suite=rows.jsonl", "--imgedit-editor=scenes"),
+        "--imgedit-set=editor.batch_size=2",
     )
+    mixed = edits(embedded, *run, out="mixed")
     assert len({blob for blob, _, _ in mixed.values()}) == 6
     for name, made in mixed.items():
-        one = ("--imgedit-suite=rows.jsonl", "--imgedit-set=editor.batch_size=2", "-k", name)
-        assert edits(embedded, *one, out=f"one-{name}") == {name: made}
+        assert edits(embedded, *run, "-k", name, out=f"one-{name}") == {name: made}
 
 
 @pytest.mark.full
