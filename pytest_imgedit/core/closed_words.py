@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 #: What stands before a word that the instruction excludes or leaves: `blue` of "red, not blue".
 _EXCLUDED = re.compile(
@@ -34,7 +35,7 @@ class _WordClass:
     before: str = r"(?<![\w-])"
     after: str = r"(?![\w-])"
 
-    @property
+    @cached_property
     def pattern(self) -> re.Pattern[str]:
         english, chinese = (
             "|".join(map(re.escape, sorted(words, key=len, reverse=True)))

@@ -219,6 +219,11 @@ class Item(Part):
         """The verdicts of all seeds that have one."""
         return [seed.verdict for seed in self.seeds if seed.verdict is not None]
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the pair counts in the tables of a protocol: `compat` may have dropped it."""
+        return self.status in ("scored", "dropped")
+
 
 # Numbers
 

@@ -505,8 +505,8 @@ def _subset(results: Results) -> str:
     """Say that a run has not all pairs that published rows are of."""
     published = [] if results.protocol is None else results.protocol.published
     whole = max((row.pairs for row in published), default=0)
-    counted = sum(item.status in ("scored", "dropped") for item in results.items)
-    return "" if counted >= whole else f" (this run: {counted} of {whole} pairs)"
+    judged = sum(item.is_judged for item in results.items)
+    return "" if judged >= whole else f" (this run: {judged} of {whole} pairs)"
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:

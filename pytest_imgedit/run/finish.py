@@ -172,7 +172,7 @@ def protocol_table(
     sees_change: bool,
 ) -> results.ProtocolTable:
     """Make the protocol's own tables of a run."""
-    counted = [item for item in items if item.status in ("scored", "dropped")]
+    counted = [item for item in items if item.is_judged]
     touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
     rows: tuple[results.ProtocolRow, ...] = ()
     problem = ""

@@ -205,8 +205,7 @@ def _against_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
     """Invalidate the gate on errors if more than `MOST_REPLACED` of the scores are those of replies
     that nobody could read.
     """
-    touched = outcome.replaced(items)
-    judged = sum(item.status in ("scored", "dropped") for item in items)
+    touched, judged = outcome.count_replaced(items)
     if gate.state != "PASS" or touched <= MOST_REPLACED * judged:
         return gate
     why = f"{outcome.replaced_line(touched, judged)}, more than {MOST_REPLACED:.0%}; {gate.why}"

@@ -1,6 +1,6 @@
 """What a run came to: its state, its last line, and whether it fails (exit code 1)."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -115,12 +115,13 @@ def mostly_copies(results: Results) -> list[str]:
     return [line]
 
 
-def replaced(items: Iterable[Item]) -> int:
-    """Count the pairs with a reply that `compat` replaced or dropped."""
-    return sum(
+def count_replaced(items: Sequence[Item]) -> tuple[int, int]:
+    """Count the pairs with a reply that `compat` replaced or dropped, and all judged pairs."""
+    touched = sum(
         item.status == "dropped" or any(verdict.touched for verdict in item.verdicts)
         for item in items
     )
+    return touched, sum(item.is_judged for item in items)
 
 
 def replaced_line(touched: int, judged: int) -> str:
@@ -130,8 +131,7 @@ def replaced_line(touched: int, judged: int) -> str:
 
 def _replaced(results: Results) -> list[str]:
     """Report replies that `compat` replaced or dropped, unless a gate does."""
-    touched = replaced(results.items)
-    judged = sum(item.status in ("scored", "dropped") for item in results.items)
+    touched, judged = count_replaced(results.items)
     line = replaced_line(touched, judged)
     if not touched or any(line in gate.why for gate in results.gates):
         return []
