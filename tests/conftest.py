@@ -254,9 +254,11 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(pytester)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, once a session."""
+    """Chromium, once a module: while Playwright is open, nothing else in the process can run an event
+    loop.
+    """
     require(Path(CHROMIUM["executable_path"]).exists(), "Chromium (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
