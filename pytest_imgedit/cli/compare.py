@@ -13,8 +13,9 @@ from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import SCORE_ONLY, groups_in
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import measure_tables, tables, terminal
-from pytest_imgedit.stats import collapse, gates
+from pytest_imgedit.stats import collapse, controls, gates
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
+from pytest_imgedit.stats.outcome import fails
 
 
 def compare_runs(
@@ -23,9 +24,11 @@ def compare_runs(
     max_collapsed: str | None,
     alpha: float,
     margin: float,
+    inconclusive: str,
     out: Path,
 ) -> tuple[JsonObject, str, int]:
-    """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs.
+    """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs
+    as pytest does, with the trial of the later run's judge.
 
     More of them are ranked in a leaderboard, whose reference is the first.
     """
@@ -44,6 +47,7 @@ def compare_runs(
                 "max_collapsed": max_collapsed or 0,
                 "alpha": alpha,
                 "margin": margin,
+                "inconclusive": inconclusive,
             }
         )
     except ValidationError as error:
@@ -57,11 +61,14 @@ def compare_runs(
     measures = {**SCORE_ONLY, **b.measures}
     gates.check_fields("--max-drop", settings.max_drop, groups_in(b.items), measures)
     paired = PairedItems(a, b.items, measures)
-    results = gates.max_drop(settings, paired.differences, a.name, measures)
+    is_judge_tried = controls.passed(b.controls)
+    results = gates.max_drop(settings, paired.differences, a.name, measures, is_judge_tried)
     tail, fallen = collapse.max_collapsed(settings, paired.moves, a.name)
     comparison = compare(paired, alpha, results, environment_differences(a, b), fallen)
-    if max_collapsed is not None:
+    if is_gated:
         results.append(tail)
+        if b.controls is not None:
+            results.append(controls.controls_gate(b.controls))
     lines = [
         f"{b.name}: editor {b.editor.spec}, run {b.run}",
         terminal.render_tables(
@@ -70,10 +77,13 @@ def compare_runs(
                 *measure_tables.compared_tables(comparison, measures, brief=False),
             ]
         ).rstrip(),
-        *(f"{gate.state}: {gate.why}" for gate in results),
+        *(
+            f"{gate.state}{' (warning)' if settings.only_warns(gate) else ''}: {gate.why}"
+            for gate in results
+        ),
     ]
     document = {
         "comparison": comparison.model_dump(mode="json"),
         "gates": [asdict(gate) for gate in results],
     }
-    return document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results))
+    return document, "\n".join(lines), int(any(fails(gate, settings) for gate in results))

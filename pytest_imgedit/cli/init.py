@@ -262,8 +262,8 @@ def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) ->
 
 
 def _with_gates(config: str, sources: int) -> str:
-    """Have gates only warn for want of pairs, where so few source images cannot decide a drop of
-    `_DROP` points; a comment says what they can.
+    """Say in a comment which drops so few source images can decide, where these are over `_DROP`
+    points.
     """
     size = max(2, sources)
     error, freedom = _SPREAD / math.sqrt(size), size - 1
@@ -271,16 +271,14 @@ def _with_gates(config: str, sources: int) -> str:
     factor = planning.size_for(_DROP, error, freedom, _ALPHA)
     if mde <= _DROP or factor is None:
         return config
-    line = (
+    comment = (
         f"# {counted(sources, 'source image')} can decide drops over {mde:.1f} points, if "
         f"differences have a standard deviation of {_SPREAD:g};\n"
-        f"# {_DROP:g} points need about {math.ceil(factor * size)}. "
-        'Set "fail" once there are enough.\n'
-        'inconclusive = "warn"\n'
+        f"# {_DROP:g} points need about {math.ceil(factor * size)}. Until then gates mostly warn.\n"
     )
     if "[gates]\n" in config:
-        return config.replace("[gates]\n", f"[gates]\n{line}", 1)
-    return f"{config}\n[gates]\n{line}"
+        return config.replace("[gates]\n", f"[gates]\n{comment}", 1)
+    return f"{config}\n{comment}"
 
 
 def _with_model(config: str, role: Role, spec: str) -> str:

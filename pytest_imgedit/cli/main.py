@@ -97,8 +97,13 @@ COMMANDS = (
                 "help": "smallest drop that a passing gate must have been able to detect "
                 "(default: 0.5)",
             },
+            "--inconclusive": {
+                "choices": ("warn", "fail"),
+                "default": "warn",
+                "help": "what a gate does that lacks pairs (default: warn)",
+            },
         },
-        "a gate did not pass",
+        "a gate did not pass, nor only warn",
     ),
     Command(
         "leaderboard",

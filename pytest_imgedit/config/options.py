@@ -168,6 +168,12 @@ OPTIONS = (
         "WHEN",
     ),
     Option(
+        "inconclusive",
+        "fail: a gate that lacks pairs fails the run, for releases (default: warn)",
+        "gates.inconclusive",
+        "WHAT",
+    ),
+    Option(
         "controls",
         "try the judge on edits of known quality (default: if a gate is set)",
         "judge.controls",

@@ -344,8 +344,8 @@ class GateResult:
 
     `p` is the one-sided p value after Holm's correction over the gates of the kind. `mde` is the
     smallest distance beyond the limit that this gate detects in 80% of runs; it is `None` if there
-    are too few pairs or no spread. `lacks_pairs` says that it is INCONCLUSIVE because more pairs
-    would have to decide it, and for nothing that a repetition of the run could mend.
+    are too few pairs or no spread. `warns` says of an INCONCLUSIVE gate that it fails a run only
+    where `gates.inconclusive` is `fail`: for want of pairs alone, and nothing speaks of ruin.
     """
 
     field: str
@@ -358,7 +358,7 @@ class GateResult:
     why: str
     p: float | None = None
     mde: float | None = None
-    lacks_pairs: bool = False
+    warns: bool = False
 
 
 class ComparisonRow(Part):
@@ -572,10 +572,10 @@ class GateOptions(Part):
     margin: float = Field(default=0.5, gt=0, le=10)
     """The smallest effect that a passing gate must be able to detect, in 80% of runs."""
     strict: bool = False
-    """PASS only if the rule is shown to hold."""
-    inconclusive: Literal["fail", "warn"] = "fail"
-    """`"warn"`: a gate that lacks pairs does not fail the run; one that is INCONCLUSIVE for another
-    reason does.
+    """PASS only if the rule is shown to hold; implies `inconclusive = "fail"`."""
+    inconclusive: Literal["warn", "fail"] = "warn"
+    """`"warn"`: a gate that lacks pairs warns, and does not fail the run (`docs/gates.md`);
+    `"fail"`: every INCONCLUSIVE gate fails it.
     """
     until: Literal["all", "decided"] = "all"
     """`"decided"`: edit in an order given by hashes, and stop once every gate on a mean is decided
@@ -594,10 +594,9 @@ class GateOptions(Part):
         return self.alpha / 2 if is_shared else self.alpha
 
     def only_warns(self, gate: GateResult) -> bool:
-        """Tell whether a gate that did not pass fails nothing: only for want of pairs, and if
-        `inconclusive` is `warn`.
-        """
-        return self.inconclusive == "warn" and gate.state == "INCONCLUSIVE" and gate.lacks_pairs
+        """Tell whether a gate that did not pass warns, and fails nothing."""
+        is_lenient = self.inconclusive == "warn" and not self.strict
+        return is_lenient and gate.state == "INCONCLUSIVE" and gate.warns
 
 
 class RunOptions(Part):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 from pytest_imgedit.config.settings import GatesSettings, Settings
 from pytest_imgedit.core import environments, errors
@@ -49,6 +49,7 @@ from pytest_imgedit.stats.gates import (
     allowed_pairs,
     describe_rule,
     estimate_group,
+    foresee,
     observe,
 )
 from pytest_imgedit.store.baselines import (
@@ -279,6 +280,8 @@ def make_plan(
     settings = request.settings
     _introduce(request, store, note)
     editor, works = _plan_edits(request, store, launcher, note)
+    for line in _hindered_lines(request, works):
+        note(f"plan: {line}")
     judge = scorer = blocks = None
     if "judge" in request.models and settings.run.stage != "edit":
         model = request.models["judge"]
@@ -434,6 +437,26 @@ def _expected_lines(request: Request, store: Store) -> Iterator[str]:
                 mde, origin = expected
                 decided = _decided(kind, limit, mde, measure)
                 yield f"{gate}; {len(ids)} pairs can decide {decided}, by {origin}"
+
+
+def _hindered_lines(request: Request, works: Sequence[Work]) -> Iterator[str]:
+    """Yield a line per gate on a mean that no score of the planned pairs could fail."""
+    if request.shard is not None or request.settings.run.stage == "edit":
+        return
+    pairs = {
+        work.pair.id: Observation(
+            work.pair.category,
+            work.source.sha256 if work.source else work.pair.id,
+            0.0,
+            groups=groups_of(work.pair),
+        )
+        for work in works
+    }
+    gates = sequential.at_the_end(request.settings.gates)
+    for kind in get_args(MeanGate):
+        for name in getattr(gates, kind):
+            if line := foresee(kind, gates, Field.parse(name).group, [*pairs.values()]):
+                yield f"{kind} {line}"
 
 
 def _decided(kind: MeanGate, limit: float, mde: float, measure: Measure) -> str:

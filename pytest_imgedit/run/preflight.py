@@ -24,6 +24,7 @@ from pytest_imgedit.store.baselines import (
     FOLDER,
     Baseline,
     as_baseline,
+    baseline_path,
     make_baseline,
     refuse,
     unlike_judges,
@@ -333,6 +334,12 @@ class Baselines:
             return False
         path = self.folder / f"{run.save}.json"
         return not ({"gates.compare", "gates.max_drop"} & run.asked or path.exists())
+
+    @property
+    def saved(self) -> Path | None:
+        """The baseline that the run would replace."""
+        name = self.settings.run.save
+        return None if name is None else baseline_path(name, self.folder)
 
     def without_comparison(self) -> Settings:
         """Return the settings of a run that makes the first baseline, without a comparison."""

@@ -312,12 +312,17 @@ class Evaluation:
         return workers
 
     def conclude(self, items: ItemCounts) -> Outcome:
-        """Take the counts of pytest's items, save a run that passed as a baseline if requested, and
-        return the outcome.
+        """Take the counts of pytest's items, save the run as a baseline if requested, and return
+        the outcome.
+
+        A run that passed is saved, and one that only warns if there is no baseline of that name.
         """
         self.items = items
         name = self.settings.run.save
-        if name is not None and not self.outcome().fails:
+        outcome = self.outcome()
+        replaces = self.baselines.saved is not None
+        may_be_saved = outcome.state == "PASS" or not (outcome.fails or replaces)
+        if name is not None and may_be_saved:
             try:
                 self._reports["baseline"] = os.path.relpath(
                     self.baselines.save(name, self._results)
@@ -395,7 +400,14 @@ class Evaluation:
         if name is None or "baseline" in self._reports:
             return self._reports
         outcome = self.outcome()
-        reason = f"the run is {outcome.state}" if outcome.fails else "pytest was stopped"
+        reason = "pytest was stopped"
+        if outcome.fails:
+            reason = f"the run is {outcome.state}"
+        elif outcome.state != "PASS" and (old := self.baselines.saved) is not None:
+            reason = (
+                f"the run is {outcome.state}, and only a PASS replaces a baseline: save it under "
+                f"another name, or remove {os.path.relpath(old)}"
+            )
         return {**self._reports, "baseline": f"{name} was not saved: {reason}"}
 
     def annotations(self) -> list[str]:

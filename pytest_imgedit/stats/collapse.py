@@ -5,6 +5,7 @@ hardly shows.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import comb
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -72,19 +73,24 @@ def max_collapsed(
     A pair collapsed if its edit looks otherwise than in the baseline and it fell by
     `gates.collapse` points or more. The gate fails if there are more of them than allowed, and the
     others are beyond chance (`p_collapsed`). Pairs without a score that could turn the gate leave
-    it inconclusive.
+    it inconclusive, and so does a mean that fell so far without proof.
     """
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
     allowed = gates.allowed_pairs(settings.max_collapsed, len(moves))
     state, why, p = _decide(settings, compared, allowed)
-    lacks_pairs = state == "INCONCLUSIVE"
+    warns = state == "INCONCLUSIVE"
     lost = [_at_worst(move) for move in moves if move.difference is None]
     if not compared:
         state, why = "INVALID", "no pair has a score on both sides"
     elif lost and state != "FAIL" and _decide(settings, [*compared, *lost], allowed)[0] == "FAIL":
-        state, lacks_pairs = "INCONCLUSIVE", False
+        state, warns = "INCONCLUSIVE", False
         why = f"the pairs without a score ({len(lost)}) may have collapsed too"
+    elif p is not None and state != "FAIL":
+        mean = fmean(move.difference or 0.0 for move in _without(fallen[:allowed], compared))
+        if mean <= -settings.collapse:
+            state, warns = "INCONCLUSIVE", False
+            why += f"; but all fell by {-mean:.2f} on average"
     line = (
         f"{len(fallen)} of {len(moves)} pairs fell by {settings.collapse:g} points or more "
         f"against {baseline}, {allowed} allowed"
@@ -102,7 +108,7 @@ def max_collapsed(
         state,
         line,
         p,
-        lacks_pairs=lacks_pairs and state == "INCONCLUSIVE",
+        warns=warns,
     )
     return gate, [move.pair for move in fallen]
 
@@ -112,6 +118,10 @@ def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
         (move for move in moves if not move.alike and (move.difference or 0.0) <= -least),
         key=lambda move: (move.difference, move.pair),
     )
+
+
+def _without(left_out: Sequence[Move], moves: Sequence[Move]) -> list[Move]:
+    return [move for move in moves if move not in left_out]
 
 
 def _at_worst(move: Move) -> Move:
@@ -129,9 +139,7 @@ def _decide(
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return "PASS", "", None
-    p, what = p_collapsed(
-        [move for move in compared if move not in fallen[:allowed]], settings.collapse
-    )
+    p, what = p_collapsed(_without(fallen[:allowed], compared), settings.collapse)
     if p <= settings.alpha_of("max_collapsed"):
         return "FAIL", f"{what} ({sanitize.p_value(p)})", p
     why = (

@@ -95,6 +95,7 @@ def _difference(
         alike=alike,
         before=was,
         groups=groups_of(item),
+        seeds=max(1, len(item.seeds)),
     )
 
 

@@ -167,12 +167,16 @@ def auc(
 def controls_gate(controls: results.Controls) -> results.GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a
     right edit, or half done from not done. Without references, see `describe_controls`.
+
+    INCONCLUSIVE for want of source images alone is a warning. A judge that gives everything one
+    score is INVALID; without references it is INCONCLUSIVE and fails the run, as a good judge of a
+    useless editor may do so too.
     """
     rows, has_oracle = controls.rows, controls.has_oracle
     invalid = [row for row in rows if row.state == "INVALID"]
     inconclusive = [row for row in rows if row.state == "INCONCLUSIVE"]
     state: results.State = "PASS"
-    lacks_pairs = False
+    warns = False
     why = "the judge tells every control from a right edit"
     if not has_oracle:
         why = _without_references(controls)
@@ -187,18 +191,39 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
         than = "a right edit"
         if not has_oracle:
             than = "a right edit, of which the suite has none (no reference)"
-        state, lacks_pairs = "INCONCLUSIVE", controls.sources < ENOUGH
+        state, warns = "INCONCLUSIVE", controls.sources < ENOUGH
         why = (
             f"{controls.pairs} pairs of {controls.sources} source images do not show that the "
             f"judge tells {_apart(inconclusive, than)}"
         )
+    if state in ("PASS", "INCONCLUSIVE") and (constant := _only_score(controls)) is not None:
+        state, warns = "INVALID" if has_oracle else "INCONCLUSIVE", False
+        edits = "every control" if has_oracle else "every control and every edit of this run"
+        why = f"the judge gives {edits} {constant:.2f}, so that nothing shows that it looks at them"
     if rows:
         why += f": {_ranking(rows)}"
     if controls.untried:
         why += f"; not asked about {controls.untried}"
-    return results.GateResult(
-        "overall", "controls", None, None, state, why, lacks_pairs=lacks_pairs
-    )
+    return results.GateResult("overall", "controls", None, None, state, why, warns=warns)
+
+
+def passed(controls: results.Controls | None) -> bool:
+    """Tell whether a trial shows that a judge tells edits apart: it passed, and had better edits to
+    compare the worthless with.
+    """
+    if controls is None or controls_gate(controls).state != "PASS":
+        return False
+    return controls.has_oracle or (controls.own_mean or 0.0) >= WORTHLESS
+
+
+def _only_score(controls: results.Controls) -> float | None:
+    """Return the score that a judge gave all controls, and without references the run's own edits
+    too; `None` where it gave others, or not everything was asked.
+    """
+    scores = {end for row in controls.rows for end in (row.min, row.max)}
+    if not controls.has_oracle:
+        scores.add(controls.own_mean)
+    return scores.pop() if len(scores) == 1 and len(controls.rows) > 1 else None
 
 
 def _without_references(controls: results.Controls) -> str:

@@ -75,7 +75,9 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     gates = [_against_replaced(errors, items)]
     if evidence.expects_scores:
         at_the_end = sequential.at_the_end(settings)
-        gates += _unless_decided(evidence, fail_under(at_the_end, samples, measures))
+        gates += _unless_decided(
+            evidence, fail_under(at_the_end, samples, measures, controls.passed(evidence.controls))
+        )
     if evidence.baseline is not None:
         comparison, against_baseline = _compare(evidence, evidence.baseline)
         gates += against_baseline
@@ -117,8 +119,10 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
     now = [reduced(item) for item in evidence.needed]
     paired = PairedItems(baseline, now, measures)
     moved = paired.differences
+    is_judge_tried = controls.passed(evidence.controls)
     drops = _unless_decided(
-        evidence, max_drop(sequential.at_the_end(settings), moved, baseline.name, measures)
+        evidence,
+        max_drop(sequential.at_the_end(settings), moved, baseline.name, measures, is_judge_tried),
     )
     tail, collapsed = collapse.max_collapsed(settings, paired.moves, baseline.name)
     if unneeded := len(evidence.items) - len(now):

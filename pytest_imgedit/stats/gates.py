@@ -30,7 +30,8 @@ class Observation:
 
     `value` is `None` for a pair without one; it would have been between `lowest` and `highest`.
     `alike` says that the pair's edits look as in the baseline. `before` is the baseline's value of
-    a difference. `groups` are those beside the category.
+    a difference. `groups` are those beside the category. `seeds` is the number of edits whose
+    differences are averaged.
     """
 
     category: str
@@ -41,6 +42,7 @@ class Observation:
     alike: bool = False
     before: float | None = None
     groups: tuple[str, ...] = ()
+    seeds: int = 1
 
     def is_in(self, group: str) -> bool:
         return group in (OVERALL, self.category) or group in self.groups
@@ -100,6 +102,50 @@ def estimate_group(group: str, observations: Sequence[Observation]) -> Estimate 
     if not known or {*categories} != {pair.category for pair in pairs}:
         return None
     return estimate(values, clusters, categories)
+
+
+def hindrance(estimate: Estimate, alpha: float) -> str:
+    """Say what keeps any mean of such sources from being shown to be beyond a limit at `alpha`; an
+    empty text if nothing does.
+    """
+    clusters = estimate.clusters
+    if clusters < ENOUGH or 0.5**clusters > alpha:
+        return f"too few {_unit(estimate)} ({clusters})"
+    if estimate.alone:
+        verb = "has a" if len(estimate.alone) == 1 else "have each a"
+        return f"{', '.join(estimate.alone)} {verb} single source image, whose spread is not known"
+    if not estimate.can_show(alpha):
+        return (
+            f"{clusters} source images of unequal weight, worth {estimate.even_clusters:.1f} equal "
+            f"ones: {ENOUGH} are needed"
+        )
+    return ""
+
+
+def foresee(
+    kind: MeanGate, settings: results.GateOptions, group: str, pairs: Sequence[Observation]
+) -> str:
+    """Say before a run that its planned `pairs`, whose values are ignored, cannot fail a gate on a
+    group; an empty text if they can.
+    """
+    limits: Mapping[str, float] = getattr(settings, kind)
+    alpha = settings.alpha_of(kind) / len(limits)
+    estimate = estimate_group(group, [replace(pair, value=0.0) for pair in pairs])
+    reason = "" if estimate is None else hindrance(estimate, alpha)
+    if estimate is None or not reason:
+        return ""
+    clusters = estimate.clusters
+    enough = max(ENOUGH, math.ceil(-math.log2(alpha)))
+    if clusters >= enough:
+        return f"{group}: {reason}, so that nothing can fail this gate"
+    sources = sanitize.counted(clusters, "source")
+    if 0.5**clusters > alpha:
+        return f"{group}: {sources} cannot fail this gate, {enough} can"
+    return f"{group}: {sources} fail this gate only if all are worse, {enough} can tell less"
+
+
+def _unit(estimate: Estimate) -> str:
+    return "pairs" if estimate.clusters == estimate.n else "source images"
 
 
 def allowed_pairs(limit: float, pairs: int) -> int:
@@ -219,12 +265,19 @@ def narrow(
 
 
 def fail_under(
-    settings: results.GateOptions, samples: Samples, measures: Mapping[str, Measure] = SCORE_ONLY
+    settings: results.GateOptions,
+    samples: Samples,
+    measures: Mapping[str, Measure] = SCORE_ONLY,
+    is_judge_tried: bool = False,
 ) -> list[results.GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
     limit, or over it where lower is better.
+
+    `is_judge_tried` says that the judge has passed its trial: then equal scores may be true.
     """
-    return _Family("fail_under", settings, settings.fail_under, samples, measures).evaluate()
+    return _Family(
+        "fail_under", settings, settings.fail_under, samples, measures, is_judge_tried
+    ).evaluate()
 
 
 def max_drop(
@@ -232,12 +285,13 @@ def max_drop(
     differences: Samples,
     baseline: str,
     measures: Mapping[str, Measure] = SCORE_ONLY,
+    is_judge_tried: bool = False,
 ) -> list[results.GateResult]:
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not worse
-    than its limit.
+    than its limit. `is_judge_tried` is as in `fail_under`.
     """
     return _Family(
-        "max_drop", settings, settings.max_drop, differences, measures, baseline
+        "max_drop", settings, settings.max_drop, differences, measures, is_judge_tried, baseline
     ).evaluate()
 
 
@@ -283,6 +337,12 @@ def describe_rule(kind: MeanGate, field: str, limit: float, measure: Measure) ->
     return f"fails if the mean {name} ({measure.range}) of {of} is shown to {breach}"
 
 
+def _point(measure: Measure) -> float:
+    """What a point of a scale of ten is on the measure's own; 0 if that has no ends."""
+    lowest, highest = measure.ends
+    return (highest - lowest) / 10 if measure.is_bounded else 0.0
+
+
 @dataclass(frozen=True)
 class _Rule:
     """One gate of a family: the mean of a measure over a group of pairs against a limit.
@@ -311,9 +371,7 @@ class _Rule:
         """Make the rule of a gate; `margin` is in points of a scale of ten."""
         if measure.lower_is_better:
             observations = [pair.negated for pair in observations]
-        lowest, highest = measure.ends
-        share = (highest - lowest) / 10 if measure.is_bounded else 0.0
-        return cls(kind, field, limit, measure, observations, margin * share)
+        return cls(kind, field, limit, measure, observations, margin * _point(measure))
 
     @property
     def group(self) -> str:
@@ -368,6 +426,7 @@ class _Family:
     limits: Mapping[str, float]
     samples: Samples
     measures: Mapping[str, Measure]
+    is_judge_tried: bool
     baseline: str = ""
 
     @property
@@ -390,9 +449,9 @@ class _Family:
             missing = sum(pair.value is None for pair in rule.observations)
             if not missing:
                 continue
-            if gate.lacks_pairs:
-                states = {self._state(*tests[position]) for tests in fills}
-                gates[position] = replace(gate, lacks_pairs=states == {"INCONCLUSIVE"})
+            if gate.warns:
+                warns = all(self._only_warns(*tests[position]) for tests in fills)
+                gates[position] = replace(gate, warns=warns)
             elif any(self._turns(gate, *tests[position]) for tests in fills):
                 what = "score" if Field.parse(rule.field).measure == SCORE else "value"
                 why = f"which the pairs without a {what} ({missing} in the run) could turn"
@@ -443,6 +502,12 @@ class _Family:
             return gate.state != state
         return rule.estimate is not None and rule.estimate.mean < rule.threshold - rule.margin
 
+    def _only_warns(self, rule: _Rule, p: float) -> bool:
+        """Tell whether a gate is inconclusive, and nothing speaks of ruin."""
+        if rule.estimate is None or self._state(rule, p) != "INCONCLUSIVE":
+            return False
+        return not self._ruin(rule, rule.estimate)
+
     def _state(self, rule: _Rule, p: float) -> results.State:
         if rule.estimate is None:
             return "INVALID"
@@ -492,6 +557,9 @@ class _Family:
             why += f" ({sanitize.p_value(p)})"
         elif state == "INCONCLUSIVE":
             why += f": {self._reason(rule, estimate)}"
+        ruin = self._ruin(rule, estimate) if state == "INCONCLUSIVE" else ""
+        if ruin:
+            why += f"; {ruin}"
         return results.GateResult(
             rule.field,
             self.kind,
@@ -501,41 +569,76 @@ class _Family:
             why,
             p,
             mde=estimate.mde(self.alpha),
-            lacks_pairs=state == "INCONCLUSIVE",
+            warns=state == "INCONCLUSIVE" and not ruin,
         )
 
+    def _ruin(self, rule: _Rule, estimate: Estimate) -> str:
+        """Say why an inconclusive gate is more than a warning: its mean is far beyond the limit, or
+        nothing shows that the judge looks at edits. An empty text if nothing speaks of ruin.
+        """
+        beyond = rule.threshold - estimate.mean
+        if self.kind == "fail_under" and beyond > rule.margin:
+            margin = f" by more than gates.margin ({rule.margin:g})" if rule.margin else ""
+            return f"the mean is beyond the limit{margin}"
+        if estimate.mde(self.alpha) is not None:
+            return ""
+        collapse = self.settings.collapse * _point(rule.measure)
+        if self.kind == "max_drop" and beyond > 0 and 0 < collapse <= -estimate.mean:
+            return f"the mean fell by gates.collapse ({collapse:g}) or more"
+        values = {pair.value for pair in rule.pairs if pair.value is not None}
+        has_spread = estimate.se != 0 and len(values) > 1
+        if has_spread or self.is_judge_tried:
+            return ""
+        return "no trial shows that the judge tells edits apart"
+
     def _reason(self, rule: _Rule, estimate: Estimate) -> str:
-        """Say why these pairs do not decide a gate, and how many would."""
-        clusters = estimate.clusters
-        unit = "pairs" if clusters == estimate.n else "source images"
-        if clusters < ENOUGH or 0.5**clusters > self.alpha:
-            alpha = self.settings.alpha_of(self.kind)
-            spent = "" if self.settings.until == "all" else ", what the looks left of it"
-            return f"too few {unit} ({clusters}) to show anything at alpha {alpha:g}{spent}"
-        if estimate.alone:
-            verb = "has a" if len(estimate.alone) == 1 else "have each a"
-            return (
-                f"{', '.join(estimate.alone)} {verb} single source image, whose spread is not known"
-            )
-        if not estimate.can_show(self.alpha):
-            return (
-                f"{clusters} source images of unequal weight, worth {estimate.even_clusters:.1f} "
-                f"equal ones: {ENOUGH} are needed"
-            )
+        """Say why these pairs do not decide a gate: that nothing could have, or what they would
+        miss, and what would decide.
+        """
+        if reason := hindrance(estimate, self.alpha):
+            if reason.startswith("too few"):
+                alpha = self.settings.alpha_of(self.kind)
+                reason += f" to show anything at alpha {alpha:g}"
+                reason += "" if self.settings.until == "all" else ", what the looks left of it"
+            return f"{reason}: nothing could have failed"
         mde = estimate.mde(self.alpha)
         if mde is None:
             return (
-                f"no spread seen in {clusters} {unit}, so that nothing says what others would give"
+                f"no spread seen in {estimate.clusters} {_unit(estimate)}, so that nothing says "
+                "what others would give: nothing could have failed"
             )
-        more = "16 times the pairs would not decide"
-        if needed := self._pairs_needed(rule):
-            more = f"about {needed} pairs like these would decide"
+        missed = self._missed(rule, estimate, mde)
         if self.settings.strict:
-            return f"not shown (gates.strict); {more}"
-        margin = f"gates.margin is {rule.margin:g}"
-        if not rule.measure.is_bounded:
-            margin = "and a measure without ends of its scale has no margin"
-        return f"{estimate.n} pairs would show {mde:.2f} beyond the limit at best, {margin}; {more}"
+            missed = f"not shown (gates.strict); {missed}"
+        needed = self._pairs_needed(rule)
+        if needed is None:
+            return f"{missed}; 16 times the pairs would not decide"
+        seeds = ""
+        if self.kind == "max_drop":
+            edits = max(pair.seeds for pair in rule.pairs)
+            seeds = f", or {math.ceil(needed / estimate.n) * edits} seeds,"
+        shown = mde * math.sqrt(estimate.n / needed)
+        return (
+            f"{missed}; about {needed} pairs like these{seeds} would decide, and show {shown:.2g}"
+        )
+
+    def _missed(self, rule: _Rule, estimate: Estimate, mde: float) -> str:
+        """Say which breach of the limit these pairs may have missed."""
+        decimals = rule.measure.decimals
+        pairs = sanitize.counted(estimate.n, "pair")
+        furthest = rule.sign * (rule.threshold - mde)
+        if self.kind == "fail_under":
+            beyond = "over" if rule.measure.lower_is_better else "under"
+            return (
+                f"not shown to be {beyond} it; a mean of {furthest:.{decimals}f} may be missed "
+                f"with {pairs}"
+            )
+        drop = "rise" if rule.measure.lower_is_better else "drop"
+        more = f" of more than {rule.limit:g}" if rule.limit else ""
+        return (
+            f"no {drop}{more} shown; one of up to {rule.limit + mde:.{decimals}f} may be missed "
+            f"with {pairs}"
+        )
 
     def _pairs_needed(self, rule: _Rule) -> int | None:
         """Simulate how many pairs like these would decide a gate in 80% of runs."""

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_imgedit.core.results import Comparison, GateResult, Item, Results, State
+from pytest_imgedit.core.results import (
+    Comparison,
+    GateOptions,
+    GateResult,
+    Item,
+    Results,
+    State,
+)
 from pytest_imgedit.core.sanitize import counted, first_of, number, p_value, printable, signed
 
 #: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
@@ -25,8 +32,8 @@ class Outcome:
 def outcome(results: Results) -> Outcome:
     """Say in one line whether the run's gates passed and whether it was complete.
 
-    The state is that of the worst gate. INCONCLUSIVE for want of pairs alone does not fail if
-    `gates.inconclusive` is `warn`.
+    The state is that of the worst gate. A run in which all other gates pass or only warn does not
+    fail.
     """
     run, items = results.run, results.items
     scored = sum(item.status == "scored" for item in items)
@@ -47,9 +54,7 @@ def outcome(results: Results) -> Outcome:
     )
     state: State = gates[0].state if gates else "INVALID"
     if state != "PASS":
-        only_warns = state == "INCONCLUSIVE" and all(
-            gate.state == "PASS" or run.options.gates.only_warns(gate) for gate in gates
-        )
+        only_warns = bool(gates) and not any(fails(gate, run.options.gates) for gate in gates)
         reasons = [
             *mostly_copies(results),
             *(gate.why for gate in gates if gate.state == state),
@@ -59,6 +64,8 @@ def outcome(results: Results) -> Outcome:
             *left_out(results),
         ]
         line = f"{state}{' (warning)' if only_warns else ''}: {'; '.join(reasons)}"
+        if only_warns and any(_is_open_trial(gate) for gate in gates):
+            line = f"judge not tried: {line}"
         return Outcome(state, printable(line), fails=not only_warns)
     mean = results.overall.macro.mean
     head = _compared(results)
@@ -75,6 +82,15 @@ def outcome(results: Results) -> Outcome:
         *left_out(results),
     ]
     return Outcome("PASS", printable(f"PASS: {'; '.join(parts)}"), fails=False)
+
+
+def fails(gate: GateResult, options: GateOptions) -> bool:
+    """Tell whether a gate fails a run: it neither passed nor only warns."""
+    return gate.state not in ("PASS", "NOT SELECTED") and not options.only_warns(gate)
+
+
+def _is_open_trial(gate: GateResult) -> bool:
+    return gate.kind == "controls" and gate.state == "INCONCLUSIVE"
 
 
 def _is_overall_drop(gate: GateResult) -> bool:

@@ -22,6 +22,7 @@ from pytest_imgedit.core.results import (
     Category,
     Commit,
     ComputedIn,
+    Controls,
     EditorInfo,
     FurtherInfo,
     Item,
@@ -116,7 +117,9 @@ class BaselineCategory(Part):
 
 
 class Baseline(Part):
-    """A run's scores, with their provenance; scores are rounded to six digits."""
+    """A run's scores, with their provenance; scores are rounded to six digits. `controls` are
+    without their trials.
+    """
 
     schema_name: Literal["imgedit.baseline/4", "imgedit.baseline/3"] = Field(
         default="imgedit.baseline/4", alias="schema"
@@ -137,6 +140,7 @@ class Baseline(Part):
     measures: dict[str, Measure] = Field(default_factory=dict)
     overall: float | None = None
     categories: dict[str, BaselineCategory] = Field(default_factory=dict)
+    controls: Controls | None = None
     items: Annotated[tuple[BaselineItem, ...], once("id")]
 
     @property
@@ -167,6 +171,7 @@ def make_baseline(results: Results, name: str) -> Baseline:
             category: BaselineCategory(n=row.n, scored=row.scored, mean=_rounded(row.mean))
             for category, row in results.categories.items()
         },
+        controls=results.controls and results.controls.model_copy(update={"trials": ()}),
         items=tuple(sorted(map(reduced, results.items), key=lambda item: item.id)),
     )
 

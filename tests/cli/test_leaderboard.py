@@ -204,13 +204,13 @@ def test_markdown_and_csv_hold_all_measures_and_categories(out, tmp_path):
 
 
 def test_comparing_three_runs_is_a_leaderboard_with_the_first_as_reference(out):
-    document, text, code = compare_runs(["bad", "good", "fair"], [], None, 0.05, 0.5, out)
+    document, text, code = compare_runs(["bad", "good", "fair"], [], None, 0.05, 0.5, "warn", out)
     assert (document, text) == ranked(out, "bad", "good", "fair", reference="bad")
     assert code == 0
     with pytest.raises(UsageError, match="gates compare two runs"):
-        compare_runs(["bad", "good", "fair"], ["overall:0"], None, 0.05, 0.5, out)
+        compare_runs(["bad", "good", "fair"], ["overall:0"], None, 0.05, 0.5, "warn", out)
     with pytest.raises(UsageError, match="compare bad: expected two or more"):
-        compare_runs(["bad"], [], None, 0.05, 0.5, out)
+        compare_runs(["bad"], [], None, 0.05, 0.5, "warn", out)
 
 
 @pytest.mark.parametrize(

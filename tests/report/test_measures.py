@@ -161,7 +161,7 @@ def test_every_measure_is_in_every_report_and_gate_by_every_group(measured):
     properties = {node.get("name") for node in junit.iter("property")}
     cases = {node.get("name") for node in junit.iter("testcase")}
     _, compared, _ = compare_runs(
-        ["main", folder.name], [], None, 0.05, 0.5, measured.path / ".imgedit"
+        ["main", folder.name], [], None, 0.05, 0.5, "warn", measured.path / ".imgedit"
     )
     for name, measure in document["measures"].items():
         for group, row in measure["rows"].items():

@@ -162,8 +162,9 @@ def gate(state, why, **changes):
     return GateResult("overall", "fail_under", 7, 6, state, why, **changes)
 
 
-WARNS = {"inconclusive": "warn"}
-FEW = gate("INCONCLUSIVE", "b", lacks_pairs=True)
+FAILS = {"inconclusive": "fail"}
+FEW = gate("INCONCLUSIVE", "b", warns=True)
+UNTRIED = GateResult("overall", "controls", None, None, "INCONCLUSIVE", "c", warns=True)
 
 
 @pytest.mark.parametrize(
@@ -198,26 +199,39 @@ FEW = gate("INCONCLUSIVE", "b", lacks_pairs=True)
             True,
         ),
         (
-            {"gates": [gate("PASS", "a"), FEW], "gate_options": WARNS},
+            {"gates": [gate("PASS", "a"), FEW]},
             "INCONCLUSIVE",
             "INCONCLUSIVE (warning): b",
             False,
         ),
-        ({"gates": [FEW]}, "INCONCLUSIVE", "INCONCLUSIVE: b", True),
         (
-            {"gates": [FEW, gate("INCONCLUSIVE", "missing")], "gate_options": WARNS},
+            {"gates": [FEW, UNTRIED]},
+            "INCONCLUSIVE",
+            "judge not tried: INCONCLUSIVE (warning): b; c",
+            False,
+        ),
+        ({"gates": [UNTRIED, gate("FAIL", "a")]}, "FAIL", "FAIL: a; INCONCLUSIVE, c", True),
+        ({"gates": [FEW], "gate_options": FAILS}, "INCONCLUSIVE", "INCONCLUSIVE: b", True),
+        (
+            {"gates": [FEW], "gate_options": {"strict": True}},
+            "INCONCLUSIVE",
+            "INCONCLUSIVE: b",
+            True,
+        ),
+        (
+            {"gates": [FEW, gate("INCONCLUSIVE", "missing")]},
             "INCONCLUSIVE",
             "INCONCLUSIVE: b; missing",
             True,
         ),
         (
-            {"gates": [gate("FAIL", "a"), FEW], "gate_options": WARNS},
+            {"gates": [gate("FAIL", "a"), FEW]},
             "FAIL",
             "FAIL: a; INCONCLUSIVE, b",
             True,
         ),
         (
-            {"gates": [gate("FAIL", "a"), gate("INVALID", "b")], "gate_options": WARNS},
+            {"gates": [gate("FAIL", "a"), gate("INVALID", "b")]},
             "INVALID",
             "INVALID: b; FAIL, a",
             True,
@@ -229,13 +243,13 @@ def test_outcome_is_that_of_the_worst_gate_and_says_why(changes, state, line, fa
 
 
 @pytest.mark.parametrize(
-    ("options", "outcomes"), [({}, ["failed", "failed"]), (WARNS, ["skipped", "failed"])]
+    ("options", "outcomes"), [(FAILS, ["failed", "failed"]), ({}, ["skipped", "failed"])]
 )
 def test_a_gate_that_only_warns_is_skipped_in_junit_and_marked_in_reports(options, outcomes):
     made = run(gates=[FEW, gate("INCONCLUSIVE", "missing")], gate_options=options)
     assert [report.outcome for report in gate_reports(made)] == outcomes
     warned = run(gates=[FEW], gate_options=options)
-    assert (r"INCONCLUSIVE \(warning\): b" in markdown.render(warned)) == bool(options)
+    assert (r"INCONCLUSIVE \(warning\): b" in markdown.render(warned)) == (not options)
 
 
 @given(st.lists(st.floats(0, 10) | st.none(), max_size=30))

@@ -70,7 +70,7 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     )
 
 
-def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
+def test_few_pairs_of_which_all_are_ruined_fail_the_run(saved):
     few = (
         "--imgedit-compare=main",
         "--imgedit-limit=1",
@@ -82,18 +82,51 @@ def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
+            "imgedit: plan: max_drop overall: 5 sources cannot fail this gate, 8 can",
             "imgedit: INCONCLUSIVE: overall 0.00, was 10.00 in main: fell by 10.00, *too few "
-            "pairs (5) to show anything *"
+            "pairs (5) to show anything *: nothing could have failed; the mean fell by "
+            "gates.collapse (3) or more*",
         ]
-    )
-    allowed = saved.run(*few, "--imgedit-set=gates.inconclusive=warn")
-    assert allowed.ret == 0
-    allowed.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE (warning): overall 0.00, was 10.00 in main: *"]
     )
     same = saved.run("--imgedit-editor=oracle", *few[:3], "--imgedit-set=judge.controls=false")
     assert same.ret == 0  # every edit is the baseline's
     same.stdout.fnmatch_lines(["imgedit: PASS: *; a part: 5 of 50 pairs"])
+
+
+#: Edits of five pairs that are a little worse than in the baseline `main`.
+LITTLE = (
+    *("--imgedit-editor=blend", "--imgedit-compare=main", "--imgedit-limit=1"),
+    *("--imgedit-max-drop=overall:0", "--imgedit-set=gates.collapse=9.5"),
+)
+
+
+def test_few_pairs_that_moved_little_warn_and_fail_where_that_is_asked_for(saved):
+    result = saved.run(*LITTLE)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["imgedit: INCONCLUSIVE (warning): *: nothing could have failed; *"]
+    )
+    for option in ("--imgedit-inconclusive=fail", "--imgedit-set=gates.strict=true"):
+        refused = saved.run(*LITTLE, option)
+        assert refused.ret == 1
+        refused.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *"])
+
+
+def test_a_run_that_only_warns_is_a_first_baseline_and_replaces_none(saved):
+    folder = saved.path / "benchmarks/baselines"
+    result = saved.run(*LITTLE, "--imgedit-save=first")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["baseline: benchmarks/baselines/first.json"])
+    before = (folder / "first.json").read_bytes()
+    again = saved.run(*LITTLE, "--imgedit-save=first")
+    assert again.ret == 0
+    again.stdout.fnmatch_lines(
+        [
+            "baseline: first was not saved: the run is INCONCLUSIVE, and only a PASS replaces a "
+            "baseline: save it under another name, or remove benchmarks/baselines/first.json"
+        ]
+    )
+    assert (folder / "first.json").read_bytes() == before
 
 
 def test_coverage_of_the_baseline_is_a_gate_where_that_is_asked_for(saved):

@@ -162,11 +162,11 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     options = ("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant", "--imgedit-controls")
     low = bench.run(*options, "--imgedit-set=judge.score=2")
-    assert low.ret == 0
+    assert low.ret == 1
     low.stdout.fnmatch_lines(
         [
-            "*PASS: *the judge scores worthless edits under 5; this editor's edits, of 2.00 on "
-            "average, are too poor to try it with other words: *"
+            "imgedit: INCONCLUSIVE: the judge gives every control and every edit of this run 2.00, "
+            "so that nothing shows that it looks at them: *"
         ]
     )
     assert set(controls(bench)) == {"identity", "blank", "noise", "counterfactual"}

@@ -141,7 +141,26 @@ def test_allowed_falls_are_no_evidence():
     [
         pytest.param([-8.0] * 5, {}, "FAIL", ": falls outweigh rises (p 0.031)", id="five"),
         pytest.param(
-            [-8.0] * 4, {}, "PASS", ": not shown to be more than chance (p 0.062)", id="four"
+            [-8.0] * 4,
+            {},
+            "INCONCLUSIVE",
+            ": not shown to be more than chance (p 0.062), which more pairs or seeds would tell; "
+            "but all fell by 8.00 on average",
+            id="four",
+        ),
+        pytest.param(
+            [-8.0, -8.0, 0.5, 0.5],
+            {},
+            "INCONCLUSIVE",
+            "all fell by 3.75 on average",
+            id="half",
+        ),
+        pytest.param(
+            [-8.0, 0.5, 0.5, 0.5],
+            {},
+            "PASS",
+            "which more pairs or seeds would tell",
+            id="one-of-four",
         ),
         pytest.param(
             [-8.0] * 4,
@@ -164,6 +183,11 @@ def test_falls_of_unknown_noise_must_outweigh_rises(differences, settings, state
     result, _ = gate(moved(*differences), **settings)
     assert result.state == state
     assert why in result.why
+    assert not result.warns
+
+
+def test_a_strict_gate_that_is_not_decided_only_warns():
+    assert gate(moved(-8.0, 0.5, 0.5, 0.5), strict=True)[0].warns
 
 
 def test_seeds_tell_more():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -10,8 +13,9 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.results import Measure
 from pytest_imgedit.stats import gates as stats
-from pytest_imgedit.stats.gates import Observation, check_fields
+from pytest_imgedit.stats.gates import Observation, check_fields, foresee
 
 
 def scores(*values, category="physics"):
@@ -56,7 +60,7 @@ WIDE = (2.0, 10.0, 9.0, 4.0, 10.0, 8.0, 5.0, 10.0, 3.0, 9.0)  # mean 7, SE 0.98
             7.5,
             {},
             "INCONCLUSIVE",
-            "physics 7.00 < 7.5: 10 pairs would show 2.",
+            "physics 7.00 < 7.5: not shown to be under it; a mean of 4.78 may be missed with 10 pairs; ",
             id="too-wide",
         ),
         pytest.param(
@@ -67,7 +71,7 @@ WIDE = (2.0, 10.0, 9.0, 4.0, 10.0, 8.0, 5.0, 10.0, 3.0, 9.0)  # mean 7, SE 0.98
             6.5,
             {"strict": True},
             "INCONCLUSIVE",
-            "physics 7.00 >= 6.5: not shown (gates.strict); ",
+            "physics 7.00 >= 6.5: not shown (gates.strict); not shown to be under it; ",
             id="strict",
         ),
         pytest.param(EVEN, 4.5, {"strict": True}, "PASS", "physics 7.00 >= 4.5", id="strict-over"),
@@ -181,7 +185,10 @@ def test_max_drop(values, limit, state, why):
 def test_pairs_of_few_source_images_are_too_few_however_many():
     alike = [Observation("physics", str(place % 3), 5.0) for place in range(30)]
     (gate,) = fail_under(GatesSettings(fail_under={"physics": 4}), alike)
-    assert gate.why == "physics 5.00 >= 4: too few source images (3) to show anything at alpha 0.05"
+    assert gate.why == (
+        "physics 5.00 >= 4: too few source images (3) to show anything at alpha 0.05: nothing could "
+        "have failed; no trial shows that the judge tells edits apart"
+    )
 
 
 def test_edits_of_the_baseline_have_not_moved():
@@ -201,21 +208,17 @@ def test_a_category_of_a_single_source_is_named():
     (gate,) = fail_under(GatesSettings(fail_under={"overall": 5}), alone)
     assert gate.state == "INCONCLUSIVE"
     assert (
-        gate.why == "overall 6.00 >= 5: causal has a single source image, whose spread is not known"
+        gate.why == "overall 6.00 >= 5: causal has a single source image, whose spread is not "
+        "known: nothing could have failed"
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"), [({}, "margin is 0.5; "), ({"strict": True}, "(gates.strict); ")]
-)
-def test_an_open_gate_says_how_many_pairs_would_decide(settings, reason):
+@pytest.mark.parametrize("settings", [{}, {"strict": True}])
+def test_an_open_gate_says_how_many_pairs_would_decide(settings):
     (gate,) = fail_under(
         GatesSettings(fail_under={"physics": 6.0}, **settings), scores(*WIDE, *WIDE)
     )
-    start, _, needed = gate.why.partition(reason)
-    assert start != gate.why
-    number = int(needed.removeprefix("about ").split()[0])
-    assert needed == f"about {number} pairs like these would decide"
+    number = int(re.search(r"; about (\d+) pairs like these would decide, and show ", gate.why)[1])
     many = (WIDE * number)[: 2 * number]
     (gate,) = fail_under(GatesSettings(fail_under={"physics": 6.0}, **settings), scores(*many))
     assert gate.state == "PASS"
@@ -298,17 +301,119 @@ def test_pairs_without_a_score_leave_a_gate_open_that_they_could_turn(
         f", which the pairs without a score ({missing} in the run) could turn"
     )
 
-    assert not gate.lacks_pairs
+    assert not gate.warns
 
 
 SPREAD = (6.9, 8.9, 9.0, 8.7, 8.8, 10.0) * 5  # mean 8.72
 
 
-@pytest.mark.parametrize(("missing", "lacks_pairs"), [(0, True), (1, True), (20, False)])
-def test_a_gate_that_missing_scores_could_decide_does_not_lack_pairs(missing, lacks_pairs):
+@pytest.mark.parametrize(("missing", "warns"), [(0, True), (1, True), (20, False)])
+def test_a_gate_that_missing_scores_could_decide_is_more_than_a_warning(missing, warns):
     settings = GatesSettings(fail_under={"physics": 8.3}, strict=True)
     (gate,) = fail_under(settings, scores(*SPREAD, *[None] * missing))
-    assert (gate.state, gate.lacks_pairs) == ("INCONCLUSIVE", lacks_pairs)
+    assert (gate.state, gate.warns) == ("INCONCLUSIVE", warns)
+
+
+def test_an_open_drop_says_what_it_would_miss_and_what_would_show_it():
+    moves = [replace(pair, seeds=2) for pair in drops(*[1.8, -2.0, 0.4, -0.6] * 10)]
+    (gate,) = max_drop(GatesSettings(max_drop={"physics": 0.1}), moves, "main")
+    assert re.fullmatch(
+        r"physics fell by 0\.10 against main, 0\.1 allowed: no drop of more than 0\.1 shown; one of "
+        r"up to 0\.74 may be missed with 40 pairs; about \d+ pairs like these, or \d+ seeds, would "
+        r"decide, and show 0\.\d+",
+        gate.why,
+    )
+    pairs, seeds = map(int, re.findall(r"(\d+) (?:pairs like|seeds)", gate.why))
+    assert seeds == 2 * math.ceil(pairs / 40)
+    assert gate.warns
+
+
+@pytest.mark.parametrize(
+    ("values", "limit", "settings", "warns", "why"),
+    [
+        ((7.0, 7.2, 6.9), 7.5, {}, True, "too few pairs (3) "),
+        ((7.0, 7.2, 6.9), 7.5, {"margin": 0.4}, False, "by more than gates.margin (0.4)"),
+        (WIDE, 7.4, {}, True, "a mean of "),
+        (WIDE, 7.6, {}, False, "the mean is beyond the limit by more than gates.margin (0.5)"),
+        ((5.0,) * 7, 5, {}, False, "no trial shows that the judge tells edits apart"),
+        ((5.0,) * 9, 5, {}, False, "no trial shows that the judge tells edits apart"),
+        ((5.0, 5.0, 5.5), 5, {}, True, "nothing could have failed"),
+        ((7.0, None, 7.0, 6.9), 7, {}, False, "too few pairs (3) "),
+    ],
+)
+def test_a_floor_that_is_not_decided_warns_unless_something_speaks_of_ruin(
+    values, limit, settings, warns, why
+):
+    settings = GatesSettings(fail_under={"physics": limit}, **settings)
+    (gate,) = fail_under(settings, scores(*values))
+    assert (gate.state, gate.warns) == ("INCONCLUSIVE", warns)
+    assert why in gate.why
+
+
+def test_equal_scores_of_a_judge_that_passed_its_trial_only_warn():
+    settings = GatesSettings(fail_under={"physics": 5})
+    (gate,) = stats.fail_under(settings, {"score": scores(*[5.0] * 9)}, is_judge_tried=True)
+    assert gate.warns
+    assert gate.why.endswith("nothing could have failed")
+
+
+@pytest.mark.parametrize(
+    ("values", "limit", "state", "warns"),
+    [
+        ([-8.0] * 3, 0, "INCONCLUSIVE", False),
+        ([-8.0] * 5, 0, "INCONCLUSIVE", False),
+        ([-8.0] * 8, 0, "FAIL", False),
+        ([-8.0, -1.0, -0.5], 0, "INCONCLUSIVE", False),
+        ([-8.0, 0.5, -0.5], 0, "INCONCLUSIVE", True),
+        ([-4.0, -4.5, -5.0], 5, "INCONCLUSIVE", True),
+        ([-0.5, 0.5] * 2, 0, "INCONCLUSIVE", True),
+        ([-9.0, 4.0] * 10, 0, "INCONCLUSIVE", True),
+    ],
+)
+def test_few_sources_that_fell_by_gates_collapse_are_more_than_a_warning(
+    values, limit, state, warns
+):
+    (gate,) = max_drop(GatesSettings(max_drop={"physics": limit}), drops(*values), "main")
+    assert (gate.state, gate.warns) == (state, warns)
+
+
+def test_ruin_is_measured_on_the_scale_of_the_measure():
+    measure = Measure(scale=(1.0, 5.0), lower_is_better=True)
+    for rise, warns in ((1.1, True), (1.3, False)):
+        risen = [Observation("physics", str(n), rise + n / 100, -4.0, 4.0) for n in range(3)]
+        settings = GatesSettings(max_drop={"haze@physics": 0})
+        (gate,) = stats.max_drop(settings, {"haze": risen}, "main", {"haze": measure})
+        assert (gate.state, gate.warns) == ("INCONCLUSIVE", warns)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "line"),
+    [
+        (["a", "b", "c"], "overall: 3 sources cannot fail this gate, 8 can"),
+        (["a"] * 20, "overall: 1 source cannot fail this gate, 8 can"),
+        ([*"abcdefg"], "overall: 7 sources fail this gate only if all are worse, 8 can tell less"),
+        ([*"abcdefgh"], ""),
+        (
+            ["a"] * 20 + [*"bcdefghi"],
+            "overall: 9 source images of unequal weight, worth 1.9 equal ones: 8 are needed, so that "
+            "nothing can fail this gate",
+        ),
+    ],
+)
+def test_a_plan_says_which_gates_nothing_could_fail(clusters, line):
+    pairs = [Observation("physics", cluster, None) for cluster in clusters]
+    settings = GatesSettings(max_drop={"overall": 0})
+    assert foresee("max_drop", settings, "overall", pairs) == line
+
+
+def test_a_plan_names_a_category_of_a_single_source():
+    pairs = [*scores(*WIDE), *scores(5.0, category="causal")]
+    settings = GatesSettings(fail_under={"overall": 5, "physics": 5})
+    assert foresee("fail_under", settings, "physics", pairs) == ""
+    assert foresee("fail_under", settings, "overall", pairs) == (
+        "overall: causal has a single source image, whose spread is not known, so that nothing can "
+        "fail this gate"
+    )
 
 
 def test_gate_on_an_unknown_field_lists_the_known():
