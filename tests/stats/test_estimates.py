@@ -119,12 +119,12 @@ def test_a_summary_without_an_estimate_has_no_mean_and_the_spread_of_pairs():
 
 
 def test_macro_standard_error_by_hand():
-    # SEs 1 and 2, the smaller of which is raised to the pooled √2.5 with the freedom of both, as
-    # pairs are few: √(2.5 + 4) / 2; Welch-Satterthwaite freedom (2.5 + 4)² / (2.5² / 2 + 4² / 1)
+    # SEs 1 and 2, the smaller of which is raised to the pooled √2.5, both with the freedom of both,
+    # as pairs are few: √(2.5 + 4) / 2; Welch-Satterthwaite freedom (2.5 + 4)² / (2.5² + 4²) · 2
     overall = whole([(1.0, "a"), (3.0, "b")], [(4.0, "c"), (8.0, "d")])
     assert overall.se == pytest.approx(6.5**0.5 / 2)
     found = estimate([1.0, 3.0, 4.0, 8.0], ["a", "b", "c", "d"], ["x", "x", "y", "y"])
-    assert found.freedom == pytest.approx(42.25 / 19.125)
+    assert found.freedom == pytest.approx(42.25 / 11.125)
 
 
 def test_the_macro_standard_error_of_many_pairs_is_that_of_its_categories():
@@ -144,6 +144,35 @@ def test_a_small_category_whose_values_are_near_each_other_promises_no_more_than
         low, high = estimate(values, [str(n) for n in range(83)], categories).interval()
         held += low <= 0 <= high
     assert held / 400 >= 0.94
+
+
+def test_a_small_category_costs_no_more_power_than_its_own_error():
+    """With the two degrees of freedom of 3 wide pairs, 48% of runs found that all fell by 1 point,
+    and 87% without them.
+    """
+    generator, found = np.random.default_rng(2), 0
+    categories, clusters = [f"c{n // 20}" for n in range(83)], [str(n) for n in range(83)]
+    for _ in range(400):
+        values = generator.normal(-1, 2.8, 83)
+        found += estimate(values.tolist(), clusters, categories).p_below(0) <= 0.025
+    assert found / 400 >= 0.55
+
+
+def test_a_small_category_of_thrice_the_variance_gives_no_more_false_alarms():
+    generator, alarms = np.random.default_rng(3), 0
+    categories, clusters = [f"c{n // 20}" for n in range(83)], [str(n) for n in range(83)]
+    for _ in range(600):
+        values = generator.normal(0, [1.0] * 80 + [3**0.5] * 3)
+        alarms += estimate(values.tolist(), clusters, categories).p_below(0) <= 0.025
+    assert alarms / 600 <= 0.025 + 2 * (0.025 / 600) ** 0.5
+
+
+def test_more_pairs_alone_do_not_tell_that_a_small_category_has_no_spread():
+    values, clusters = [*np.arange(20.0), *[5.0] * 20], [str(n) for n in range(40)]
+    categories = ["wide"] * 20 + ["equal"] * 20
+    found, cautious = (estimate(values, clusters, categories, enough) for enough in (8, 24))
+    assert found.se == pytest.approx(35**0.5 / 20**0.5 / 2)
+    assert cautious.se == pytest.approx((52.5 / 20) ** 0.5 / 2)
 
 
 def test_categories_that_share_their_sources_are_no_further_evidence():
