@@ -641,23 +641,32 @@ class _Family:
         )
 
     def _pairs_needed(self, rule: _Rule) -> int | None:
-        """Simulate how many pairs like these would decide a gate in 80% of runs."""
+        """Simulate how many pairs like these would decide a gate in 80% of runs.
+
+        Simulated runs of more pairs know no more of the spread of a category of few.
+        """
+        pairs = [pair for pair in rule.pairs if pair.value is not None]
+        needs_proof = self.settings.strict or not rule.measure.is_bounded
 
         def decides(drawn: list[tuple[Observation, str]]) -> bool:
-            estimate = estimate_group(
-                rule.group, [replace(pair, cluster=name) for pair, name in drawn]
+            found = estimate(
+                [pair.value for pair, _ in drawn if pair.value is not None],
+                [name for _, name in drawn],
+                [pair.category for pair, _ in drawn] if rule.group == OVERALL else None,
+                enough=ENOUGH * len(drawn) / len(pairs),
             )
-            if estimate is None:
-                return False
-            if estimate.student_below(rule.threshold) <= self.alpha:
+            if found.student_below(rule.threshold) <= self.alpha:
                 return True
-            if self.settings.strict or not rule.measure.is_bounded:
-                return rule.p_of_pass(estimate) <= self.alpha
-            return self._finds_margin(rule, estimate)
+            if needs_proof:
+                return rule.p_of_pass(found) <= self.alpha
+            return self._finds_margin(rule, found)
 
-        pairs = [pair for pair in rule.pairs if pair.value is not None]
         return planning.pairs_needed(
-            pairs, lambda pair: pair.cluster, lambda pair: pair.category, decides
+            pairs,
+            lambda pair: pair.cluster,
+            lambda pair: pair.category,
+            decides,
+            planning.POWER if needs_proof else planning.POWER_OF_SPREAD,
         )
 
 

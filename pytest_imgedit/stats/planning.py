@@ -17,6 +17,10 @@ FACTORS = (1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16)
 RUNS = 25
 #: Share of runs that must be decided.
 POWER = 0.8
+#: The same where a small standard error decides: few pairs miss what is rare among others, which
+#: resampling them does not make up for. `perf/good_work.py --advice` shows that `POWER` of fresh
+#: runs are decided then.
+POWER_OF_SPREAD = 1.0
 
 
 def strata_of(
@@ -39,26 +43,39 @@ def pairs_needed(
     cluster: Callable[[Pair], Hashable],
     category: Callable[[Pair], Hashable],
     decides: Callable[[list[tuple[Pair, str]]], bool],
+    share: float = POWER,
 ) -> int | None:
-    """Smallest number of pairs like these with which `POWER` of simulated runs are decided, `None`
-    beyond 16 times.
+    """Smallest number of pairs like these with which a `share` of simulated runs are decided,
+    `None` beyond 16 times.
 
-    A simulated run draws clusters with replacement, among those of the same categories. `decides`
-    takes its pairs, each with the name of its cluster in that run.
+    Shares allow for what the pairs at hand do not tell of others: a simulated run first draws how
+    often each cluster occurs among all that there could be, with exponential weights among those of
+    the same categories (Bayesian bootstrap: Rubin 1981), and then its clusters. Of n clusters that
+    leaves (n − 1)/(n + 1) of the variance, so that a run has so much fewer of them. `decides` takes
+    its pairs, each with the name of its cluster in that run.
     """
     strata = strata_of(pairs, cluster, category)
+    clusters = sum(map(len, strata))
+    left = (clusters - len(strata)) / (clusters + len(strata))
+
+    def run(factor: float, generator: np.random.Generator) -> list[tuple[Pair, str]]:
+        drawn: list[tuple[Pair, str]] = []
+        for number, groups in enumerate(strata):
+            weights = generator.standard_exponential(len(groups))
+            size = max(1, round(left * factor * len(groups)))
+            picks = generator.choice(len(groups), size, p=weights / weights.sum())
+            drawn += [
+                (pair, f"{number}-{n}") for n, pick in enumerate(picks) for pair in groups[pick]
+            ]
+        return drawn
 
     def enough(factor: float) -> bool:
-        generator, decided = np.random.default_rng(0), 0
+        generator, undecided = np.random.default_rng(0), 0
         for _ in range(RUNS):
-            drawn: list[tuple[Pair, str]] = []
-            for number, groups in enumerate(strata):
-                picks = generator.integers(0, len(groups), round(factor * len(groups)))
-                drawn += [
-                    (pair, f"{number}-{n}") for n, pick in enumerate(picks) for pair in groups[pick]
-                ]
-            decided += decides(drawn)
-        return decided >= POWER * RUNS
+            undecided += not decides(run(factor, generator))
+            if undecided > (1 - share) * RUNS + 1e-9:
+                return False
+        return True
 
     index = bisect_left(FACTORS, True, key=enough)
     return round(FACTORS[index] * len(pairs)) if index < len(FACTORS) else None
