@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from pytest_imgedit.config.settings import GatesSettings, Settings
 from pytest_imgedit.core import environments, errors
-from pytest_imgedit.core.measures import SCORE, SCORE_ONLY, Field, groups_of
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_of
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.requests import token_cost
 from pytest_imgedit.core.results import (
@@ -47,6 +47,7 @@ from pytest_imgedit.stats.gates import (
     Observation,
     Selection,
     allowed_pairs,
+    costly_categories,
     describe_rule,
     estimate_group,
     foresee,
@@ -440,7 +441,9 @@ def _expected_lines(request: Request, store: Store) -> Iterator[str]:
 
 
 def _hindered_lines(request: Request, works: Sequence[Work]) -> Iterator[str]:
-    """Yield a line per gate on a mean that no score of the planned pairs could fail."""
+    """Yield a line per gate on a mean that no score of the planned pairs could fail, and one about
+    small categories, which cost gates on `overall` much.
+    """
     if request.shard is not None or request.settings.run.stage == "edit":
         return
     pairs = {
@@ -453,10 +456,14 @@ def _hindered_lines(request: Request, works: Sequence[Work]) -> Iterator[str]:
         for work in works
     }
     gates = sequential.at_the_end(request.settings.gates)
-    for kind in get_args(MeanGate):
-        for name in getattr(gates, kind):
-            if line := foresee(kind, gates, Field.parse(name).group, [*pairs.values()]):
-                yield f"{kind} {line}"
+    planned = [*pairs.values()]
+    fields = [(kind, name) for kind in get_args(MeanGate) for name in getattr(gates, kind)]
+    for kind, name in fields:
+        if line := foresee(kind, gates, Field.parse(name).group, planned):
+            yield f"{kind} {line}"
+    is_macro = any(Field.parse(name).group == OVERALL for _, name in fields)
+    if is_macro and (line := costly_categories(planned)):
+        yield line
 
 
 def _decided(kind: MeanGate, limit: float, mde: float, measure: Measure) -> str:

@@ -5,7 +5,7 @@ and what it says.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +22,8 @@ ItemT = TypeVar("ItemT", bound=Measured)
 MeanGate = Literal["fail_under", "max_drop"]
 #: Steps in which the missing values of pairs are moved from the lowest possible to the highest.
 STEPS = 20
+#: Factor on the error of the macro mean over which small categories are named in the plan.
+COSTLY = 1.1
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,35 @@ def foresee(
     if 0.5**clusters > alpha:
         return f"{group}: {sources} cannot fail this gate, {enough} can"
     return f"{group}: {sources} fail this gate only if all are worse, {enough} can tell less"
+
+
+def costly_categories(pairs: Sequence[Observation]) -> str:
+    """Say which categories of few sources make the macro mean less certain than that of the others
+    by over a tenth, where pairs vary alike; an empty text if none do.
+    """
+    sources: defaultdict[str, set[str]] = defaultdict(set)
+    for pair in pairs:
+        sources[pair.category].add(pair.cluster)
+    sizes = {category: len(clusters) for category, clusters in sources.items()}
+    few = {category: size for category, size in sizes.items() if size < ENOUGH}
+    others = [size for size in sizes.values() if size >= ENOUGH]
+    if not few or not others:
+        return ""
+    factor = _error_of(sizes.values()) / _error_of(others)
+    if factor < COSTLY:
+        return ""
+    named = sanitize.first_of(
+        [f"{category} ({sanitize.counted(size, 'source')})" for category, size in few.items()]
+    )
+    return (
+        f"overall: {named} weighs as much as any other category, so that changes have to be "
+        f"{factor:.1f} times as large to be seen as without; merge small categories to see more"
+    )
+
+
+def _error_of(sizes: Collection[int]) -> float:
+    """Standard error of the mean of category means, in standard deviations of a source."""
+    return math.sqrt(sum(1 / size for size in sizes)) / len(sizes)
 
 
 def _unit(estimate: Estimate) -> str:

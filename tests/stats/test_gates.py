@@ -15,7 +15,7 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.stats import gates as stats
-from pytest_imgedit.stats.gates import Observation, check_fields, foresee
+from pytest_imgedit.stats.gates import Observation, check_fields, costly_categories, foresee
 
 
 def scores(*values, category="physics"):
@@ -414,6 +414,28 @@ def test_a_plan_names_a_category_of_a_single_source():
         "overall: causal has a single source image, whose spread is not known, so that nothing can "
         "fail this gate"
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "line"),
+    [
+        (
+            (20, 20, 20, 20, 3),
+            "overall: c4 (3 sources) weighs as much as any other category, so that changes have to "
+            "be 1.3 times as large to be seen as without; merge small categories to see more",
+        ),
+        ((20, 20, 20, 20, 7), ""),
+        ((20, 20, 20, 20), ""),
+        ((3, 3, 3), ""),
+    ],
+)
+def test_a_plan_offers_to_merge_a_category_that_costs_much(sizes, line):
+    pairs = [
+        Observation(f"c{place}", f"{place}-{number}", None)
+        for place, size in enumerate(sizes)
+        for number in range(size)
+    ]
+    assert costly_categories(pairs) == line
 
 
 def test_gate_on_an_unknown_field_lists_the_known():
