@@ -215,9 +215,8 @@ def pytest_terminal_summary(
     for line in evaluation(config).annotations():
         terminalreporter.write_line(line)
     junit.name_failed_gates(terminalreporter, config.stash[RUN].results)
-    terminalreporter.write_line(
-        f"imgedit: {outcome.line}", green=outcome.state == "PASS", red=outcome.fails
-    )
+    color = "red" if outcome.fails else "green" if outcome.state == "PASS" else "yellow"
+    terminalreporter.write_line(f"imgedit: {outcome.line}", **{color: True})
     for name, path in () if is_brief else evaluation(config).written().items():
         terminalreporter.write_line(f"{name}: {path}")
 
