@@ -262,16 +262,11 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
             "by 10.00, *",
         ]
     )
-    few = saved.run(
-        *(
-            "--imgedit-limit=1",
-            "--imgedit-fail-under=overall:5",
-            "--imgedit-set=gates.inconclusive=warn",
-        ),
-        "--imgedit-set=gates.max_near_copies=1.0",
-    )
+    few = saved.run(*LITTLE)
     few.stdout.fnmatch_lines(
-        ["::warning title=imgedit fail_under overall::INCONCLUSIVE: overall 0.00 < 5: too few *"]
+        [
+            "::warning title=imgedit max_drop overall::INCONCLUSIVE: overall 6.96, was 10.00 in main: *"
+        ]
     )
 
 
