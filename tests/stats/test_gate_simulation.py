@@ -41,10 +41,9 @@ def simulation():
 
 def ranges(column):
     """The ranges of a column of the table in docs/gates.md, by measure."""
-    lines = (ROOT / "docs" / "gates.md").read_text().splitlines()
-    header, *rows = [
-        line.strip("| ").split(" | ") for line in lines if "–" in line or "| share of runs" in line
-    ]
+    page = (ROOT / "docs" / "gates.md").read_text()
+    table = page[page.index("| share of runs") :].partition("\n\n")[0]
+    header, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     place = header.index(column)
     rows = [
         row for row in rows if len(row) > place and re.fullmatch(r"[0-9.]+–[0-9.]+%", row[place])
