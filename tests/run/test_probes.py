@@ -16,6 +16,8 @@ from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 
 EDITOR = """
+import fcntl
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -23,9 +25,11 @@ HERE = Path(__file__).parent
 
 def next_probe(name):
     path = HERE / name
-    first, _, rest = path.read_text().partition(" ")
-    if rest:
-        path.write_text(rest)
+    with (HERE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # workers load at the same time
+        first, _, rest = path.read_text().partition(" ")
+        if rest:
+            path.write_text(rest)
     return first
 
 
@@ -37,6 +41,8 @@ class Editor:
         return next_probe("editor.txt")
 
     def edit(self, request):
+        while " " in (HERE / "editor.txt").read_text():  # another worker is still to load
+            time.sleep(0.01)
         (HERE / "edited.txt").open("a").write(request.pair_id + " ")
         return request.source.rotate(90 * self.level)
 
