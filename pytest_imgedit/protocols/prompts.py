@@ -3,15 +3,16 @@
 import ast
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from pytest_imgedit.core import errors
+from pytest_imgedit.core import errors, files
 
-#: Folders in which a file of a benchmark is looked for, the nearest first.
-_NEAR = ("", "*/", "*/*/", "*/*/*/")
+#: Levels of folders in which a file of a benchmark is looked for, the nearest first.
+DEPTH = 4
 
 
 def find(folder: Path, names: Sequence[str], what: str) -> Path:
@@ -19,12 +20,23 @@ def find(folder: Path, names: Sequence[str], what: str) -> Path:
 
     Raises `UsageError` if there is none.
     """
-    for pattern in _NEAR:
-        near = sorted(folder.glob(pattern)) if pattern else [folder]
+    near, seen = [folder], {os.path.realpath(folder)}
+    for _ in range(DEPTH):
         for name, place in product(names, near):
-            if (place / name).is_file():
+            if files.is_file(place / name):
                 return place / name
+        near = [*_below(near, seen)]
     raise errors.UsageError(f"{folder}: no {' or '.join(names)} in it, expected {what}")
+
+
+def _below(places: Sequence[Path], seen: set[str]) -> Iterator[Path]:
+    """Yield the folders in some folders, each once, however many links lead to it."""
+    for place in places:
+        for path in sorted(place.glob("*/")):
+            real = os.path.realpath(path)
+            if real not in seen:
+                seen.add(real)
+                yield path
 
 
 class Prompts:
@@ -58,7 +70,7 @@ class Prompts:
                 f"{' or '.join(self.files)}"
             )
         path = find(self.folder, self.files, "the benchmark's own prompts (judge.prompts=FOLDER)")
-        data = path.read_bytes()
+        data = files.read_regular(path, files.MAX_TEXT_BYTES, "prompts")
         try:
             texts = _constants(data) if path.suffix == ".py" else _of_json(data)
         except (SyntaxError, ValueError) as error:

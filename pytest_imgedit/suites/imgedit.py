@@ -5,7 +5,6 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import pairs
-from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.protocols.prompts import find
 from pytest_imgedit.suites.public import (
     Query,
@@ -14,6 +13,7 @@ from pytest_imgedit.suites.public import (
     require_images,
     texts_of,
 )
+from pytest_imgedit.suites.rows import image_below
 
 TYPES = (
     "add",
@@ -40,10 +40,13 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     rows = keyed_rows(path, "the pairs of ImgEdit-Bench")
     texts = {key: texts_of(row, ("id", "prompt", "edit_type")) for key, row in rows.items()}
     require_all(query.spec, TYPES, {fields["edit_type"]: key for key, fields in texts.items()})
-    first = next(iter(texts.values()))["id"]
-    image = find(folder, (first,), f"the images of ImgEdit-Bench for suite {query.spec}")
-    root = image.parents[len(Path(first).parts) - 1]
-    require_images(query.spec, (root / fields["id"] for fields in texts.values()))
+    first, fields = next(iter(texts.items()))
+    name = fields["id"]
+    image_below(rows[first], name, folder)  # of a name that leads out, no folder is looked for
+    image = find(folder, (name,), f"the images of ImgEdit-Bench for suite {query.spec}")
+    root = image.parents[len(Path(name).parts) - 1]
+    images = {key: image_below(rows[key], fields["id"], root) for key, fields in texts.items()}
+    require_images(query.spec, images.values())
     for key, fields in texts.items():
         if fields["edit_type"] not in TYPES:
             raise rows[key].error(
@@ -53,7 +56,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
             id=pairs.slug(key),
             category=fields["edit_type"],
             instruction=fields["prompt"],
-            source=FileImage(root / fields["id"]),
+            source=images[key],
             own_id=key,
             row=str(rows[key]),
         )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import pairs
-from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.protocols.kris import TYPES
 from pytest_imgedit.protocols.prompts import find
 from pytest_imgedit.suites.public import (
@@ -16,7 +15,7 @@ from pytest_imgedit.suites.public import (
     require_images,
     texts_of,
 )
-from pytest_imgedit.suites.rows import Row
+from pytest_imgedit.suites.rows import Row, image_below
 
 CATEGORIES = tuple(category for categories in TYPES.values() for category in categories)
 _FRAME = re.compile(r"(\d+)-(\d+)")
@@ -50,7 +49,7 @@ def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
         raise row.error(f"'ori_img' of {key!r} is {names!r:.40}, expected one image or several")
     truth = values.get("gt_img")
-    images = [path.parent / name for name in (*names, *([truth] if truth else []))]
+    images = [image_below(row, name) for name in (*names, *([truth] if truth else []))]
     require_images(query.spec, images)
     frames = [match[2] for match in map(_FRAME.search, names) if match]
     if category == "temporal_prediction" and len(frames) != len(names):
@@ -59,9 +58,9 @@ def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
         id=pairs.slug(f"{category}-{key}"),
         category=category,
         instruction=texts_of(row, ("ins_en",))["ins_en"],
-        source=FileImage(images[0]),
-        further=tuple(map(FileImage, images[1 : len(names)])),
-        reference=FileImage(images[-1]) if truth else None,
+        source=images[0],
+        further=tuple(images[1 : len(names)]),
+        reference=images[-1] if truth else None,
         reference_text=str(values.get("explain_en") or ""),
         own_id=key,
         fields={"frames": ",".join(frames)} if category == "temporal_prediction" else {},

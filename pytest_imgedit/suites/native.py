@@ -16,7 +16,7 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, images, pairs
 from pytest_imgedit.core.sanitize import did_you_mean, steering
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
-from pytest_imgedit.suites.rows import Row, RowImage, make_pairs, read_rows
+from pytest_imgedit.suites.rows import Row, RowImage, image_below, make_pairs, read_rows
 
 #: What a pair needs -> the field names that may hold it; the first one present wins.
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -250,7 +250,7 @@ class _Reader:
                 return images.Base64Image(value)
             return RowImage(row.path, row.start, row.end, name)
         path = self._text(row, key)
-        return beside(row, path, self.root) if path else None
+        return image_below(row, path, self.root) if path else None
 
 
 class Ids:
@@ -317,23 +317,3 @@ def split_tags(text: str) -> list[str]:
 def _as_short_text(value: Any) -> str:
     # Of a list or table, only the name is kept.
     return str(value)[:200] if isinstance(value, str | int | float) else ""
-
-
-def beside(row: Row, relative: str, root: Path | None = None) -> images.FileImage:
-    """Return an image file below `root`, by default the suite file's folder.
-
-    Raises `UsageError` if the path leads out of it.
-    """
-    if "://" in relative:
-        raise row.error(f"image {relative!r:.200} is a URL, expected a path beside the file")
-    remedy = "a path below it" if root is not None else "a path below it, or another suite.root"
-    root = (root or row.path.parent).resolve()
-    try:
-        path = (root / relative).resolve()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise row.error(f"image {relative!r:.200}: {error}, expected a path below {root}") from None
-    if path == root:
-        raise row.error(f"image {relative!r:.200} is a folder, expected a file")
-    if Path(relative).is_absolute() or not path.is_relative_to(root):
-        raise row.error(f"image {relative!r:.200} leads out of {root}, expected {remedy}")
-    return images.FileImage(path)

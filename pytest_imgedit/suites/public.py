@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_imgedit.core import errors, files
+from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.sanitize import did_you_mean, first_of
 from pytest_imgedit.suites.rows import Row
 
@@ -178,8 +179,8 @@ def require_all(spec: str, known: Iterable[str], there: Mapping[str, object]) ->
         )
 
 
-def require_images(spec: str, paths: Iterable[Path]) -> None:
+def require_images(spec: str, images: Iterable[FileImage]) -> None:
     """Raise `UsageError` for images that are not there."""
-    if missing := [path for path in paths if not path.is_file()]:
+    if missing := [image.path for image in images if not files.is_file(image.path)]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise errors.UsageError(f"suite {spec}: no image {missing[0]}{more}, expected it")

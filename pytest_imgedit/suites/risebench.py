@@ -9,7 +9,7 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, pairs, sanitize
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.protocols.prompts import find
-from pytest_imgedit.suites import native, rows
+from pytest_imgedit.suites import rows
 from pytest_imgedit.suites.public import Query, require_all, require_images, texts_of
 
 #: All 360 pairs, and the 64 of the repository.
@@ -34,7 +34,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     made = [_pair(row, columns) for row in everything]
     require_all(query.spec, CATEGORIES, {pair.category: pair for pair in made})
     images = (image for pair in made for image in pair.images.values())
-    require_images(query.spec, (image.path for image in images if isinstance(image, FileImage)))
+    require_images(query.spec, (image for image in images if isinstance(image, FileImage)))
     return iter(made)
 
 
@@ -50,8 +50,8 @@ def _pair(row: rows.Row, columns: set[str]) -> pairs.EditPair:
         id=pairs.slug(texts["index"]),
         category=pairs.category_slug(texts["category"]),
         instruction=texts["instruction"],
-        source=native.beside(row, texts["image"]),
-        reference=native.beside(row, reference) if reference else None,
+        source=rows.image_below(row, texts["image"]),
+        reference=rows.image_below(row, reference) if reference else None,
         reference_text=str(values.get("reference_txt") or values.get("reference") or ""),
         tags=(values["subtask"],) if values.get("subtask") else (),
         own_id=texts["index"],

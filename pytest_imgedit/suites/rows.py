@@ -6,6 +6,7 @@ import codecs
 import csv
 import json
 import mmap
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -51,6 +52,51 @@ class Row:
 
     def error(self, message: str) -> UsageError:
         return UsageError(f"{self}: {message}")
+
+
+def image_below(row: Row, relative: object, root: Path | None = None) -> images.FileImage:
+    """Return an image file below `root`, by default the folder of the row's file.
+
+    Every reader of suites takes paths that data name from here. Links may lead to the `blobs` of
+    the hub cache that the folder is in, as `hf download` makes them. Raises `UsageError` for what
+    is no path, or leads out in any other way.
+    """
+    if not isinstance(relative, str):
+        raise row.error(f"image {relative!r:.200}, expected the path of a file")
+    if "://" in relative:
+        raise row.error(f"image {relative!r:.200} is a URL, expected a path beside the file")
+    remedy = "a path below it" if root is not None else "a path below it, or another suite.root"
+    folder = (root or row.path.parent).resolve()
+    try:
+        path = (folder / relative).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise row.error(
+            f"image {relative!r:.200}: {error}, expected a path below {folder}"
+        ) from None
+    if path == folder:
+        raise row.error(f"image {relative!r:.200} is a folder, expected a file")
+    if _leads_out(folder, folder / relative):
+        raise row.error(f"image {relative!r:.200} leads out of {folder}, expected {remedy}")
+    if _leads_out(folder, path) and path.parent not in _blobs(folder):
+        raise row.error(
+            f"image {relative!r:.200} is a link out of {folder}, expected {remedy}: cp -rL copies "
+            "what links lead to"
+        )
+    return images.FileImage(path)
+
+
+def _leads_out(folder: Path, path: Path) -> bool:
+    """Tell whether a path is not below a folder, by its text alone."""
+    return not Path(os.path.normpath(path)).is_relative_to(folder)
+
+
+def _blobs(folder: Path) -> set[Path]:
+    """Return the folder to which links of a hub cache lead, if `folder` is in a snapshot of one."""
+    return {
+        place.parent.parent / "blobs"
+        for place in (folder, *folder.parents)
+        if place.parent.name == "snapshots"
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,9 +145,11 @@ BAD = [
         path("a/../../x.png"), "1: image 'a/../../x.png' leads out of *", id="parent-inside"
     ),
     pytest.param(path("/etc/passwd"), "1: image '/etc/passwd' leads out of *", id="absolute"),
-    pytest.param(path("link.png"), "1: image 'link.png' leads out of *", id="escaping-link"),
+    pytest.param(path("link.png"), "1: image 'link.png' is a link out of *", id="escaping-link"),
     pytest.param(
-        path("folder/x.png"), "1: image 'folder/x.png' leads out of *", id="escaping-folder-link"
+        path("folder/x.png"),
+        "1: image 'folder/x.png' is a link out of *",
+        id="escaping-folder-link",
     ),
     pytest.param(path("loop.png"), "1: image 'loop.png': *", id="loop-of-links"),
     pytest.param(path("."), "1: image '.' is a folder, expected a file", id="folder"),

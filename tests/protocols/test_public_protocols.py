@@ -195,7 +195,7 @@ BAD = [
     ("gedit", spoil_nothing, "?language=zh", "*language=zh, expected one of en, cn*"),
     ("gedit", spoil_nothing, "?languge=cn", "*unknown key 'languge', *did you mean 'language'*"),
     ("gedit", spoil_nothing, "?per_category=x", "*per_category=x, expected a whole number"),
-    ("kris", spoil_kris_image, "", "*no image kris/KRIS_Bench/physics/1.png, expected it"),
+    ("kris", spoil_kris_image, "", "*no image *kris/KRIS_Bench/physics/1.png, expected it"),
     ("kris", spoil_kris_category, "", "*no pairs of medicine, expected every category*"),
     ("kris", spoil_kris_truth, "", "*viewpoint_change*no image 'reference', which its call *"),
     ("imgedit", spoil_imgedit_type, "", "*no pairs of add, expected every category*"),
