@@ -43,6 +43,8 @@ class Editor:
     def edit(self, request):
         while " " in (HERE / "editor.txt").read_text():  # another worker is still to load
             time.sleep(0.01)
+        if (HERE / "slow").exists():  # so that its probe is known before all edits are made
+            time.sleep(2)
         (HERE / "edited.txt").open("a").write(request.pair_id + " ")
         return request.source.rotate(90 * self.level)
 
@@ -112,7 +114,9 @@ def test_the_probe_is_in_results_by_worker_and_environment_and_in_records(probed
 
 def test_a_worker_that_computes_otherwise_ends_the_run_and_what_is_stored_stays(probed):
     computes(probed, editor="aaaa bbbb")
+    (probed.path / "slow").touch()
     result = probed.run(*FEW, "--imgedit-set=workers.cpu_workers=2")
+    (probed.path / "slow").unlink()
     assert result.ret == 4
     (line,) = lines_with(result, "compute otherwise")
     assert "has probe aaaa" in line
