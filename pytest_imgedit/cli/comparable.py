@@ -22,11 +22,10 @@ def refuse_to_compare(
     """Raise `UsageError` if two baselines are of other verdicts or pairs, or, where `gated`, of
     unlike losses. `only_common` looks at the pairs of both alone.
     """
-    known = {item.id for item in a.items}
     items = [
-        (item.id, item.sha256, [seed.seed for seed in item.seeds])
-        for item in b.items
-        if item.id in known or not only_common
+        (name, *content)
+        for name, content in b.contents.items()
+        if name in a.contents or not only_common
     ]
     losses = unlike_losses(a, b.editor.lossy) if gated else None
     reason = (

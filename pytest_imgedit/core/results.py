@@ -49,9 +49,10 @@ def once(name: str) -> AfterValidator:
     """Return a validator that raises `ValueError` if two parts have the same value of this name."""
 
     def check(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-        for value, count in Counter(getattr(part, name) for part in parts).most_common(1):
-            if count > 1:
-                raise ValueError(f"{name} {value!r} occurs twice, expected it once")
+        values = [getattr(part, name) for part in parts]
+        if len(set(values)) < len(values):
+            [(value, _)] = Counter(values).most_common(1)
+            raise ValueError(f"{name} {value!r} occurs twice, expected it once")
         return parts
 
     return AfterValidator(check)

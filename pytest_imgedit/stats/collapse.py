@@ -193,15 +193,13 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     seeds = max(len(move.moves) for move in moved)
     sizes = np.array([[*move.moves, *[0.0] * (seeds - len(move.moves))] for move in moved]) / seeds
     _, source = np.unique([move.source for move in moved], return_inverse=True)
-    flips = estimates.signs((int(source.max()) + 1) * seeds)
     units = source[:, None] * seeds + np.arange(seeds)
     means = sizes.sum(axis=1)
     limit = _weigh(means) + 1e-9 * float((means**2).sum())
-    count = sum(
-        int((_weigh((part[:, units] * sizes).sum(axis=2)) <= limit).sum())
-        for part in np.array_split(flips, len(flips) // 500 + 1)
+    return estimates.share_of_flips(
+        lambda signs: _weigh((signs[:, units] * sizes).sum(axis=2)) <= limit,
+        (int(source.max()) + 1) * seeds,
     )
-    return max(count / len(flips), float(0.5 ** flips.shape[1]))
 
 
 def _weigh(means: NDArray[np.float64]) -> Any:

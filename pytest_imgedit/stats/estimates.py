@@ -2,7 +2,7 @@
 the scale, beyond which no unseen score can lie.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,6 +16,8 @@ from pytest_imgedit.core.results import Summary
 from pytest_imgedit.stats.planning import mde
 
 Floats = NDArray[np.float64]
+#: The clusters of pairs: names, or numbers, which are faster to sort.
+Clusters = Sequence[str] | Sequence[int]
 #: Values, and a weight in (0, 1] for each.
 Stratum = tuple[Floats, Floats]
 
@@ -33,8 +35,12 @@ BETS = (np.arange(24) + 0.5) / 24
 #: Steps of a category's mean, from one end of the scale to the other, in the search for the least
 #: favourable means.
 STEPS = 200
-#: Resamples of `Estimate.bounded_interval`; always the same random numbers.
+#: Resamples of `bounded_intervals`; always the same random numbers.
 RESAMPLES = 8_000
+#: About as many random numbers are in memory at a time.
+BLOCK = 1_000_000
+#: The random numbers of up to so many clusters are kept, as many statistics use the same.
+KEPT_CLUSTERS = 250
 
 
 @dataclass(frozen=True)
@@ -91,21 +97,9 @@ class Estimate:
         """Two-sided interval of the mean of values from `lowest` to `highest`, which allows for
         rare values that were not seen, and misses the mean with a chance of `alpha`.
 
-        A Bayesian bootstrap over clusters (exponential weights) with one cluster more than was
-        seen: at the lower end of the scale for the lower limit, at the upper end for the upper
-        limit (Gaffke 2005; Learned-Miller and Thomas, arXiv 1905.06208). The unseen cluster weighs
-        Σw²: as much as each cluster, if all weigh the same.
+        That of `bounded_intervals`.
         """
-        if self.se is None:
-            return None
-        shares = _shares(self.clusters)
-        unseen = shares[:, 0] * (self.weights**2).sum()
-        total = shares[:, 1:] @ self.weights + unseen
-        moves = shares[:, 1:] @ self.deviations
-        upper = 1 - alpha / 2
-        low = np.quantile((moves + unseen * (lowest - self.centers[1])) / total, 1 - upper)
-        high = np.quantile((moves + unseen * (highest - self.centers[0])) / total, upper)
-        return max(lowest, self.mean + float(low)), min(highest, self.mean + float(high))
+        return bounded_intervals([self], lowest, highest, alpha)[0]
 
     def p_below(self, limit: float) -> float:
         """One-sided p value of "the true mean is not under `limit`"; 1 where there is no standard
@@ -151,7 +145,7 @@ class Estimate:
 
 def estimate(
     values: Sequence[float],
-    clusters: Sequence[str],
+    clusters: Clusters,
     categories: Sequence[str] | None = None,
     enough: float = ENOUGH,
 ) -> Estimate:
@@ -267,24 +261,50 @@ def sign_flip(contributions: Floats) -> float:
     always the same. What never occurs among them gets the smallest possible p, 2^-G.
     """
     limit = contributions.sum() + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
-    flips = signs(len(contributions))
-    count = sum(
-        int((block @ contributions <= limit).sum())
-        for block in np.array_split(flips, len(flips) // 1000 + 1)
+    return share_of_flips(
+        lambda signs: signs @ contributions <= limit,
+        len(contributions),
     )
-    return max(count / len(flips), float(0.5 ** len(contributions)))
+
+
+def share_of_flips(
+    is_extreme: Callable[[NDArray[np.int8]], NDArray[np.bool_]], clusters: int
+) -> float:
+    """The share of sign flips that are extreme, at least the smallest possible p, 2^-G.
+
+    `is_extreme` takes rows of signs, in shape (flips of a block, clusters): all there are of few
+    clusters, `FLIPS` random ones of more, always the same.
+    """
+    blocks = _kept_signs(clusters) if clusters <= KEPT_CLUSTERS else _signs(clusters)
+    count, flips = 0, 0
+    for signs in blocks:
+        count += int(is_extreme(signs).sum())
+        flips += len(signs)
+    return max(count / flips, float(0.5**clusters))
+
+
+def _signs(clusters: int) -> Iterator[NDArray[np.int8]]:
+    if clusters <= EXACT_CLUSTERS:
+        bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
+        yield (1 - 2 * bits).astype(np.int8)
+        return
+    generator = np.random.default_rng(0)
+    for rows in _blocks(FLIPS, clusters):
+        yield 1 - 2 * generator.integers(0, 2, size=(rows, clusters), dtype=np.int8)
 
 
 @lru_cache(maxsize=24)  # as many numbers of clusters as a run has blocks
-def signs(clusters: int) -> NDArray[np.int8]:
-    """Rows of signs, one a cluster: all there are of few clusters, `FLIPS` random ones of more,
-    always the same.
+def _kept_signs(clusters: int) -> tuple[NDArray[np.int8], ...]:
+    return tuple(_signs(clusters))
+
+
+def _blocks(rows: int, numbers: int) -> Iterator[int]:
+    """Divide rows of so many numbers into blocks of about `BLOCK` numbers, and yield their numbers
+    of rows. Of bytes, generators draw four at a time: all blocks but the last have as many rows.
     """
-    if clusters <= EXACT_CLUSTERS:
-        bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
-    else:
-        bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, clusters), dtype=np.int8)
-    return (1 - 2 * bits).astype(np.int8)
+    most = 4 * max(1, BLOCK // (4 * numbers))
+    for start in range(0, rows, most):
+        yield min(most, rows - start)
 
 
 def evidence_above(strata: Sequence[Stratum], limit: float, lowest: float, highest: float) -> float:
@@ -338,11 +358,47 @@ def _log_gains(stratum: Stratum, means: Floats, lowest: float) -> Floats:
     return gains
 
 
-@lru_cache(maxsize=4)
-def _shares(clusters: int) -> NDArray[np.float32]:
-    return np.random.default_rng(0).standard_exponential(
-        (RESAMPLES, clusters + 1), dtype=np.float32
+def bounded_intervals(
+    means: Sequence[Estimate], lowest: float, highest: float, alpha: float = ALPHA
+) -> list[tuple[float, float] | None]:
+    """Two-sided intervals of means over the same pairs, of values from `lowest` to `highest`.
+
+    A Bayesian bootstrap over clusters (exponential weights) with one cluster more than was seen: at
+    the lower end of the scale for the lower limit, at the upper end for the upper limit (Gaffke
+    2005; Learned-Miller and Thomas, arXiv 1905.06208). The unseen cluster weighs Σw²: as much as
+    each cluster, if all weigh the same.
+    """
+    first = means[0]
+    if first.se is None:
+        return [None for _ in means]
+    sides = np.stack([first.weights, *(mean.deviations for mean in means)], axis=1)
+    few = first.clusters <= KEPT_CLUSTERS
+    blocks = _kept_shares(first.clusters) if few else _shares(first.clusters)
+    sums = np.concatenate(
+        [np.column_stack([shares[:, 0], shares[:, 1:] @ sides]) for shares in blocks]
     )
+    unseen = sums[:, 0] * (first.weights**2).sum()
+    total = sums[:, 1] + unseen
+    upper = 1 - alpha / 2
+    intervals: list[tuple[float, float] | None] = []
+    for mean, moves in zip(means, sums[:, 2:].T, strict=True):
+        low = np.quantile((moves + unseen * (lowest - mean.centers[1])) / total, 1 - upper)
+        high = np.quantile((moves + unseen * (highest - mean.centers[0])) / total, upper)
+        intervals.append(
+            (max(lowest, mean.mean + float(low)), min(highest, mean.mean + float(high)))
+        )
+    return intervals
+
+
+def _shares(clusters: int) -> Iterator[NDArray[np.float32]]:
+    generator = np.random.default_rng(0)
+    for rows in _blocks(RESAMPLES, clusters + 1):
+        yield generator.standard_exponential((rows, clusters + 1), dtype=np.float32)
+
+
+@lru_cache(maxsize=4)
+def _kept_shares(clusters: int) -> tuple[NDArray[np.float32], ...]:
+    return tuple(_shares(clusters))
 
 
 def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats) -> list[Stratum]:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any, Literal, TypeVar, get_args
 
 from pytest_imgedit.config.settings import GatesSettings
@@ -78,11 +79,11 @@ def measured_by(items: Iterable[ItemT], name: str) -> Iterator[ItemT]:
     """
     items = list(items)
     scored = {item.category for item in items if item.score is not None}
-    valued = {item.category for item in items if item.value(name) is not None}
-    without = scored - valued
-    for item in items:
+    has_value = [item.value(name) is not None for item in items]
+    without = scored - {item.category for item in compress(items, has_value)}
+    for item, is_valued in zip(items, has_value, strict=True):
         is_missing = item.score is None and item.category not in without
-        if is_missing or name in item.missing or item.value(name) is not None:
+        if is_valued or is_missing or name in item.missing:
             yield item
 
 

@@ -4,7 +4,7 @@ cannot be told apart, and differences from a reference system.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.stats import simultaneous
-from pytest_imgedit.stats.estimates import ROUNDING, Estimate, Floats, estimate
+from pytest_imgedit.stats.estimates import (
+    ROUNDING,
+    Clusters,
+    Estimate,
+    Floats,
+    bounded_intervals,
+    estimate,
+)
 from pytest_imgedit.stats.holm import holm
 
 #: Decimals of a difference of two scores, as in `comparison`.
@@ -93,7 +100,7 @@ class SystemScores:
     systems: Sequence[str]
     scores: Floats
     categories: Sequence[str]
-    clusters: Sequence[str]
+    clusters: Clusters
 
     def select(self, pairs: NDArray[np.intp]) -> "SystemScores":
         """Keep the pairs at these positions."""
@@ -101,12 +108,16 @@ class SystemScores:
             self.systems,
             self.scores[:, pairs],
             [self.categories[pair] for pair in pairs],
-            [self.clusters[pair] for pair in pairs],
+            np.asarray(self.clusters)[pairs].tolist(),
         )
 
     def in_category(self, category: str) -> "SystemScores":
         """Keep the pairs of a category."""
         return self.select(np.flatnonzero(np.array(self.categories) == category))
+
+    def means(self) -> list[Estimate]:
+        """Estimate the macro mean of each system."""
+        return [self.estimate(values) for values in self.scores]
 
     def estimate(self, values: Floats) -> Estimate:
         """Estimate the macro mean of one value a pair."""
@@ -132,16 +143,22 @@ def rank(
     """
     missing = np.isnan(scores.scores)
     common = scores.select(np.flatnonzero(~missing.any(axis=0)))
+    _, numbers = np.unique(common.clusters, return_inverse=True)
+    common = replace(common, clusters=numbers.tolist())
     _check_names(scores.systems, reference)
     _check_scores(scores, common, scale)
     bootstrap = simultaneous.ClusterBootstrap.of(common.clusters, common.categories)
-    overall = _column(common, bootstrap, scale)
-    categories = {
-        category: _column(common.in_category(category), bootstrap, scale)
-        for category in in_order(common.categories)
-    }
+    means = common.means()
+    resampled = bootstrap.errors(common.clusters, means)
+    overall = _column(means, resampled, scale)
+    categories = {}
+    for category in in_order(common.categories):
+        inside = common.in_category(category)
+        inside_means = inside.means()
+        inside_errors = bootstrap.errors(inside.clusters, inside_means)
+        categories[category] = _column(inside_means, inside_errors, scale)
     sign = 1 if direction == "higher" else -1
-    is_better = _clear_wins(common, bootstrap, sign)
+    is_better = _clear_wins(common, resampled, means[0].even_clusters, sign)
     worth = sign * np.array([mean.mean for mean in overall])
     order = np.argsort(-worth, kind="stable").tolist()
     lowest = (1 + is_better.sum(axis=0)).tolist()
@@ -209,26 +226,22 @@ def _check_scores(scores: SystemScores, common: SystemScores, scale: Scale) -> N
         )
 
 
-def _column(
-    scores: SystemScores, bootstrap: simultaneous.ClusterBootstrap, scale: Scale
-) -> list[RankedMean]:
+def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[RankedMean]:
     """Means of all systems in one column, with simultaneous intervals."""
-    means = [scores.estimate(values) for values in scores.scores]
-    resampled = bootstrap.errors(scores.clusters, means)
     alpha = simultaneous.alpha_of_means(resampled, means[0].even_clusters)
-    return [RankedMean(mean.mean, _interval(mean, scale, alpha)) for mean in means]
-
-
-def _interval(mean: Estimate, scale: Scale, alpha: float) -> tuple[float, float] | None:
     if scale is None:
-        return mean.interval(alpha)
-    return mean.bounded_interval(*scale, alpha)
+        intervals = [mean.interval(alpha) for mean in means]
+    else:
+        intervals = bounded_intervals(means, *scale, alpha)
+    return [RankedMean(mean.mean, ci95) for mean, ci95 in zip(means, intervals, strict=True)]
 
 
 def _clear_wins(
-    scores: SystemScores, bootstrap: simultaneous.ClusterBootstrap, sign: int
+    scores: SystemScores, resampled: Floats, even_clusters: float, sign: int
 ) -> NDArray[np.bool_]:
     """Tell for each two systems whether the first (row) is shown to be better than the second.
+
+    `resampled` are the errors of their means, by `ClusterBootstrap.errors`.
 
     Simultaneous intervals of all paired differences, at 95%, must exclude 0 (Mogstad, Romano,
     Shaikh and Wilhelm, Review of Economic Studies 2024), and there must be enough clusters to show
@@ -238,9 +251,7 @@ def _clear_wins(
     is_better = np.zeros((count, count), dtype=bool)
     if count < 2:
         return is_better
-    means = [scores.estimate(values) for values in scores.scores]
-    resampled = bootstrap.errors(scores.clusters, means)
-    alpha = simultaneous.alpha_of_differences(resampled, means[0].even_clusters)
+    alpha = simultaneous.alpha_of_differences(resampled, even_clusters)
     for system, other in combinations(range(count), 2):
         difference = scores.difference(system, other)
         interval = difference.interval(alpha)

@@ -5,10 +5,14 @@ A baseline holds a run's scores with their provenance in a small JSON file.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,6 +36,7 @@ from pytest_imgedit.core.results import (
     PairId,
     Part,
     Results,
+    Score,
     SeedResult,
     Sha256,
     Signature,
@@ -57,11 +62,12 @@ def check_name(option: str, name: str) -> None:
         )
 
 
-class BaselineSeed(Part):
+@dataclass(frozen=True, slots=True)
+class BaselineSeed:
     """One repetition of a pair: its score, and the SHA-256 and the signature of its edit."""
 
     seed: StrictInt
-    score: float | None = Field(default=None, ge=0, le=10)
+    score: Score | None = None
     edit: Sha256 | None = None
     signature: Signature | None = None
 
@@ -74,7 +80,8 @@ class BaselineSeed(Part):
         return images.look_alike(self.signature, other.signature)
 
 
-class BaselineItem(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineItem:
     """One pair: `sha256` covers its texts and images (`content_sha256`), `source` names the blob of
     its source image. `status` is how the pair ended, which baselines of the schema
     `imgedit.baseline/3` do not say. `values` are those of measures beside the score, `missing` the
@@ -88,8 +95,8 @@ class BaselineItem(Part):
     tags: tuple[str, ...] = ()
     difficulty: str = ""
     status: Status | None = None
-    score: float | None = Field(strict=True, ge=0, le=10)
-    values: dict[str, float] = Field(default_factory=dict)
+    score: Annotated[Score | None, Field(strict=True)]
+    values: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     seeds: Annotated[tuple[BaselineSeed, ...], once("seed")]
 
@@ -142,6 +149,15 @@ class Baseline(Part):
     categories: dict[str, BaselineCategory] = Field(default_factory=dict)
     controls: Controls | None = None
     items: Annotated[tuple[BaselineItem, ...], once("id")]
+
+    @cached_property
+    def contents(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """What must be equal where runs are compared, by the ids of the pairs: `content_sha256`,
+        and the seeds.
+        """
+        return {
+            item.id: (item.sha256, tuple(seed.seed for seed in item.seeds)) for item in self.items
+        }
 
     @property
     def is_named(self) -> bool:
@@ -237,10 +253,29 @@ def baseline_path(reference: str, folder: Path) -> Path | None:
 
 def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or make one of a results.json; raise `UsageError`."""
-    document = _read_document(path, (*SCHEMAS, RESULTS_SCHEMA))
-    if document["schema"] == RESULTS_SCHEMA:
+    with _no_collections():
+        document = _read_document(path, (*SCHEMAS, RESULTS_SCHEMA))
+        if document["schema"] != RESULTS_SCHEMA:
+            return _as_baseline(path, document)
         results = _as_results(path, document)
         return make_baseline(results, results.run.name or pairs.slug(results.run.id))
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the search for garbage in cycles: a large document makes none, and many objects to
+    search.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _as_baseline(path: Path, document: strict_json.JsonObject) -> Baseline:
     try:
         return Baseline.model_validate(document)
     except ValidationError as error:
@@ -254,7 +289,8 @@ def read_results(path: Path) -> Results:
     """Read a results.json; raises `UsageError`, which names the file and the place, for anything
     else.
     """
-    return _as_results(path, _read_document(path, (RESULTS_SCHEMA,)))
+    with _no_collections():
+        return _as_results(path, _read_document(path, (RESULTS_SCHEMA,)))
 
 
 def _as_results(path: Path, document: strict_json.JsonObject) -> Results:
@@ -359,15 +395,14 @@ def unlike_items(baseline: Baseline, items: Iterable[tuple[str, str, Sequence[in
     """Say why pairs cannot be compared; `items` are (id, `content_sha256`, seeds) of this run's
     pairs.
     """
-    known = {item.id: item for item in baseline.items}
     for name, sha256, seeds in items:
-        if name not in known:
+        if name not in baseline.contents:
             return f"pair {name!r} is not in it"
-        if known[name].sha256 != sha256:
+        known, there = baseline.contents[name]
+        if known != sha256:
             return f"pair {name!r} had another category, text or image"
-        there = [seed.seed for seed in known[name].seeds]
-        if there != list(seeds):
-            return f"pair {name!r} was edited with seeds {there}, here with {list(seeds)}"
+        if there != tuple(seeds):
+            return f"pair {name!r} was edited with seeds {list(there)}, here with {list(seeds)}"
     return None
 
 

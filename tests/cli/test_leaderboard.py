@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from documents import a_baseline, a_run, an_item, baseline_item
@@ -59,7 +60,7 @@ def test_only_common_pairs_are_ranked_and_the_others_counted():
 
 def test_a_pair_without_a_score_is_missing_in_each_measure():
     broken = system("broken", 5.0)
-    items = [broken.items[0].model_copy(update={"score": None, "values": {}}), *broken.items[1:]]
+    items = [replace(broken.items[0], score=None, values={}), *broken.items[1:]]
     broken = broken.model_copy(update={"items": tuple(items)})
     ranked = rank_runs([system("whole", 5.0), broken], None, ())
     assert {part.board.left_out for part in ranked.measures.values()} == {1}
@@ -102,7 +103,7 @@ def test_a_category_without_a_common_pair_is_one_line():
 def test_a_measure_that_cannot_be_ranked_is_left_out_unless_it_is_named():
     first = system("a", 5.0)
     items = [
-        item.model_copy(update={"values": {"drift": 1.0 if item.category == "social" else None}})
+        replace(item, values={"drift": 1.0 if item.category == "social" else None})
         for item in first.items
     ]
     runs = [first.model_copy(update={"items": tuple(items)}), system("b", 5.0)]
@@ -238,7 +239,7 @@ def test_unlike_runs_are_refused_by_what_differs_and_both_are_named(
         "judge": other.judge.model_copy(update=changes.get("judge")),
         "editor": other.editor.model_copy(update=changes.get("editor")),
         "seeds": changes.get("seeds", 1),
-        "items": (first.model_copy(update=changes.get("item")), *rest),
+        "items": (replace(first, **changes.get("item", {})), *rest),
     }
     write_baseline(folder, base)
     write_baseline(folder, other)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from documents import a_baseline, an_item, baseline_item
@@ -257,5 +259,5 @@ def test_a_pair_without_an_edit_is_not_alike():
     baseline = a_baseline(
         baseline_item("a", 8.0, seeds=[{"seed": 0, "score": 8.0, "edit": "ab" * 32}])
     ).items
-    (move,) = moves_between(baseline, [baseline[0].model_copy(update={"score": None, "seeds": ()})])
+    (move,) = moves_between(baseline, [replace(baseline[0], score=None, seeds=())])
     assert (move.difference, move.moves, move.alike) == (None, (), False)

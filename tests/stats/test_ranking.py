@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from documents import a_baseline, baseline_item
+from documents import a_baseline, a_baseline_item, baseline_item
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.measures import SCORE_ONLY
@@ -18,7 +18,6 @@ from pytest_imgedit.stats.simultaneous import (
     alpha_of_differences,
     alpha_of_means,
 )
-from pytest_imgedit.store.baselines import BaselineItem
 
 
 def drawn(means, *, sources=20, categories=1, crosses=False, seed=0, shared=1.0):
@@ -123,9 +122,7 @@ def test_one_system_has_the_interval_of_its_own_report():
 
 
 def items(values):
-    return [
-        BaselineItem.model_validate(baseline_item(f"p{n}", value)) for n, value in enumerate(values)
-    ]
+    return [a_baseline_item(f"p{n}", value) for n, value in enumerate(values)]
 
 
 def test_two_systems_differ_as_a_comparison_says():

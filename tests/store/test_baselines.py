@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
-from documents import a_baseline, a_run, an_item, baseline_document, baseline_item, content_of
+from documents import (
+    a_baseline,
+    a_baseline_item,
+    a_run,
+    an_item,
+    baseline_document,
+    baseline_item,
+    content_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +30,6 @@ from pytest_imgedit.stats.comparison import (
 from pytest_imgedit.stats.decision import Evidence, decide
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import (
-    BaselineItem,
     as_baseline,
     reduced,
     unlike_items,
@@ -157,7 +165,7 @@ def test_pairs_of_another_content_are_not_compared():
 
 
 def items(*rows):
-    return [BaselineItem.model_validate(baseline_item(*row)) for row in rows]
+    return [a_baseline_item(*row) for row in rows]
 
 
 def test_differences_are_paired_by_id_and_bounded_where_a_score_is_missing():
@@ -180,10 +188,7 @@ def test_a_pair_without_a_score_for_the_same_reason_on_both_sides_is_left_out():
     )
     now = [
         *items(("a", 4.0)),
-        *(
-            BaselineItem.model_validate(baseline_item(name, None, status="edit_error"))
-            for name in "bcd"
-        ),
+        *(a_baseline_item(name, None, status="edit_error") for name in "bcd"),
     ]
     paired = PairedItems(before, now, SCORE_ONLY)
     assert [item.id for item in paired.failed_alike] == ["b"]
@@ -207,7 +212,7 @@ def test_one_pair_that_always_fails_does_not_leave_equal_pairs_inconclusive(stat
     now = [an_item(f"p{number:03}") for number in range(99)]
     now.append(an_item("p999", score=None, error=failed, status="edit_error"))
     was = [reduced(item) for item in now]
-    was[-1] = was[-1].model_copy(update={"status": status})
+    was[-1] = replace(was[-1], status=status)
     before = a_baseline().model_copy(update={"items": tuple(was)})
     settings = GateOptions(max_errors=1, max_drop={"overall": 0.0})
     computed = Computed(before.editor, before.judge, {})

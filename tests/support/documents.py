@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from pytest_imgedit.core.results import (
     Edit,
     GateResult,
@@ -16,7 +18,7 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.stats.decision import measures_of, summarize_items
-from pytest_imgedit.store.baselines import Baseline
+from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 #: What the items of these runs are measured by beside the score.
 MEASURES = {"realism": Measure(scale=(0.0, 10.0), is_main=True)}
@@ -129,6 +131,14 @@ def baseline_item(
         "seeds": [{"seed": 0, "score": score, "edit": "ab" * 32}],
         **changes,
     }
+
+
+def a_baseline_item(
+    name: str, score: Any, category: str = "physics", **changes: Any
+) -> BaselineItem:
+    """One pair of a baseline as it is read."""
+    row = baseline_item(name, score, category, **changes)
+    return TypeAdapter(BaselineItem).validate_python(row)
 
 
 def baseline_document(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
