@@ -9,28 +9,57 @@ A training loop that has a run of wandb already calls `log_run` with its step.
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import Item, Results
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.store.blobs import Blobs
 
+#: Seconds that wandb has for a run that the hook logs.
+PATIENCE = 10.0
 #: Number of pairs, worst first, whose source and edit are logged as thumbnails.
 PICTURES = 16
 
 
-def pytest_imgedit_run_finished(results: Results, store: Path) -> None:
+def pytest_imgedit_run_finished(results: Results, store: Path) -> str | None:
     """Log a finished run: to the active run of wandb, or else to a new one.
 
-    The environment variables of wandb choose its project, entity and mode.
+    The environment variables of wandb choose its project, entity and mode. If wandb fails, or takes
+    more than `PATIENCE` seconds, the returned text says so, and the run's outcome stays. Raises
+    `UsageError` if wandb is not installed.
     """
     wandb = _wandb()
-    if wandb.run is not None:
-        log_run(results, store, wandb.run)
-        return
-    with wandb.init(name=results.run.id, job_type="imgedit") as run:
-        log_run(results, store, run)
+    logged: Future[None] = Future()
+
+    def log() -> None:
+        try:
+            if wandb.run is not None:
+                log_run(results, store, wandb.run)
+            else:
+                # else wandb itself waits for 90 s, and for ever at the end
+                seconds = {"init_timeout": PATIENCE - 2, "finish_timeout": PATIENCE - 2}
+                with wandb.init(name=results.run.id, job_type="imgedit", settings=seconds) as run:
+                    log_run(results, store, run)
+            logged.set_result(None)
+        except BaseException as error:  # wandb may end the interpreter
+            logged.set_exception(error)
+
+    threading.Thread(target=log, daemon=True).start()
+    try:
+        logged.result(PATIENCE)
+    except TimeoutError:
+        reason = f"no answer in {PATIENCE:g} s"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+    else:
+        return None
+    return f"wandb: {reason}; the run is not logged there, pytest --imgedit-stage=report logs it"
 
 
 def log_run(results: Results, store: Path, run: Any = None, step: int | None = None) -> None:
@@ -90,17 +119,17 @@ def _table(wandb: Any, results: Results, blobs: Blobs) -> Any:
     for item in worst_first(results.items):
         source, edit = None, None
         if item.edits and pictured < PICTURES:
-            source = _thumbnail(wandb, blobs, item.source and Path(item.source).stem)
-            edit = _thumbnail(wandb, blobs, item.edits[0].blob)
+            source = item.source and _thumbnail(wandb, blobs, Path(item.source))
+            edit = _thumbnail(wandb, blobs, Path(f"{item.edits[0].blob}.png"))
             pictured += 1
         values = [item.value(name) for name in results.measures]
         rows.append([item.id, item.category, item.status, item.instruction, *values, source, edit])
     return wandb.Table(columns=columns, data=rows)
 
 
-def _thumbnail(wandb: Any, blobs: Blobs, sha256: str | None) -> Any:
+def _thumbnail(wandb: Any, blobs: Blobs, blob: Path) -> Any:
     """Return the thumbnail of a blob as an image of wandb; `None` if the store has none."""
-    path = blobs.thumbnail(sha256) if sha256 else None
+    path = blobs.made_thumbnail(blob.stem, blob.suffix)
     return None if path is None else wandb.Image(str(path))
 
 

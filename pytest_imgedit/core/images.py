@@ -19,6 +19,8 @@ MIN_SIDE = 8
 MAX_ASPECT = 50
 #: Longest side in pixels, and quality, of the thumbnails in reports.
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 512, 75
+#: No thumbnail has more bytes: one of noise has 0.2 MB.
+MAX_THUMBNAIL_BYTES = 2**20
 #: Cells per side of a signature, and the largest difference, in levels of 255, of cells of images
 #: that look alike.
 SIGNATURE_GRID, ALIKE_LEVELS = 16, 3
@@ -183,6 +185,17 @@ def thumbnail(image: Image.Image) -> bytes:
     reduced = image.convert("RGB")
     reduced.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
     return _encoded(reduced, "WEBP", quality=THUMBNAIL_QUALITY, method=2)
+
+
+def is_thumbnail(path: Path) -> bool:
+    """Tell whether a file is a thumbnail by its size and its header; its pixels are not decoded."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_THUMBNAIL_BYTES:
+            return False
+        with Image.open(path, formats=["WEBP"]) as image:
+            return max(image.size) <= THUMBNAIL_SIDE
+    except (OSError, ValueError, MemoryError, Image.DecompressionBombError):
+        return False
 
 
 def signature(image: Image.Image) -> str:

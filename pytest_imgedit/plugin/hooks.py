@@ -217,6 +217,8 @@ def pytest_terminal_summary(
     junit.name_failed_gates(terminalreporter, config.stash[RUN].results)
     color = "red" if outcome.fails else "green" if outcome.state == "PASS" else "yellow"
     terminalreporter.write_line(f"imgedit: {outcome.line}", **{color: True})
+    for warning in evaluation(config).warnings:
+        terminalreporter.write_line(f"warning: {warning}", yellow=True)
     for name, path in () if is_brief else evaluation(config).written().items():
         terminalreporter.write_line(f"{name}: {path}")
 

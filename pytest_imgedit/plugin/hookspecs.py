@@ -67,9 +67,11 @@ def pytest_imgedit_item_scored(config: pytest.Config, pair: EditPair, result: Se
     """
 
 
-def pytest_imgedit_run_finished(config: pytest.Config, results: Results, store: Path) -> None:
+def pytest_imgedit_run_finished(config: pytest.Config, results: Results, store: Path) -> str | None:
     """Called once with the results, when they and the reports are written; `store` is the store's
     folder.
+
+    A text that it returns is shown as a warning below the outcome, which stays as it is.
     """
 
 

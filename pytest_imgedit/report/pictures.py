@@ -5,13 +5,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
-from pytest_imgedit.core import errors, images
 from pytest_imgedit.store.blobs import Blobs
 
 _BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})\.(?:png|jpg|webp)")
@@ -73,21 +71,13 @@ def _store_url(blobs: Path, page: Path) -> str:
 
 
 def _by_thumbnail(blobs: Path, picture: Callable[[Path, str], Picture]) -> Locate:
-    """Make pictures from the thumbnail and the name of a blob; create the thumbnail if it is
-    missing.
-    """
+    """Make pictures from the thumbnail and the name of a blob."""
 
     def locate(name: str) -> Picture | None:
         match = _BLOB.fullmatch(name)
         if match is None or not (blobs / name).is_file():
             return None
-        store, sha256 = Blobs(blobs), match[1]
-        if store.thumbnail(sha256) is None:
-            with suppress(errors.ImageError, errors.StoreError):
-                # `get` returns only bytes that have this digest
-                data = store.get(sha256, PurePath(name).suffix) or b""
-                store.put_thumbnail(sha256, images.thumbnail(images.decode(data)))
-        path = store.thumbnail(sha256)
+        path = Blobs(blobs).made_thumbnail(match[1], PurePath(name).suffix)
         return None if path is None else picture(path, name)
 
     return locate

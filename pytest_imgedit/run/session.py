@@ -75,6 +75,7 @@ class Evaluation:
         self._reports: dict[str, str] = {}
         self._unwritten = ""
         self.failed_hooks: list[str] = []
+        self.warnings: list[str] = []
         self.items = ItemCounts()
 
     @cached_property
@@ -241,7 +242,8 @@ class Evaluation:
             self._unwritten = str(error)
         self.run = finish.FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
         hooks = GuardedHooks(self.hooks, interrupts.call, self.failed_hooks.append)
-        hooks("run_finished", results=results, store=self.store.folder)
+        texts = hooks("run_finished", results=results, store=self.store.folder)
+        self.warnings = [sanitize.shorten(text) for text in texts if isinstance(text, str)]
         return self.run
 
     def _run(self, request: Request, folder: Path, interrupts: Interrupts) -> Results:

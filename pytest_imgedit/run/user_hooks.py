@@ -40,16 +40,18 @@ class GuardedHooks:
         self._hooks, self._call, self._report = hooks, call, report
         self._failures: Counter[str] = Counter()
 
-    def __call__(self, name: str, /, **arguments: Any) -> None:
-        """Call a hook; a failure is reported with its stage or the id of its pair."""
+    def __call__(self, name: str, /, **arguments: Any) -> list[Any]:
+        """Call a hook and return what its implementations return, nothing if one fails; a failure
+        is reported with its stage or the id of its pair.
+        """
         try:
-            self._call(lambda: self._hooks(name, **arguments))
+            return list(self._call(lambda: self._hooks(name, **arguments)))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self._failures[name] += 1
             if self._failures[name] > MOST:
-                return
+                return []
             about = ""
             if "stage" in arguments:
                 about = repr(arguments["stage"])
@@ -58,6 +60,7 @@ class GuardedHooks:
             self._report(
                 f"pytest_imgedit_{name}({about}): {type(error).__name__}: {one_line(error)}"
             )
+            return []
 
     def further_failures(self) -> list[str]:
         """Count the failures of each hook that were not named."""

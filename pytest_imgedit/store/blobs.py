@@ -57,16 +57,28 @@ class Blobs:
         return sha256
 
     def thumbnail(self, sha256: str) -> Path | None:
-        """Return the path of a blob's thumbnail; `None` if it is missing, a link or empty."""
+        """Return the path of a blob's thumbnail; `None` if it is missing, a link, or by its header
+        no thumbnail.
+        """
         path = self.path(sha256, _THUMBNAIL)
-        is_there = path.is_file() and not path.is_symlink() and path.stat().st_size
-        return path if is_there else None
+        return path if not path.is_symlink() and images.is_thumbnail(path) else None
+
+    def made_thumbnail(self, sha256: str, suffix: str = ".png") -> Path | None:
+        """Return the path of a blob's thumbnail, which is made again if it is missing or damaged;
+        `None` if that cannot be done.
+        """
+        if self.thumbnail(sha256) is None:
+            with suppress(errors.ImageError, errors.StoreError):
+                # `get` returns only bytes that have this digest
+                data = self.get(sha256, suffix) or b""
+                self.put_thumbnail(sha256, images.thumbnail(images.decode(data)))
+        return self.thumbnail(sha256)
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
         """Store the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be
         written.
 
-        It may be lost when the machine stops; a report makes it again.
+        It may be lost or damaged when the machine stops; `made_thumbnail` makes it again.
         """
         path = self.path(sha256, _THUMBNAIL)
         try:

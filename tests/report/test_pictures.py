@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 
 import pytest
 from PIL import Image
 
-from pytest_imgedit.core.images import encode_png
+from pytest_imgedit.core.images import encode_png, thumbnail
 from pytest_imgedit.report.pictures import Picture, copied, embedded, linked
 from pytest_imgedit.store.blobs import Blobs
 
@@ -59,17 +60,54 @@ def test_pages_show_thumbnails_and_lead_to_the_image(blobs, tmp_path):
 
 
 def test_a_thumbnail_that_the_store_has_is_not_made_again(blobs, tmp_path):
-    Blobs(blobs).put_thumbnail(SHA256, b"of the worker")
-    Blobs(blobs).put_thumbnail(SHA256, b"of another")
+    of_the_worker = thumbnail(Image.new("RGB", (8, 8), "red"))
+    Blobs(blobs).put_thumbnail(SHA256, of_the_worker)
+    Blobs(blobs).put_thumbnail(SHA256, thumbnail(Image.new("RGB", (8, 8), "blue")))
     copied(blobs, tmp_path / "page.html")(NAME)
-    assert (tmp_path / "page_files" / f"{SHA256}.thumbnail.webp").read_bytes() == b"of the worker"
+    assert (tmp_path / "page_files" / f"{SHA256}.thumbnail.webp").read_bytes() == of_the_worker
 
 
-def test_a_thumbnail_that_a_stopped_machine_left_empty_is_made_again(blobs, tmp_path):
-    thumbnail = blobs / NAME.replace(".png", ".thumbnail.webp")
-    thumbnail.touch()
-    linked(blobs, tmp_path / "page.html")(NAME)
-    assert Image.open(thumbnail).format == "WEBP"
+WHOLE = thumbnail(Image.linear_gradient("L"))
+#: Headers of WebP files of 16,777,216 pixels a side, and of 16,383.
+BOMBS = (
+    b"RIFF" + (22).to_bytes(4, "little") + b"WEBPVP8X" + (10).to_bytes(4, "little")
+    + bytes(4) + b"\xff" * 6,
+    b"RIFF" + (30).to_bytes(4, "little") + b"WEBPVP8 " + (18).to_bytes(4, "little")
+    + b"\x10\x00\x00\x9d\x01\x2a" + b"\xff\x3f" * 2 + bytes(8),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"no image",
+        bytes(len(WHOLE)),
+        WHOLE[: len(WHOLE) // 2],
+        WHOLE[:11],
+        b"RIFF" + bytes(len(WHOLE) - 4),
+        DATA,
+        *BOMBS,
+    ],
+    ids=["empty", "text", "zeros", "half", "head", "zeros-behind", "png", "bomb-x", "bomb"],
+)
+@pytest.mark.parametrize(
+    "make", [linked, copied, lambda blobs, page: embedded(blobs)], ids=["link", "copy", "embed"]
+)
+def test_a_damaged_thumbnail_is_made_again(blobs, tmp_path, damaged, make):
+    path = blobs / NAME.replace(".png", ".thumbnail.webp")
+    path.write_bytes(damaged)
+    assert make(blobs, tmp_path / "page.html")(NAME) is not None
+    with Image.open(path) as image:
+        assert (image.format, image.size) == ("WEBP", (512, 341))
+
+
+def test_an_oversized_thumbnail_is_made_again(blobs):
+    path = blobs / NAME.replace(".png", ".thumbnail.webp")
+    path.write_bytes(WHOLE)
+    os.truncate(path, 300 * 2**20)
+    assert len(embedded(blobs)(NAME).thumbnail) < 2**20
+    assert path.stat().st_size < 2**20
 
 
 def test_a_blob_that_does_not_decode_is_no_image(blobs, tmp_path):

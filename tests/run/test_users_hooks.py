@@ -293,3 +293,20 @@ def test_all_failures_of_a_hook_are_counted(bench):
     (line,) = [line for line in result.outlines if line.startswith("imgedit: FAIL: ")]
     assert line.count("ValueError: no such luck") == 3
     assert "; pytest_imgedit_item_edited: failed 7 more times; " in line
+
+
+def test_a_text_that_a_hook_returns_at_the_end_is_a_warning_and_no_failure(bench):
+    write(
+        bench,
+        "def pytest_imgedit_run_finished(store):",
+        "    return 'tracker: not\\nthere \\x1b[31m' + 'x' * 2000",
+    )
+    result = bench.run(
+        "--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-save=a"
+    )
+    assert result.ret == 0
+    lines = [line for line in result.outlines if line.startswith("warning: tracker")]
+    assert len(lines) == 1
+    assert "\x1b" not in lines[0]
+    assert len(lines[0]) < 1100
+    assert any(line.startswith("baseline: ") for line in result.outlines)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import sys
+import threading
+from dataclasses import replace
 
 import pytest
 from documents import a_run, an_item
+from PIL import Image
 
+from pytest_imgedit import tracking
 from pytest_imgedit.core import images
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import ItemError
@@ -44,8 +49,6 @@ def results():
 @pytest.fixture
 def store(tmp_path):
     """A store with a thumbnail of the image that all pairs have."""
-    from PIL import Image
-
     blobs = Blobs(tmp_path / "store" / "blobs")
     blobs.path("ab" * 32).parent.mkdir(parents=True)
     blobs.put_thumbnail("ab" * 32, images.thumbnail(Image.new("RGB", (8, 8), "red")))
@@ -142,7 +145,7 @@ def test_a_training_loop_logs_with_its_step(offline, results, store, tmp_path):
 def test_the_hook_logs_a_table_with_thumbnails_of_the_worst_pairs(
     offline, results, store, tmp_path
 ):
-    pytest_imgedit_run_finished(results, store)
+    assert pytest_imgedit_run_finished(results, store) is None
     assert offline.run is None  # the run that the hook opened is finished
     table = table_of(tmp_path)
     assert table["columns"][4:] == ["score", "realism", "source", "edit"]
@@ -154,3 +157,92 @@ def test_the_hook_logs_a_table_with_thumbnails_of_the_worst_pairs(
     _, (logged,), paths = records(tmp_path)
     assert logged["imgedit/pairs/nrows"] == 21
     assert [path for path in paths if path.endswith(f"/{'ab' * 32}.thumbnail.webp")]
+
+
+def test_a_damaged_thumbnail_is_made_again(offline, results, store):
+    blobs = Blobs(store / "blobs")
+    sha256 = blobs.put(images.encode_png(Image.effect_noise((64, 64), 99).convert("RGB")))
+    path = blobs.made_thumbnail(sha256)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:60])
+    item = results.items[0]
+    edit = replace(item.seeds[0].edit, blob=sha256)
+    item = item.model_copy(update={"seeds": (replace(item.seeds[0], edit=edit),)})
+    assert pytest_imgedit_run_finished(results.model_copy(update={"items": (item,)}), store) is None
+    assert path.read_bytes() == whole
+
+
+class FakeWandb:
+    """Stands for wandb: what it does wrong happens in a call of the name `at`."""
+
+    run = None
+
+    def __init__(self, at: str, wrong) -> None:
+        self.at, self.wrong = at, wrong
+
+    def _call(self, name: str):
+        if name == self.at:
+            self.wrong()
+        return self
+
+    def init(self, **_):
+        return self._call("init")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._call("finish")
+
+    @property
+    def config(self):
+        return self._call("config")
+
+    def update(self, *_, **__): ...
+
+    def log(self, *_, **__):
+        self._call("log")
+
+    def Table(self, **_):
+        return None
+
+    def Image(self, _):
+        return None
+
+
+def raises(error: BaseException):
+    def wrong():
+        raise error
+
+    return wrong
+
+
+@pytest.mark.parametrize("at", ["init", "config", "log", "finish"])
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (raises(ConnectionError("Run initialization has timed out")), "ConnectionError: Run init"),
+        (raises(SystemExit(1)), "SystemExit: 1"),
+        (raises(OSError(28, "No space left on device")), "OSError: .*No space left"),
+        (threading.Event().wait, "no answer in 0.2 s"),
+    ],
+    ids=["down", "exits", "disk-full", "hangs"],
+)
+def test_a_tracker_that_fails_or_hangs_is_a_line(results, store, monkeypatch, at, wrong, reason):
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb(at, wrong))
+    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
+    line = pytest_imgedit_run_finished(results, store)
+    assert re.match(rf"wandb: {reason}.*; the run is not logged there, pytest --imgedit-st", line)
+
+
+def test_a_tracker_that_answers_has_no_line(results, store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb("nothing", None))
+    assert pytest_imgedit_run_finished(results, store) is None
+
+
+def test_the_hook_without_the_library_fails_with_the_command_that_installs_it(
+    results, store, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UsageError, match=r"pip install 'pytest-imgedit\[wandb\]'"):
+        pytest_imgedit_run_finished(results, store)
