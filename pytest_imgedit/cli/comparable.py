@@ -1,5 +1,6 @@
 """Runs and baselines that commands read, and refuse if they cannot be compared."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_imgedit.config.toml_file import configs_of
@@ -51,6 +52,11 @@ def baselines_folder() -> Path:
 def read_either(reference: str, out: Path) -> Baseline:
     """Read a run or a baseline."""
     return references.read_either(reference, out, baselines_folder())
+
+
+def suites_of(runs: Iterable[Baseline]) -> list[str]:
+    """Return the specs of the suites of runs, as far as they are known."""
+    return [run.suite.name for run in runs if run.suite is not None]
 
 
 def refuse_partial(run: Baseline) -> None:

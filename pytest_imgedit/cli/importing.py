@@ -18,7 +18,7 @@ from pytest_imgedit.cli import hub_names, own_prompts
 from pytest_imgedit.core import errors, files, pairs, sanitize
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.adapters import ADAPTERS
-from pytest_imgedit.report import tables, terminal
+from pytest_imgedit.report import outputs, tables, terminal
 
 #: The most bytes of a config, tables and lists inside each other, values, and characters of one.
 MOST, DEEPEST, MOST_VALUES, MOST_CHARACTERS = 2**20, 8, 5000, 4000
@@ -106,6 +106,7 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
         )
     if os.path.lexists(to):
         raise errors.UsageError(f"{to}: is there already, expected a new file (--to)")
+    outputs.check({"": to})
     prompts_file = to.with_name(f"{OWN_PROMPTS}.toml")
     tables: dict[str, JsonObject] = {}
     prompts = own_prompts.Prompts()
@@ -141,12 +142,11 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
         raise errors.UsageError(
             f"{path}: holds what a TOML config cannot say: {sanitize.one_line(error)}"
         ) from None
-    to.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as on_failure:
         if always["judge.protocol"] == OWN_PROMPTS:
-            files.write_text(prompts_file, prompts.protocol(path.name))
+            outputs.write(prompts_file, prompts.protocol(path.name))
             on_failure.callback(prompts_file.unlink)
-        files.write_text(to, text)
+        outputs.write(to, text)
         on_failure.pop_all()
     lines = [*map(_line, rows), f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
     return {"config": str(to), "keys": rows}, "\n".join(lines), 0

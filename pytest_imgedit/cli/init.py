@@ -22,10 +22,10 @@ from urllib.parse import unquote, urlsplit
 from pytest_imgedit.cli.guess import Guess, guess_suite
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, provenance, strict_json, versions
-from pytest_imgedit.core.files import write_text
 from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
 from pytest_imgedit.kinds.base import GIB, ROLES, Role
 from pytest_imgedit.kinds.registry import kind_of
+from pytest_imgedit.report import outputs
 from pytest_imgedit.stats import planning
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
@@ -149,7 +149,7 @@ def _check(guess: Guess) -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, guess.file_name)
-        path.write_text(_suite_text(guess), "utf-8")
+        outputs.write(path, _suite_text(guess))
         try:
             load_suite(SuiteSettings(spec=str(path), root=guess.root))
         except errors.UsageError as error:
@@ -235,8 +235,7 @@ def _write(contents: Mapping[Path, str]) -> tuple[list[str], list[str]]:
     new = [path for path in contents if path not in existing]
     with ExitStack() as on_failure:
         for path in new:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, contents[path])
+            outputs.write(path, contents[path])
             on_failure.callback(path.unlink)
         on_failure.pop_all()
     return list(map(str, new)), list(map(str, existing))

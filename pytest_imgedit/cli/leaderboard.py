@@ -6,13 +6,21 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from pytest_imgedit.cli.comparable import read_either, refuse_partial, refuse_to_compare
-from pytest_imgedit.core import errors, files
+from pytest_imgedit.cli.comparable import (
+    read_either,
+    refuse_partial,
+    refuse_to_compare,
+    suites_of,
+)
+from pytest_imgedit.core import errors
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import leaderboard_page, terminal, write
+from pytest_imgedit.report import leaderboard_page, outputs, terminal
 from pytest_imgedit.report import leaderboard_tables as tables
 from pytest_imgedit.stats.leaderboard import RankedRuns, rank_runs
 from pytest_imgedit.store.baselines import Baseline
+
+#: What renders each format.
+_RENDERERS = {"md": tables.markdown, "csv": tables.csv_text, "html": leaderboard_page.render}
 
 
 def leaderboard(
@@ -29,23 +37,17 @@ def leaderboard(
     The `reference` of differences takes part too. `measure` names measures; without any they are
     all that the runs share. Raises `UsageError` for runs that cannot be compared.
     """
-    copies = {
-        kind: (path, renderer)
-        for kind, path, renderer in (
-            ("md", md, tables.markdown),
-            ("csv", csv, tables.csv_text),
-            ("html", html, leaderboard_page.render),
-        )
-        if path is not None
+    paths = {
+        kind: path for kind, path in (("md", md), ("csv", csv), ("html", html)) if path is not None
     }
-    for path, _ in copies.values():
-        write.check_writable(path)
+    outputs.check(paths, outputs.inputs(out))
     runs, base = _read_runs(references, reference, out)
+    kept = outputs.inputs(out, *suites_of(runs))
+    outputs.check(paths, kept)
     ranked = rank_runs(runs, base, measure)
     lines = _terminal_lines(ranked)
-    for kind, (path, renderer) in copies.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_text(path, renderer(ranked))
+    for kind, path in paths.items():
+        outputs.write(path, _RENDERERS[kind](ranked), kept)
         lines.append(f"{kind}: {os.path.relpath(path)}")
     return tables.as_json(ranked), "\n".join(lines), 0
 

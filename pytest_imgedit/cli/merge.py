@@ -32,7 +32,7 @@ from pytest_imgedit.core.results import (
     Usage,
 )
 from pytest_imgedit.protocols.loading import load_protocol
-from pytest_imgedit.report import terminal, write
+from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.run.finish import protocol_table
 from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed, other_probes, places_of
@@ -408,6 +408,7 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
     A reference is a run, or a store, which means its newest run. Raises `UsageError` for shards of
     unlike runs.
     """
+    outputs.check_folder(out)
     shards = read_shards(
         find_run(
             "latest" if files.is_folder(Path(reference, "runs")) else reference, Path(reference)

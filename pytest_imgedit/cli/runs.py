@@ -3,6 +3,7 @@ hold.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
@@ -10,8 +11,7 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult
 from pytest_imgedit.core.sanitize import counted, first_of, number
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import tables, terminal, write
-from pytest_imgedit.run.preflight import check_copies
+from pytest_imgedit.report import outputs, tables, terminal, write
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, read_results
 from pytest_imgedit.store.blobs import Blobs
@@ -82,15 +82,18 @@ def render_again(
     results = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=html_embed)
     store = path.absolute().parent.parent.parent
-    check_copies(settings.copies, store if path.name == "results.json" else path)
+    kept = outputs.inputs(store if path.name == "results.json" else path, results.suite.name)
+    write.check_copies(settings, kept)
     blobs = next(filter(Path.is_dir, (store / "blobs", out / "blobs")), None)
     if blobs is None:
         raise errors.UsageError(
             f"{path}: not in a store, and {out} is none: expected the run's store as --out"
         )
     reports = {**write.write_reports(results, path.parent, blobs, settings), "results": str(path)}
+    for problem in write.write_copies(results, path.parent, blobs, settings, kept):
+        raise errors.UsageError(problem)
     conclusion = outcome(results)
-    copies = list(map(str, settings.copies))
+    copies = list(map(str, settings.copies.values()))
     lines = [*(f"{name}: {report}" for name, report in reports.items()), *copies, conclusion.line]
     document = {
         "reports": reports,
@@ -113,23 +116,19 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
     results = read_results(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UsageError(f"{folder}: is there already, expected a new or an empty folder")
+    outputs.check_folder(folder, outputs.inputs(out, results.suite.name))
     blobs = Blobs(path.absolute().parent.parent.parent / "blobs")
     if not blobs.folder.is_dir():
         raise errors.UsageError(f"{path}: not in a store, which has the edits")
-    rows = [
-        _export(item, index, result, blobs, folder)
-        for item in results.items
-        for index, result in enumerate(item.seeds)
-    ]
-    document = {
-        "run": results.run.id,
-        "suite": results.suite.name,
-        "editor": results.editor.spec,
-        "base_seed": results.run.options.editor.seed,
-        "edits": rows,
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(folder / LIST, document)
+    is_new = not folder.exists()
+    with outputs.naming(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            document = _export_all(results, blobs, folder)
+        except BaseException:  # nothing stays, so that the folder can be named again
+            _remove(folder, is_new)
+            raise
+    rows = document["edits"]
     missing = [row for row in rows if row["file"] is None]
     lines = [
         f"wrote {counted(len(rows) - len(missing), 'edit')} of run {results.run.id} and {LIST} to "
@@ -137,6 +136,34 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
         *(f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing),
     ]
     return document, "\n".join(lines), int(bool(missing))
+
+
+def _export_all(results: Results, blobs: Blobs, folder: Path) -> JsonObject:
+    """Copy all edits, and write their list; return it. Raises `OSError`."""
+    document = {
+        "run": results.run.id,
+        "suite": results.suite.name,
+        "editor": results.editor.spec,
+        "base_seed": results.run.options.editor.seed,
+        "edits": [
+            _export(item, index, result, blobs, folder)
+            for item in results.items
+            for index, result in enumerate(item.seeds)
+        ],
+    }
+    files.write_json(folder / LIST, document)
+    return document
+
+
+def _remove(folder: Path, is_new: bool) -> None:
+    """Remove what a folder holds, and a new one itself."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if is_new:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Path) -> JsonObject:
@@ -161,7 +188,7 @@ def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Pa
         }
     name = Path(item.category, f"seed{result.seed}" if index else "", f"{item.id}.png")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(data)
+    files.write_bytes(folder / name, data, durable=False)
     return {**row, "file": str(name)}
 
 

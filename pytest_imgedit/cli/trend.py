@@ -5,13 +5,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pytest_imgedit.cli.comparable import read_either, refuse_partial, refuse_to_compare
+from pytest_imgedit.cli.comparable import (
+    read_either,
+    refuse_partial,
+    refuse_to_compare,
+    suites_of,
+)
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import counted, did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import terminal, trend_page, write
+from pytest_imgedit.report import outputs, terminal, trend_page
 from pytest_imgedit.stats.gates import estimate_group, measured_by, observe
 from pytest_imgedit.stats.trend import evidence_by_group
 from pytest_imgedit.store.baselines import Baseline, as_baseline
@@ -39,12 +44,14 @@ def trend(
     """
     if not 0 < alpha < 0.5:
         raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
-    if html is not None:
-        write.check_writable(html)
+    paths = {} if html is None else {"html": html}
+    outputs.check(paths, outputs.inputs(out))
     if bool(references) == (last is not None):
         raise errors.UsageError("expected two or more runs or baselines, oldest first, or --last=N")
     baselines = (read_either(reference, out) for reference in references)
     series = list(baselines) if last is None else _newest(last, out)
+    kept = outputs.inputs(out, *suites_of(series))
+    outputs.check(paths, kept)
     if len(series) < 2:
         raise errors.UsageError(
             f"a trend takes two or more runs, found {len(series)} that can be compared"
@@ -60,8 +67,7 @@ def trend(
         lines += ["", table.label, terminal.render_table((*table.header, "chart"), rows)]
     lines += ["", *document["notes"], document["outcome"]]
     if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(trend_page.render(document), encoding="utf-8")
+        outputs.write(html, trend_page.render(document), kept)
         lines.append(f"html: {os.path.relpath(html)}")
     return document, "\n".join(lines), int(bool(document["worse"]))
 

@@ -296,9 +296,10 @@ class RunSettings(_Section):
         return pairs.Shard.parse(value) if isinstance(value, str) else value
 
     @property
-    def copies(self) -> list[Path]:
-        """Where extra copies of the reports go."""
-        return [path for path in (self.json_path, self.md_path, self.html_path) if path is not None]
+    def copies(self) -> dict[str, Path]:
+        """Where extra copies of the reports go, by their formats: `json`, `md`, `html`."""
+        paths = {"json": self.json_path, "md": self.md_path, "html": self.html_path}
+        return {format_: path for format_, path in paths.items() if path is not None}
 
     config_file: toml_file.ConfigFile = Field(default_factory=toml_file.ConfigFile)
     asked: frozenset[str] = frozenset()

@@ -174,6 +174,14 @@ def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = 
 _OF_PATHS = ("native", "gedit", "imgedit", "kris", "re-edit", "risebench", "seeds")
 
 
+def suite_path(spec: str) -> Path | None:
+    """Return the file or the folder that the spec of a suite names, if it names one."""
+    name, colon, argument = spec.partition(":")
+    if colon and name in _OF_PATHS:
+        return Path(argument.partition("?")[0])
+    return Path(spec) if Path(spec).suffix.lower() in SUITE_SUFFIXES else None
+
+
 def _rebase_suite(join: Callable[[str], str], spec: str) -> str:
     name, colon, argument = spec.partition(":")
     if colon and name and "/" not in name:  # a path may hold a colon

@@ -2,11 +2,15 @@
 completely or not at all.
 """
 
+import errno
 import hashlib
 import json
 import os
+import secrets
+import shutil
 import stat
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +99,68 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old or the new content, never a part of it; raises
-    `OSError`.
+def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
+    """Write a file so that readers see the old or the new content, never a part of it.
+
+    The new file keeps the mode of the old one. A durable file is on disk when this returns. Raises
+    `OSError`, which names the file; the old content is there then, and nothing else.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    # Two writers have a name each, which is short enough for any file system.
+    partial = path.with_name(f".{secrets.token_hex(4)}.{path.name[-40:]}.partial")
     try:
-        partial.write_bytes(data)
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            with suppress(OSError):  # there is no old file
+                if stat.S_ISREG(mode := path.lstat().st_mode):
+                    os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            if durable:
+                os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:  # also Ctrl-C
-        partial.unlink(missing_ok=True)
+    except BaseException as error:  # also Ctrl-C
+        with suppress(OSError):
+            partial.unlink()
+        _name(error, path)
         raise
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a device, a pipe, or an open file such as /dev/stdout: what is
+    written there replaces nothing.
+    """
+    folder = os.path.realpath(path.parent)
+    is_other = os.path.exists(path) and not is_file(path) and not is_folder(path)  # noqa: PTH110
+    return is_other or folder == "/dev" or folder.startswith("/proc/")
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Write to the end of a file or a stream; raises `OSError`, which names it, also for a pipe
+    that nobody reads.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags, 0o666)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+    except OSError as error:
+        _name(error, path)
+        raise
+
+
+def _name(error: BaseException, path: Path) -> None:
+    """Let an error of the system name the file that was to be written."""
+    if isinstance(error, OSError):
+        error.filename, error.filename2 = str(path), None
+
+
+def why_unwritten(error: OSError) -> str:
+    """Return the reason of an error of writing, with the free space if the disk is full."""
+    reason = error.strerror or str(error)
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not error.filename:
+        return reason
+    path = Path(error.filename).absolute()
+    folder = next(parent for parent in path.parents if is_folder(parent))
+    return f"{reason} ({shutil.disk_usage(folder).free / 2**20:.1f} MiB free)"

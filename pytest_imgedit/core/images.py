@@ -248,6 +248,11 @@ def resampled(data: bytes) -> bytes:
     return encode_png(smaller.resize(image.size, Image.Resampling.BICUBIC))
 
 
+def is_image(data: bytes) -> bool:
+    """Return whether the first bytes of a file are those of a PNG, a JPEG or a WebP."""
+    return data.startswith(b"\x89PNG") or suffix_of(data) != ".png"
+
+
 def suffix_of(data: bytes) -> str:
     """Return the file suffix that the first bytes of an encoded image call for (`.png` if
     unknown).

@@ -3,13 +3,13 @@
 import base64
 import os
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
+from pytest_imgedit.core import files
 from pytest_imgedit.store.blobs import Blobs
 
 _BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})\.(?:png|jpg|webp)")
@@ -39,17 +39,22 @@ def linked(blobs: Path, page: Path) -> Locate:
     )
 
 
+def folder_of(page: Path) -> Path:
+    """Return the folder of the thumbnails of a page."""
+    return page.with_name(f"{page.stem}_files")
+
+
 def copied(blobs: Path, page: Path) -> Locate:
     """Copy thumbnails into `PAGE_files` beside the page, so that both can be moved together; raises
     `OSError`.
 
     The images themselves stay in the store.
     """
-    folder, prefix = page.with_name(f"{page.stem}_files"), _store_url(blobs, page)
+    folder, prefix = folder_of(page), _store_url(blobs, page)
 
     def copy(thumbnail: Path, name: str) -> Picture:
-        folder.mkdir(exist_ok=True)
-        shutil.copyfile(thumbnail, folder / thumbnail.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write_bytes(folder / thumbnail.name, thumbnail.read_bytes(), durable=False)
         return Picture(quote(f"{folder.name}/{thumbnail.name}"), f"{prefix}/{name}")
 
     return _by_thumbnail(blobs, copy)

@@ -3,55 +3,70 @@ Actions.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files, sanitize
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.report import html, markdown, pictures
+from pytest_imgedit.report import html, markdown, outputs, pictures
 from pytest_imgedit.stats.outcome import Outcome
 
 
 def write_reports(
     results: Results, folder: Path, blobs: Path, settings: RunSettings
 ) -> dict[str, str]:
-    """Write report.md and report.html beside results.json, and copies; return the paths of the
-    three by name.
+    """Write report.md and report.html beside results.json; return the paths of the three by name.
 
-    Raises `StoreError` if one of the run's own files cannot be written, and `UsageError` for a
-    copy, after the run's own files are written.
+    Raises `StoreError` if they cannot be written.
     """
-    text = markdown.render(results)
     reports = {
         "results": folder / "results.json",
         "markdown": folder / "report.md",
         "html": folder / "report.html",
     }
-    inside = pictures.embedded(blobs) if settings.html_embed else None  # reads each image once
+    locate = pictures.linked(blobs, reports["html"])
     with _store_errors(folder):
-        files.write_text(reports["markdown"], text)
-        files.write_text(
-            reports["html"],
-            html.render(results, inside or pictures.linked(blobs, reports["html"])),
-        )
-    for path in settings.copies:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path == settings.json_path:
-                path.write_text(files.to_json(results.model_dump(mode="json")), encoding="utf-8")
-            elif path == settings.md_path:
-                path.write_text(text, encoding="utf-8")
-            else:
-                path.write_text(
-                    html.render(results, inside or pictures.copied(blobs, path)), encoding="utf-8"
-                )
-        except OSError as error:
-            raise errors.UsageError(
-                f"{path}: {error.strerror}; the run's reports are in {folder}"
-            ) from error
+        files.write_text(reports["markdown"], markdown.render(results))
+        if settings.html_embed:
+            locate = pictures.embedded(blobs)
+        files.write_text(reports["html"], html.render(results, locate))
     return {name: os.path.relpath(path) for name, path in reports.items()}
+
+
+def write_copies(
+    results: Results, folder: Path, blobs: Path, settings: RunSettings, kept: Sequence[Path]
+) -> list[str]:
+    """Write the copies of the reports that the user asked for; say of each that could not be
+    written why.
+    """
+    problems = []
+    for format_, path in settings.copies.items():
+        try:
+            with outputs.naming(path):
+                if format_ == "json":
+                    text = files.to_json(results.model_dump(mode="json"))
+                elif format_ == "md":
+                    text = markdown.render(results)
+                elif settings.html_embed:
+                    text = html.render(results, pictures.embedded(blobs))
+                else:
+                    text = html.render(results, pictures.copied(blobs, path))
+            outputs.write(path, text, kept, format_)
+        except errors.UsageError as error:
+            problems.append(f"{error}; the run's reports are in {folder}")
+    return problems
+
+
+def check_copies(settings: RunSettings, kept: Sequence[Path]) -> None:
+    """Raise `UsageError` if a copy cannot be written, or would replace another one, an input of
+    `kept` or a part of a store.
+    """
+    outputs.check(settings.copies, kept)
+    path = settings.html_path
+    if path is not None and not settings.html_embed and not files.is_stream(path):
+        outputs.check_folder(pictures.folder_of(path), kept)
 
 
 def write_results(results: Results, folder: Path) -> None:
@@ -75,8 +90,8 @@ def add_to_github_summary(results: Results) -> None:
     written.
     """
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
-            file.write(markdown.render(results) + "\n")
+        with suppress(OSError):
+            files.append_bytes(Path(summary), f"{markdown.render(results)}\n".encode())
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:
@@ -85,10 +100,10 @@ def gate_commands(results: Results, outcome: Outcome) -> list[str]:
     """
     open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     if results.run.status != "complete" or (outcome.fails and not open_gates):
-        return [_command("error", "imgedit", outcome.line)]
+        return [command("error", "imgedit", outcome.line)]
     options = results.run.options.gates
     return [
-        _command(
+        command(
             "warning" if options.only_warns(gate) else "error",
             f"imgedit {gate.kind} {gate.field}",
             f"{gate.state}: {gate.why}",
@@ -97,20 +112,7 @@ def gate_commands(results: Results, outcome: Outcome) -> list[str]:
     ]
 
 
-def _command(level: str, title: str, message: str) -> str:
+def command(level: str, title: str, message: str) -> str:
     """Write a workflow command; what would end a part of it is escaped."""
     title, message = (sanitize.printable(text).replace("%", "%25") for text in (title, message))
     return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}"
-
-
-def check_writable(path: Path) -> None:
-    """Raise `UsageError` if a report could not be written to this path."""
-    try:
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        target = path if path.exists() else folder
-    except OSError as error:  # for example, the name is too long
-        raise errors.UsageError(
-            f"{str(path)[:200]}: {error.strerror}, expected the path of a file"
-        ) from None
-    if path.is_dir() or not folder.is_dir() or not os.access(target, os.W_OK):
-        raise errors.UsageError(f"{path}: cannot be written, expected the path of a file")

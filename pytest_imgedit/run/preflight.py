@@ -15,7 +15,7 @@ from pytest_imgedit.core.pairs import EditPair, in_order
 from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
-from pytest_imgedit.report.write import check_writable
+from pytest_imgedit.report import outputs
 from pytest_imgedit.run.further import named_measures
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
@@ -297,18 +297,6 @@ def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None
     refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds) or rewrites)
 
 
-def check_copies(copies: Sequence[Path], store: Path) -> None:
-    """Raise `UsageError` if an extra report cannot be written, or would replace another one or a
-    file of the store.
-    """
-    for position, path in enumerate(copies):
-        check_writable(path)
-        if path.resolve().is_relative_to(store.resolve()):
-            raise errors.UsageError(f"{path}: in the store {store}, expected a path outside of it")
-        if path in copies[:position]:
-            raise errors.UsageError(f"{path}: asked for as two reports, expected a path for each")
-
-
 @dataclass
 class Baselines:
     """The baselines that settings name, for a session in the folder `root`."""
@@ -359,8 +347,11 @@ class Baselines:
     def check_save(self, pairs: Sequence[EditPair]) -> None:
         """Raise `UsageError` if saving would replace a baseline that has more pairs."""
         name = self.settings.run.save
+        if name is None:
+            return
         path = self.folder / f"{name}.json"
-        if name is None or not path.exists():
+        outputs.target_of(path, [self.root / self.settings.run.out])
+        if not path.exists():
             return
         selected = {pair.id for pair in pairs}
         lost = [item.id for item in as_baseline(path).items if item.id not in selected]

@@ -15,7 +15,7 @@ from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.kinds.base import Model, Role
-from pytest_imgedit.report import terminal, write
+from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import finish, placement, pools, preflight, work
 from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
@@ -146,7 +146,18 @@ class Evaluation:
             preflight.check_edits_only(self.settings)
         elif self.baselines.reference is not None:
             preflight.check_baseline(self.settings, self.models["judge"], self.baselines.reference)
-        preflight.check_copies(self.settings.run.copies, self.store.folder)
+        write.check_copies(self.settings.run, self._inputs)
+
+    @cached_property
+    def _inputs(self) -> list[Path]:
+        """What no copy of a report replaces: the store, the suite, and files of the settings."""
+        settings = self.settings
+        named = (settings.run.config_file.path, settings.editor.rewrites)
+        return [
+            self.store.folder,
+            *outputs.inputs(self.store.folder, settings.suite.spec),
+            *(path for path in named if path is not None),
+        ]
 
     def describe(self) -> str:
         """Say in one line what is evaluated, and on what."""
@@ -237,6 +248,10 @@ class Evaluation:
             self._reports = write.write_reports(
                 results, folder, self.store.blobs.folder, self.settings.run
             )
+            for problem in write.write_copies(
+                results, folder, self.store.blobs.folder, self.settings.run, self._inputs
+            ):
+                raise errors.UsageError(problem)
             write.add_to_github_summary(results)
         except errors.StoreError as error:
             self._unwritten = str(error)

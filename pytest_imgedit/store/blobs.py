@@ -83,7 +83,7 @@ class Blobs:
         path = self.path(sha256, _THUMBNAIL)
         try:
             if self.thumbnail(sha256) is None:
-                files.write_bytes(path, data)
+                files.write_bytes(path, data, durable=False)
         except OSError as error:
             raise errors.StoreError(f"{path}: {error.strerror}") from error
 

@@ -126,6 +126,16 @@ class Store:
         return folder
 
 
+def store_names(folder: Path) -> int:
+    """Return how many of the names by which a store is known a folder has."""
+    return sum(os.path.lexists(folder / name) for name in _KNOWN_BY)
+
+
+def store_of(path: Path) -> Path | None:
+    """Return the folder above a path that is a store, if any: one name alone may be of another."""
+    return next((folder for folder in path.parents if store_names(folder) > 1), None)
+
+
 def finished_runs(folder: Path) -> list[Path]:
     """Return the results.json of each finished run of a store, the oldest first."""
     return sorted(folder.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns)

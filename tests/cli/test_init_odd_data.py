@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pytest_imgedit.cli import init
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.config.settings import SuiteSettings, make_settings, read_tables
+from pytest_imgedit.core import files
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.suites.base import load_suite
 
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(here, capsys, monkeypat
             raise OSError(28, "No space left on device", str(path))
         path.write_text(text)
 
-    monkeypatch.setattr(init, "write_text", full)
+    monkeypatch.setattr(files, "write_text", full)
     assert main(["init", *MODELS]) == 4
     assert "No space left on device" in capsys.readouterr().err
     assert [path for path in (here / "benchmarks").rglob("*") if path.is_file()] == []

@@ -1,0 +1,146 @@
+"""Files that users name for a command or a run to write: what they may replace, and how they are
+written.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pytest_imgedit.config.toml_file import configs_of, suite_path
+from pytest_imgedit.core import errors, files, images
+from pytest_imgedit.store.store import store_names, store_of
+
+#: Names of configs, which no output replaces.
+_CONFIGS = ("imgedit.toml", "pyproject.toml")
+#: So many bytes at the beginning of a file say what it is.
+_HEAD = 100
+
+
+def inputs(store: Path, *suites: str) -> list[Path]:
+    """List what no output may replace: a store, if the folder is one, and the files of suites,
+    which are named by their specs or by the config of the working directory.
+
+    A suite in a folder has all of it, unless the working directory is below it.
+    """
+    specs = list(suites)
+    with suppress(errors.UsageError):  # who reads the config says what is wrong with it
+        for config in configs_of(Path.cwd(), Path.cwd()).values():
+            table = config.tables.get("suite")
+            spec = table.get("spec") if isinstance(table, dict) else None
+            if isinstance(spec, str):
+                specs.append(spec)
+    paths = (path for path in map(suite_path, specs) if path is not None)
+    kept = [path for path in paths if not Path.cwd().is_relative_to(os.path.realpath(path))]
+    return [store, *kept] if store_names(store) else kept
+
+
+def check(outputs: Mapping[str, Path], kept: Iterable[Path] = ()) -> None:
+    """Raise `UsageError` if a file cannot be written, would replace an input or a part of a store,
+    or is named twice.
+
+    `outputs` are paths by the format of what is written; `json` may replace a results.json. `kept`
+    are inputs: files, and folders with all that is below them.
+    """
+    kept = list(kept)
+    seen: set[Path] = set()
+    for format_, path in outputs.items():
+        target = target_of(path, kept)
+        if target in seen:
+            raise errors.UsageError(f"{path}: asked for as two reports, expected a path for each")
+        seen.add(target)
+        if files.is_folder(target):
+            raise errors.UsageError(f"{path}: cannot be written, expected the path of a file")
+        if not files.is_stream(path):
+            _require_folder(path, target.parent)
+            _refuse_content(format_, path, target)
+        if os.path.lexists(target) and not os.access(target, os.W_OK):
+            raise errors.UsageError(f"{path}: is read-only, expected a file that can be written")
+
+
+def check_folder(path: Path, kept: Iterable[Path] = ()) -> None:
+    """Raise `UsageError` if files cannot be written into a folder, or it is in a store or an
+    input.
+    """
+    _require_folder(path, target_of(path, kept))
+
+
+def write(path: Path, text: str, kept: Iterable[Path] = (), format_: str = "") -> None:
+    """Write a file completely or not at all, through links, and into devices and pipes.
+
+    Raises `UsageError` as `check` does, and if writing fails; the old content is there then.
+    """
+    check({format_: path}, kept)
+    with naming(path):
+        if files.is_stream(path):
+            files.append_bytes(path, text.encode())
+        else:
+            target = path.resolve()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.write_text(target, text)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn the error of a write into a `UsageError` that names the file, the reason and, on a full
+    disk, the free space.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise errors.UsageError(f"{_shown(path)}: {files.why_unwritten(error)}") from error
+
+
+def target_of(path: Path, kept: Iterable[Path]) -> Path:
+    """Return where a path leads; raise `UsageError` if that is in a store or an input."""
+    try:
+        target = path.resolve()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            target.lstat()  # fails for a name that is too long
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it leads nowhere"
+        raise errors.UsageError(f"{_shown(path)}: {reason}, expected the path of a file") from None
+    if (store := store_of(target)) is not None:
+        raise errors.UsageError(f"{path}: in the store {store}, expected a path outside of it")
+    for place in kept:
+        if place.resolve() in (target, *target.parents):
+            raise errors.UsageError(
+                f"{path}: in {place}, which holds results or inputs, expected a path outside of it"
+            )
+    return target
+
+
+def _require_folder(path: Path, folder: Path) -> None:
+    """Raise `UsageError` unless a folder is there, or can be made, and files can be made in it."""
+    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not files.is_folder(nearest):
+        raise errors.UsageError(f"{path}: {nearest} is no folder, expected one to write into")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise errors.UsageError(
+            f"{path}: folder {nearest} cannot be written, expected one that can"
+        )
+
+
+def _refuse_content(format_: str, path: Path, target: Path) -> None:
+    """Raise `UsageError` if a file is there that no report of this format is."""
+    if not files.is_file(target):
+        return
+    with suppress(OSError), target.open("rb") as file:
+        head = file.read(_HEAD)
+        found = None
+        if target.name in _CONFIGS:
+            found = "a config"
+        elif images.is_image(head):
+            found = "an image"
+        elif b'"imgedit.baseline/' in head:
+            found = "a baseline"
+        elif b'"imgedit.results/' in head and format_ != "json":
+            found = "a results.json"
+        if found is not None:
+            raise errors.UsageError(
+                f"{path}: is {found}, expected a new file or that of an older report"
+            )
+
+
+def _shown(path: Path) -> str:
+    return str(path)[:200]
