@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_imgedit.core import streams
+from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.plugin import command_line, folding, junit, selection, shipped, state, xdist
 from pytest_imgedit.plugin.fixtures import (
     edit_pair,
@@ -221,6 +222,8 @@ def pytest_terminal_summary(
         terminalreporter.write_line(f"warning: {warning}", yellow=True)
     for name, path in () if is_brief else evaluation(config).written().items():
         terminalreporter.write_line(f"{name}: {path}")
+    for problem in evaluation(config).unwritten_copies:
+        terminalreporter.write_line(f"imgedit: FAIL: {printable(problem)}", red=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -147,8 +147,9 @@ def conclude(session: pytest.Session) -> None:
     outcome = current.conclude(
         ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped)
     )
-    junit.report_run(config, config.stash[RUN].results, current.problems())
-    if outcome.fails:
+    problems = [*current.problems(), *current.unwritten_copies]
+    junit.report_run(config, config.stash[RUN].results, problems)
+    if outcome.fails or current.unwritten_copies:
         session.testsfailed += 1
 
 

@@ -74,6 +74,8 @@ class Evaluation:
         self._calls: SessionCalls | None = None
         self._reports: dict[str, str] = {}
         self._unwritten = ""
+        #: Why copies of the reports could not be written: the run fails, whatever its verdict is.
+        self.unwritten_copies: list[str] = []
         self.failed_hooks: list[str] = []
         self.warnings: list[str] = []
         self.items = ItemCounts()
@@ -248,10 +250,9 @@ class Evaluation:
             self._reports = write.write_reports(
                 results, folder, self.store.blobs.folder, self.settings.run
             )
-            for problem in write.write_copies(
+            self.unwritten_copies = write.write_copies(
                 results, folder, self.store.blobs.folder, self.settings.run, self._inputs
-            ):
-                raise errors.UsageError(problem)
+            )
             write.add_to_github_summary(results)
         except errors.StoreError as error:
             self._unwritten = str(error)
@@ -428,10 +429,15 @@ class Evaluation:
         return {**self._reports, "baseline": f"{name} was not saved: {reason}"}
 
     def annotations(self) -> list[str]:
-        """Return what marks the gates that did not pass on GitHub; nothing elsewhere."""
+        """Return what marks on GitHub the gates that did not pass, and copies that are missing;
+        nothing elsewhere.
+        """
         if os.environ.get("GITHUB_ACTIONS") != "true":
             return []
-        return write.gate_commands(self._results, self.outcome())
+        return [
+            *write.gate_commands(self._results, self.outcome()),
+            *(write.command("error", "imgedit", problem) for problem in self.unwritten_copies),
+        ]
 
     def outcome(self) -> Outcome:
         """Return the outcome of the run, which fails on missing reports, hooks and items too."""
