@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import Item, Results
-from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.sanitize import escaped, one_line, readable
 from pytest_imgedit.store.blobs import Blobs
 
 #: Seconds that wandb has for a run that the hook logs.
@@ -82,7 +82,8 @@ def log_run(results: Results, store: Path, run: Any = None, step: int | None = N
         "editor": results.editor.spec,
         "judge": results.judge.spec,
     }
-    run.config.update({"imgedit": origin}, allow_val_change=True)
+    shown = {name: escaped(text) for name, text in origin.items()}
+    run.config.update({"imgedit": shown}, allow_val_change=True)
     table = {"imgedit/pairs": _table(wandb, results, Blobs(store / "blobs"))}
     run.log({**means(results), **table}, step=step)
 
@@ -92,7 +93,7 @@ def means(results: Results) -> dict[str, float]:
     known.
     """
     return {
-        f"{group}/{name}": row.mean
+        escaped(f"{group}/{name}"): row.mean
         for name, measured in results.measures.items()
         for group, row in measured.rows.items()
         if row.mean is not None
@@ -113,7 +114,8 @@ def worst_first(items: tuple[Item, ...]) -> list[Item]:
 
 def _table(wandb: Any, results: Results, blobs: Blobs) -> Any:
     """A row a pair; pairs without a value of a measure have an empty cell."""
-    columns = ["id", "category", "status", "instruction", *results.measures, "source", "edit"]
+    measures = map(escaped, results.measures)
+    columns = ["id", "category", "status", "instruction", *measures, "source", "edit"]
     rows: list[list[Any]] = []
     pictured = 0
     for item in worst_first(results.items):
@@ -123,7 +125,8 @@ def _table(wandb: Any, results: Results, blobs: Blobs) -> Any:
             edit = _thumbnail(wandb, blobs, Path(f"{item.edits[0].blob}.png"))
             pictured += 1
         values = [item.value(name) for name in results.measures]
-        rows.append([item.id, item.category, item.status, item.instruction, *values, source, edit])
+        texts = (item.id, item.category, item.status, readable(item.instruction))
+        rows.append([*texts, *values, source, edit])
     return wandb.Table(columns=columns, data=rows)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item
-from pytest_imgedit.core.sanitize import counted, interval, number
+from pytest_imgedit.core.sanitize import counted, interval, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.stats.agreement import Agreement, agreement
@@ -130,7 +130,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
         if raters:
             rater_rows[field] = _rater_agreement(members, ratings_by_id, raters)
     lines = [
-        f"judge {tables.judge_name(results)} against {counted(count, 'rating')} of "
+        f"judge {printable(tables.judge_name(results))} against {counted(count, 'rating')} of "
         f"{counted(len(ratings_by_id), 'pair')}{_by(raters)} in {ratings}",
         _judge_table(judge_rows),
     ]
@@ -144,7 +144,8 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     if unscored:
         lines.append(f"{unscored} rated pairs have no score in the run")
     if unknown:
-        lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {unknown[0]}")
+        example = printable(unknown[0])
+        lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {example}")
     document = {
         "pairs": len(scored),
         "ratings": count,

@@ -11,6 +11,7 @@ from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import SCORE_ONLY, groups_in
+from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import measure_tables, tables, terminal
 from pytest_imgedit.stats import collapse, controls, gates
@@ -70,7 +71,7 @@ def compare_runs(
         if b.controls is not None:
             results.append(controls.controls_gate(b.controls))
     lines = [
-        f"{b.name}: editor {b.editor.spec}, run {b.run}",
+        printable(f"{b.name}: editor {b.editor.spec}, run {b.run}"),
         terminal.render_tables(
             [
                 tables.comparison_table(comparison, len(b.items)),
@@ -78,7 +79,9 @@ def compare_runs(
             ]
         ).rstrip(),
         *(
-            f"{gate.state}{' (warning)' if settings.only_warns(gate) else ''}: {gate.why}"
+            printable(
+                f"{gate.state}{' (warning)' if settings.only_warns(gate) else ''}: {gate.why}"
+            )
             for gate in results
         ),
     ]

@@ -13,6 +13,7 @@ from pytest_imgedit.cli.comparable import (
     suites_of,
 )
 from pytest_imgedit.core import errors
+from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import leaderboard_page, outputs, terminal
 from pytest_imgedit.report import leaderboard_tables as tables
@@ -84,8 +85,13 @@ def _terminal_lines(ranked: RankedRuns) -> list[str]:
     # A narrow terminal has no room for the last of these.
     further = ("95% CI of diff", "missing", *tables.categories(first))
     shown = terminal.render_table(board.header, board.rows, width, further)
-    lines = [tables.title(ranked), "", board.title, shown, *board.notes]
+    lines = [printable(tables.title(ranked)), "", printable(board.title), shown]
+    lines += map(printable, board.notes)
     summary = tables.summary_table(ranked)
     if summary is not None:
-        lines += ["", summary.title, terminal.render_table(summary.header, summary.rows, width)]
-    return [*lines, "", *tables.notes(ranked)]
+        lines += [
+            "",
+            printable(summary.title),
+            terminal.render_table(summary.header, summary.rows, width),
+        ]
+    return [*lines, "", *map(printable, tables.notes(ranked))]

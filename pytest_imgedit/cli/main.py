@@ -388,9 +388,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subcommand = values.pop("subcommand")
     if unknown:
         program = " ".join(filter(None, (parser.prog, subcommand)))
-        parser.exit(
-            4, f"{program}: unrecognized arguments: {' '.join(unknown)}; see {program} --help\n"
-        )
+        names = sanitize.printable(" ".join(unknown))
+        parser.exit(4, f"{program}: unrecognized arguments: {names}; see {program} --help\n")
     if subcommand is None:
         parser.print_help()
         return 0
@@ -413,7 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 4
     shown = (
-        json.dumps(document, ensure_ascii=False, indent=1)
+        sanitize.escaped_json(json.dumps(document, ensure_ascii=False, indent=1))
         if as_json
         else sanitize.disarmed(sanitize.readable(text))
     )
@@ -430,7 +429,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         """Exit 4 with one line, as all our usage errors do."""
-        self.exit(4, f"{self.prog}: {message}; see {self.prog} --help\n")
+        shown = sanitize.printable(f"{self.prog}: {message}; see {self.prog} --help")
+        self.exit(4, f"{shown}\n")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
 from pytest_imgedit.core.results import Measure, Results
-from pytest_imgedit.core.sanitize import counted, number
+from pytest_imgedit.core.sanitize import counted, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats import estimates, gates, planning
@@ -118,7 +118,7 @@ def plan(
     ]
     lines = [
         f"for an MDE of {power:g} in 80% of runs at alpha {alpha:g} over "
-        f"{counted(count, 'gate')}, by {origin}",
+        f"{counted(count, 'gate')}, by {printable(origin)}",
         terminal.render_table((*HEADER, hours), table).rstrip(),
     ]
     if any(known.noise is None for known in spreads):
@@ -131,7 +131,7 @@ def plan(
 
 def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[JsonObject, str, int]:
     """Say what the pairs at hand can decide, each gate at `alpha`."""
-    rows, lines = [], [f"in 80% of runs at {told}:"]
+    rows, lines = [], [f"in 80% of runs at {printable(told)}:"]
     for spread in spreads:
         mde = planning.mde(spread.error, spread.freedom, alpha)
         rows.append({"gate": spread.gate, "pairs_now": spread.pairs, "mde": mde})
@@ -141,7 +141,7 @@ def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[Json
         decided = f"means more than {distance} {side} the limit"
         if spread.gate.startswith("max_drop"):
             decided = f"{change} more than {distance} over the limit"
-        lines.append(f"{spread.gate}: {spread.pairs} pairs can decide {decided}")
+        lines.append(f"{printable(spread.gate)}: {spread.pairs} pairs can decide {decided}")
     return {"rows": rows}, "\n".join(lines), 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult
-from pytest_imgedit.core.sanitize import counted, first_of, number
+from pytest_imgedit.core.sanitize import counted, first_of, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import outputs, tables, terminal, write
 from pytest_imgedit.stats.outcome import outcome
@@ -71,7 +71,8 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
         for row in rows
     ]
     text = terminal.render_table(_HEADER, table) if rows else f"{out}: no finished run"
-    return {"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken))
+    lines = [text, *map(printable, broken)]
+    return {"runs": rows, "broken": broken}, "\n".join(lines), int(bool(broken))
 
 
 def render_again(
@@ -135,7 +136,7 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
         f"{folder}",
         *(f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing),
     ]
-    return document, "\n".join(lines), int(bool(missing))
+    return document, "\n".join(map(printable, lines)), int(bool(missing))
 
 
 def _export_all(results: Results, blobs: Blobs, folder: Path) -> JsonObject:

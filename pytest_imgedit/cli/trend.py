@@ -14,7 +14,7 @@ from pytest_imgedit.cli.comparable import (
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.sanitize import counted, did_you_mean
+from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import outputs, terminal, trend_page
 from pytest_imgedit.stats.gates import estimate_group, measured_by, observe
@@ -60,12 +60,12 @@ def trend(
         refuse_partial(run)
         refuse_to_compare(series[0], run, f"{series[0].run} and {run.run}")
     document = _document(series, _measures(series[-1], measure), alpha)
-    lines = [document["title"]]
+    lines = [printable(document["title"])]
     for table in trend_page.tables_of(document):
         marks = _marks([run["measures"][table.measure]["mean"] for run in document["runs"]])
         rows = [(*row, mark) for row, mark in zip(table.rows, marks, strict=True)]
-        lines += ["", table.label, terminal.render_table((*table.header, "chart"), rows)]
-    lines += ["", *document["notes"], document["outcome"]]
+        lines += ["", printable(table.label), terminal.render_table((*table.header, "chart"), rows)]
+    lines += ["", *document["notes"], printable(document["outcome"])]
     if html is not None:
         outputs.write(html, trend_page.render(document), kept)
         lines.append(f"html: {os.path.relpath(html)}")

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import errors, strict_json
+from pytest_imgedit.core import errors, sanitize, strict_json
 
 #: The largest JSON object or TOML file that is read.
 MAX_TEXT_BYTES = 64 * 2**20
@@ -91,7 +91,9 @@ def write_json(path: Path, document: Any) -> None:
 
 def to_json(document: Any) -> str:
     """Return JSON in the format of all written files; raises `ValueError` for NaN and infinity."""
-    return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
+    return sanitize.escaped_json(
+        json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
+    )
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """Text from data, workers and judges, made safe to show, and the formats of numbers."""
 
 import difflib
+import json
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
@@ -27,17 +28,21 @@ def disarmed(text: str) -> str:
     return text
 
 
-def escaped(text: str, keep: str = "") -> str:
+def escaped(text: str, keep: str = "", escape: Callable[[str], str] = ascii) -> str:
     """Replace characters that could control a terminal (controls, bidi, surrogates) by their
     escapes, except those of `keep`.
+
+    `escape` returns a character's escape in quotes.
     """
     if text.isascii() and text.isprintable():
         return text
     keep += " \u3000"
-    return "".join(
-        char if char in keep or unicodedata.category(char)[0] not in "CZ" else ascii(char)[1:-1]
-        for char in text
-    )
+    escapes = {
+        ord(char): escape(char)[1:-1]
+        for char in set(text)
+        if unicodedata.category(char)[0] in "CZ" and char not in keep
+    }
+    return text.translate(escapes) if escapes else text
 
 
 def readable(text: str) -> str:
@@ -45,6 +50,13 @@ def readable(text: str) -> str:
     characters do not.
     """
     return escaped(text, keep="\n\t")
+
+
+def escaped_json(text: str) -> str:
+    """Replace such characters in a JSON text by escapes of JSON, of which a parser makes the same
+    text again.
+    """
+    return escaped(text, keep="\n", escape=json.dumps)
 
 
 def steering(text: str) -> str | None:

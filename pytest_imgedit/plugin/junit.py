@@ -28,16 +28,16 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
         "difference": None if compared is None else compared.difference,
         **{f"aspect_{name}": value for name, value in result.aspects.items()},
     }
-    properties: list[tuple[str, object]] = [
-        ("imgedit_category", result.category),
-        ("imgedit_status", result.status),
+    properties = [
+        _property("imgedit_category", result.category),
+        _property("imgedit_status", result.status),
     ]
     properties += [
-        (f"imgedit_{name}", round(value, 4)) for name, value in numbers.items() if value is not None
+        _property(f"imgedit_{name}", value) for name, value in numbers.items() if value is not None
     ]
     if result.error is None:
         return properties
-    return [*properties, ("imgedit_error", str(result.error))]
+    return [*properties, _property("imgedit_error", str(result.error))]
 
 
 def run_properties(results: Results) -> list[tuple[str, object]]:
@@ -48,13 +48,19 @@ def run_properties(results: Results) -> list[tuple[str, object]]:
     properties: list[tuple[str, object]] = []
     for name, measured in results.measures.items():
         for group, row in measured.rows.items():
-            field = printable(f"imgedit_mean[{name}@{group}]")
+            field = f"imgedit_mean[{name}@{group}]"
             against = compared.get(name, {}).get(group)
             if row.mean is not None:
-                properties.append((field, round(row.mean, 4)))
+                properties.append(_property(field, row.mean))
             if against is not None and against.difference is not None:
-                properties.append((f"{field} difference", round(against.difference, 4)))
+                properties.append(_property(f"{field} difference", against.difference))
     return properties
+
+
+def _property(name: str, value: str | float) -> tuple[str, object]:
+    """Return a property whose name and text are one line each, and whose number has four digits."""
+    shown = printable(value) if isinstance(value, str) else round(value, 4)
+    return printable(name), shown
 
 
 def gate_reports(results: Results) -> list[pytest.TestReport]:
@@ -69,11 +75,8 @@ def gate_reports(results: Results) -> list[pytest.TestReport]:
             outcome = "passed"
         elif gate.state == "NOT SELECTED" or results.run.options.gates.only_warns(gate):
             outcome = "skipped"
-        reports.append(
-            _report(
-                f"imgedit.gates::{gate.kind}[{gate.field}]", outcome, f"{gate.state}: {gate.why}"
-            )
-        )
+        nodeid = f"imgedit.gates::{gate.kind}[{printable(gate.field)}]"
+        reports.append(_report(nodeid, outcome, f"{gate.state}: {gate.why}"))
     return reports
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.core.sanitize import first_of, number, printable
+from pytest_imgedit.core.sanitize import escaped, first_of, number
 from pytest_imgedit.report import tables
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
@@ -51,7 +51,8 @@ def category_chart(results: Results) -> dict[str, Any]:
 
 
 def fit_label(name: str) -> str:
-    """Cut a name to the columns of a label."""
+    """Escape a name, and cut it to the columns of a label."""
+    name = escaped(name)
     return name if cell_len(name) <= LABEL else f"{set_cell_size(name, LABEL - 1).rstrip()}…"
 
 
@@ -102,7 +103,7 @@ def scatter(results: Results) -> dict[str, Any] | None:
         x, y = (item.value(name) for name in names)
         if x is not None and y is not None:
             pairs.setdefault((x, y), []).append(item.id)
-    axes = [(printable(name), *results.measures[name].ends) for name in names]
+    axes = [(name, *results.measures[name].ends) for name in names]
     return {
         "axes": axes,
         "size": SCATTER,

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ from markupsafe import Markup
 
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import ComparedPair, Item, Measure, Results
-from pytest_imgedit.core.sanitize import number, printable, readable, signed
+from pytest_imgedit.core.sanitize import escaped, number, readable, signed
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, left_out, mostly_copies, outcome
 
@@ -46,8 +47,7 @@ _ID = re.compile(r"([A-Za-z0-9._-]+)")
 def render(results: Results, locate: pictures.Locate) -> str:
     """Render results as one HTML page.
 
-    All text from data and judges is escaped, and the page's own script and style are the only ones
-    it allows.
+    The page's own script and style are the only ones that it allows.
     """
     script, style = _read("viewer.js") + _read("report.js"), _read("report.css")
     ids = {item.id for item in results.items}
@@ -75,10 +75,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
             scatter=charts.scatter(results),
             axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
             tables=[
-                table._replace(
-                    title=printable(table.title),
-                    notes=[_linked(printable(note), ids) for note in table.notes],
-                )
+                table._replace(notes=[_linked(note, ids) for note in table.notes])
                 for table in (
                     *measure_tables.tables_of_measures(results, brief=False),
                     *tables.further_tables(results),
@@ -88,19 +85,17 @@ def render(results: Results, locate: pictures.Locate) -> str:
             worker_header=tables.WORKER_HEADER,
             workers=tables.worker_rows(results),
             gates=[
-                replace(gate, why=_linked(printable(gate.why), ids))
+                replace(gate, why=_linked(gate.why, ids))
                 for gate in sorted(
                     results.gates, key=lambda gate: (*WORST_FIRST, "NOT SELECTED").index(gate.state)
                 )
             ],
             words=tables.WORDS,
             wide_only=(*WIDE_ONLY, *tables.category_header(results)[len(tables.CATEGORY_HEADER) :]),
-            sections=[
-                (readable(section.title), readable(section.body)) for section in results.sections
-            ],
+            sections=results.sections,
             compared=results.comparison is not None,
             measures=[
-                {"name": readable(name), "sign": -1 if measure.lower_is_better else 1}
+                {"name": name, "sign": -1 if measure.lower_is_better else 1}
                 for name, measure in _further_measures(results)
             ],
             cards=cards,
@@ -153,11 +148,11 @@ def _first_images(
 
 
 def _linked(text: str, ids: Container[str]) -> Markup:
-    """Escape a text, and link each id of a pair in it; a number alone is not an id."""
+    """Escape a line, and link each id of a pair in it; a number alone is not an id."""
     link = Markup('<a href="#pair-{0}">{0}</a>')
     return Markup().join(
         link.format(part) if part in ids and part.strip("0123456789._-") else part
-        for part in _ID.split(text)
+        for part in _ID.split(escaped(text))
     )
 
 
@@ -175,14 +170,38 @@ def _mean_first(row: Sequence[str]) -> tuple[str, ...]:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Return the renderer of the package's templates, which escapes texts."""
-    return jinja2.Environment(
+    """Return the renderer of the package's templates.
+
+    It escapes all texts: what is HTML in them, and what steers a terminal or the order of a line. A
+    text is one line, unless the filter `lines` or `tojson` shows it.
+    """
+    renderer = jinja2.Environment(
         loader=jinja2.FunctionLoader(_read),
         autoescape=True,
+        finalize=_finalized,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    renderer.filters["lines"] = lambda text: Markup.escape(readable(text))
+    renderer.policies["json.dumps_function"] = lambda value, **options: json.dumps(
+        _readable_parts(value), **options
+    )
+    return renderer
+
+
+def _finalized(value: object) -> object:
+    """Escape a text that a template shows; what a template has escaped itself is `Markup`."""
+    return escaped(value) if type(value) is str else value
+
+
+def _readable_parts(value: Any) -> Any:
+    """Make all texts in lists and mappings readable."""
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, dict):
+        return {name: _readable_parts(part) for name, part in value.items()}
+    return list(map(_readable_parts, value)) if isinstance(value, list) else value
 
 
 def _read(name: str) -> str:
@@ -226,13 +245,13 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "reframed": marks["reframed"],
         "leaked": marks["leak"],
         "collapsed": marks["collapsed"],
-        "instruction": readable(item.instruction),
-        "tags": list(map(readable, [*item.tags, *filter(marks.get, marks)])),
-        "aspects": [[readable(name), number(value)] for name, value in item.aspects.items()],
+        "instruction": item.instruction,
+        "tags": [*item.tags, *filter(marks.get, marks)],
+        "aspects": [[name, number(value)] for name, value in item.aspects.items()],
         "values": [item.value(name) for name, _ in _further_measures(results)],
         "error": str(error) if error is not None and item.status != "not_needed" else None,
         "greedy": number(sum(greedy) / len(greedy)) if is_expected else None,
-        "replies": [readable(reply) for reply in replies],
+        "replies": replies,
         "images": list(_images(item, before, locate)),
     }
 

@@ -1,6 +1,6 @@
 """The HTML page of `imgedit leaderboard`."""
 
-from pytest_imgedit.core.sanitize import first_of, number, printable
+from pytest_imgedit.core.sanitize import first_of, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import charts, html, leaderboard_tables, tables
 from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
@@ -11,8 +11,8 @@ def render(ranked: RankedRuns) -> str:
     templates = html.environment()
     style = templates.get_template("report.css").render()
     return templates.get_template("leaderboard.html").render(
-        title=printable(leaderboard_tables.title(ranked)),
-        headline=printable(_headline(ranked)),
+        title=leaderboard_tables.title(ranked),
+        headline=_headline(ranked),
         notes=leaderboard_tables.notes(ranked),
         axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
         parts=[
@@ -56,8 +56,8 @@ def chart(ranked: RankedMeasure) -> JsonObject:
         "ticks": [{"x": place(tick), "score": f"{tick:g}"} for tick in ticks],
         "rows": [
             {
-                "name": printable(row.system),
-                "label": charts.fit_label(printable(row.system)),
+                "name": row.system,
+                "label": charts.fit_label(row.system),
                 "y": charts.ROW * position + charts.ROW / 2,
                 "mean": place(row.overall.mean),
                 "text": number(row.overall.mean, ranked.measure.decimals),

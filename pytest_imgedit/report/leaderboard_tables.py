@@ -10,10 +10,10 @@ from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import (
     counted,
+    escaped,
     first_of,
     interval,
     number,
-    printable,
     shorten,
     signed,
 )
@@ -47,7 +47,7 @@ def title(ranked: RankedRuns) -> str:
 
 def notes(ranked: RankedRuns) -> list[str]:
     """Say what the columns mean, and what is to be known of systems and measures."""
-    return [*NOTES, *map(printable, ranked.notes)]
+    return [*NOTES, *ranked.notes]
 
 
 def letters(groups: Sequence[int]) -> str:
@@ -74,7 +74,7 @@ def measure_table(name: str, ranked: RankedMeasure, reference: str | None) -> Ta
         rows.append((*_overall(row, ranked.measure), *difference, *means, str(row.missing)))
     header = (*HEADER, *(DIFFERENCE_HEADER if reference is not None else ()))
     return Table(
-        printable(label(name, ranked.measure)),
+        label(name, ranked.measure),
         (*header, *categories(ranked), "missing"),
         rows,
         [pairs_line(ranked), *_interval_lines(ranked)],
@@ -88,7 +88,7 @@ def categories(ranked: RankedMeasure) -> tuple[str, ...]:
 
 def _overall(row: RankedSystem, measure: Measure) -> tuple[str, ...]:
     return (
-        printable(shorten(row.system, 60)),
+        shorten(row.system, 60),
         str(row.rank),
         ranks(row),
         letters(row.groups),
@@ -136,12 +136,12 @@ def interval_table(name: str, ranked: RankedMeasure) -> Table:
     decimals = ranked.measure.decimals
     rows = [
         (
-            printable(shorten(row.system, 60)),
+            shorten(row.system, 60),
             *(interval(mean.ci95, digits=decimals) for mean in row.categories.values()),
         )
         for row in ranked.board.rows
     ]
-    heading = printable(f"{shorten(name, 60)}: 95% intervals by category")
+    heading = f"{shorten(name, 60)}: 95% intervals by category"
     return Table(heading, ("system", *categories(ranked)), rows, [], is_detail=True)
 
 
@@ -162,8 +162,8 @@ def summary_table(ranked: RankedRuns) -> Table | None:
             mean = number(row.overall.mean, part.measure.decimals)
             cells.setdefault(row.system, []).append(f"{mean} ({ranks(row)})")
     first = next(iter(ranked.measures.values())).board
-    rows = [(printable(shorten(row.system, 60)), *cells[row.system]) for row in first.rows]
-    names = (printable(shorten(name, 30)) for name in main)
+    rows = [(shorten(row.system, 60), *cells[row.system]) for row in first.rows]
+    names = (shorten(name, 30) for name in main)
     return Table("main measures: mean (ranks)", ("system", *names), rows, [])
 
 
@@ -188,14 +188,19 @@ def csv_text(ranked: RankedRuns) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_HEADER)
+    for row in _csv_rows(ranked):
+        writer.writerow(escaped(cell) if isinstance(cell, str) else cell for cell in row)
+    return file.getvalue()
+
+
+def _csv_rows(ranked: RankedRuns) -> Iterator[tuple[object, ...]]:
     for name, part in ranked.measures.items():
         for row in part.board.rows:
             run = ranked.runs[row.system].run
-            writer.writerow((name, OVERALL, row.system, run, part.board.n, *_csv_overall(row)))
+            yield (name, OVERALL, row.system, run, part.board.n, *_csv_overall(row))
             for category, mean in row.categories.items():
                 values = (*[""] * 4, *_csv_mean(mean), *[""] * 5)
-                writer.writerow((name, category, row.system, run, "", *values))
-    return file.getvalue()
+                yield (name, category, row.system, run, "", *values)
 
 
 def _csv_mean(mean: RankedMean) -> tuple[object, ...]:

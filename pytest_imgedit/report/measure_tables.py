@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results
-from pytest_imgedit.core.sanitize import interval, number, printable, shorten, signed
+from pytest_imgedit.core.sanitize import interval, number, shorten, signed
 from pytest_imgedit.report.tables import MICRO, Table, comparison_table, p_value
 
 GROUP_HEADER = (*("group", "n", "scored", "mean", "95% CI", "std", "median", "min", "max", "MDE"),)
@@ -39,7 +39,7 @@ def _groups_table(results: Results, name: str) -> Table:
     groups |= measured.rows
     rows = [
         (
-            printable(shorten(group, 60)),
+            shorten(group, 60),
             str(row.n),
             str(row.scored),
             number(row.mean, measured.decimals),
@@ -96,7 +96,7 @@ def compared_tables(
                 ("group", "n", *COMPARED_HEADER),
                 [
                     (
-                        printable(shorten(group, 60)),
+                        shorten(group, 60),
                         str(row.n),
                         *_compared(row, measures[name]),
                     )

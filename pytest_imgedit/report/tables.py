@@ -1,4 +1,6 @@
-"""The tables and lines that every report shows of a run's results."""
+"""The tables and lines that every report shows of a run's results; each report escapes their
+texts.
+"""
 
 import json
 from collections import Counter
@@ -27,7 +29,6 @@ from pytest_imgedit.core.sanitize import (
     first_of,
     interval,
     number,
-    printable,
     shorten,
     signed,
 )
@@ -109,7 +110,7 @@ def human_time(text: str) -> str:
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%d %b %Y, %H:%M} UTC"
     except ValueError:
-        return printable(text)
+        return text
 
 
 def judge_name(results: Results) -> str:
@@ -145,7 +146,7 @@ def is_further(name: str, results: Results) -> bool:
 
 def category_header(results: Results) -> tuple[str, ...]:
     """Return the columns of the table of scores: those of the score, and the main measures."""
-    names = (printable(shorten(name, 40)) for name in main_measures(results))
+    names = (shorten(name, 40) for name in main_measures(results))
     return (*CATEGORY_HEADER, *names)
 
 
@@ -156,7 +157,7 @@ def category_rows(results: Results) -> list[tuple[str, ...]]:
     labels = results.suite.labels
     return [
         (
-            *_row(f"{name} {printable(shorten(labels.get(name, ''), 40))}".rstrip(), summary),
+            *_row(f"{name} {shorten(labels.get(name, ''), 40)}".rstrip(), summary),
             *_main_means(results, name),
         )
         for name, summary in results.categories.items()
@@ -241,19 +242,19 @@ def _canary(label: str, canary: Canary) -> Iterator[str]:
     )
     for grade in canary.grades:
         yield (
-            f"warning: {label}, canary: {printable(grade.name)} of the {grade.picture} picture was "
+            f"warning: {label}, canary: {grade.name} of the {grade.picture} picture was "
             f"{grade.before:g} before the run and is {grade.after:g} after it: the judge may be "
             "another one"
         )
     if len(canary.models) > 1:
-        models = ", then ".join(map(printable, canary.models))
+        models = ", then ".join(canary.models)
         yield f"warning: {label}, canary: the server answered as {models}"
 
 
 def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]:
     """Say what a further judge or metric is, how it goes with the judge, and what it failed at."""
-    label, agreement = f"{further.role} {printable(name)}", further.agreement
-    known = [f"{label}: {printable(further.spec)}"]
+    label, agreement = f"{further.role} {name}", further.agreement
+    known = [f"{label}: {further.spec}"]
     if agreement is not None and agreement.spearman is not None:
         known.append(
             f"Spearman {agreement.spearman:.2f} ({interval(agreement.ci95)}) with the "
@@ -310,7 +311,7 @@ def _seeds(editor: EditorInfo) -> Iterator[str]:
     if trial is None or (trial.repeats and trial.varies):
         return
     found = "two seeds gave one image" if trial.repeats else "one seed gave two images"
-    yield f"warning: the server of editor {printable(editor.spec)} ignores seeds: {found}"
+    yield f"warning: the server of editor {editor.spec} ignores seeds: {found}"
 
 
 def _expected_grades(results: Results) -> Iterator[str]:
@@ -390,9 +391,9 @@ def provenance_lines(results: Results) -> list[str]:
     gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
     versions = (f"{name} {version}" for name, version in run.versions.items())
     return [
-        printable(f"editor: {_model(results.editor.spec, results.editor)}, {seeds} a pair"),
-        printable(f"judge: {_model(judge_name(results), results.judge)}"),
-        printable("; ".join(filter(None, (commit, gpus or "CPU", *versions)))),
+        f"editor: {_model(results.editor.spec, results.editor)}, {seeds} a pair",
+        f"judge: {_model(judge_name(results), results.judge)}",
+        "; ".join(filter(None, (commit, gpus or "CPU", *versions))),
     ]
 
 

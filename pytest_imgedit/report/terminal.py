@@ -45,25 +45,35 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
         highlight=False,
     )
     editor, judge = results.editor.spec, tables.judge_name(results)
-    console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
+    _print_line(console, f"suite {results.suite.name} · editor {editor} · judge {judge}")
     if results.overall.micro.scored:
         _print_scores(console, results, verbose)
     for line in tables.remarks(results, verbose):
-        console.print(Text(line))
+        _print_line(console, line)
     further = [
         *measure_tables.tables_of_measures(results, brief=not verbose),
         *tables.further_tables(results, brief=not verbose),
     ]
     _print_further(console, further, verbose)
-    console.print(Text(tables.timing_line(results)))
+    _print_line(console, tables.timing_line(results))
     if verbose and results.workers:
         _print_table(console, tables.WORKER_HEADER, tables.worker_rows(results))
     for line in tables.error_lines(results):
-        console.print(Text(printable(line), style="yellow"))
+        _print_line(console, line, style="yellow")
     for section in results.sections:
-        console.print(Text(f"\n{printable(section.title)}", style="bold"))
-        console.print(Text("\n".join(printable(line) for line in section.body.splitlines())))
+        _print_title(console, section.title)
+        for line in section.body.splitlines() or [""]:
+            _print_line(console, line)
     return buffer.getvalue()
+
+
+def _print_line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(printable(text), style=style))
+
+
+def _print_title(console: Console, title: str) -> None:
+    console.print()
+    _print_line(console, title, style="bold")
 
 
 def _print_scores(console: Console, results: Results, verbose: bool) -> None:
@@ -86,8 +96,8 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
         row[header.index("95% CI")] = ""
     _print_table(console, header, categories, totals, brief=True, measures=measures)
     if few:
-        console.print(
-            Text(f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)")
+        _print_line(
+            console, f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)"
         )
 
 
@@ -110,11 +120,11 @@ def render_table(
 
 def _print_further(console: Console, further: Sequence[tables.Table], verbose: bool) -> None:
     for table in further:
-        console.print(Text(f"\n{printable(table.title)}", style="bold"))
+        _print_title(console, table.title)
         _print_table(console, table.header, table.rows, brief=not verbose)
         for note in table.notes:
             if verbose or not note.startswith(tables.DETAILS):
-                console.print(Text(printable(note)))
+                _print_line(console, note)
 
 
 def _print_table(
@@ -130,6 +140,9 @@ def _print_table(
 
     If `brief`, columns of statistics and those that hold nothing are omitted too.
     """
+    header = [printable(name) for name in header]
+    rows, totals = ([tuple(map(printable, row)) for row in part] for part in (rows, totals))
+    measures = [printable(name) for name in measures]
     columns = [
         column
         for column in range(len(header))
@@ -152,14 +165,14 @@ def _print_table(
             name, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
         )
     for row in rows:
-        table.add_row(*(printable(row[column]) for column in columns))
+        table.add_row(*(row[column] for column in columns))
     if totals:
         table.add_section()
     for row in totals:
         table.add_row(*(row[column] for column in columns), style="bold")
     console.print(table)
     if dropped:
-        console.print(Text(f"too narrow for: {', '.join(dropped)}"))
+        _print_line(console, f"too narrow for: {', '.join(dropped)}")
 
 
 def _is_brief(name: str, cells: set[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytest_imgedit.core.measures import OVERALL, Field
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.sanitize import interval, number, printable
+from pytest_imgedit.core.sanitize import interval, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import charts, html, tables
 from pytest_imgedit.report.measure_tables import label
@@ -39,10 +39,10 @@ def render(document: JsonObject) -> str:
     templates = html.environment()
     style = templates.get_template("report.css").render()
     return templates.get_template("trend.html").render(
-        title=printable(document["title"]),
-        outcome=printable(document["outcome"]),
+        title=document["title"],
+        outcome=document["outcome"],
         state="fail" if document["worse"] else "pass",
-        notes=list(map(printable, document["notes"])),
+        notes=document["notes"],
         axis={"width": WIDTH, "height": HEIGHT, "left": LEFT, "top": TOP},
         parts=[
             {
@@ -64,21 +64,21 @@ def tables_of(document: JsonObject) -> Iterator[MeasureTable]:
     for name, fields in document["measures"].items():
         measure = Measure(**fields)
         rows = [_row(run, name, measure) for run in document["runs"]]
-        yield MeasureTable(name, printable(label(name, measure)), HEADER, rows)
+        yield MeasureTable(name, label(name, measure), HEADER, rows)
 
 
 def _row(run: JsonObject, name: str, measure: Measure) -> tuple[str, ...]:
     mean = run["measures"][name]
     worse = [field.group for field in map(Field.parse, run["worse"]) if field.measure == name]
     return (
-        printable(run["name"]),
+        run["name"],
         number(mean["mean"], measure.decimals),
         f"{moved(measure)}: {', '.join(worse)}" if worse else "",
         _evidence(run["evidence"][str(Field(name, OVERALL))]),
         interval(mean["ci95"], digits=measure.decimals),
         str(mean["pairs"]),
         tables.human_time(run["finished"]),
-        printable(run["commit"] or "–"),
+        run["commit"] or "–",
     )
 
 
@@ -141,7 +141,7 @@ def _points(
             "run": position,
             "x": round(LEFT + 10 + step * position, 1),
             "y": _y(value, low, high),
-            "name": printable(document["runs"][position]["name"]),
+            "name": document["runs"][position]["name"],
             "text": f"{value:.4g}",
         }
         for position, value in enumerate(values)

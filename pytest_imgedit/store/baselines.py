@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt, ValidationError
 
-from pytest_imgedit.core import errors, files, images, pairs, strict_json
+from pytest_imgedit.core import errors, files, images, pairs, sanitize, strict_json
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import (
     RESULTS_SCHEMA,
@@ -241,7 +241,8 @@ def write_baseline(folder: Path, baseline: Baseline) -> Path:
     lines = ",\n  ".join(
         json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"]
     )
-    files.write_text(path, head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n")
+    text = head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n"
+    files.write_text(path, sanitize.escaped_json(text))
     return path
 
 
