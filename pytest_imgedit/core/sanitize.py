@@ -9,7 +9,8 @@ from pytest_imgedit.core.redaction import mask_shapes
 
 #: Characters of a text that are masked where only its beginning is shown.
 FAR = 100_000
-_BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+#: Format characters of ordinary words and emoji: the soft hyphen, and joiners.
+_JOINERS = "\u00ad\u200c\u200d"
 
 
 def printable(text: str) -> str:
@@ -63,7 +64,8 @@ def steering(text: str) -> str | None:
     """Name the first character that could control a terminal or the order of a line, such as
     `U+202E`, if any.
     """
-    bad = (char for char in text if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI)
+    kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    bad = (char for char in text if unicodedata.category(char) in kinds and char not in _JOINERS)
     return next((f"U+{ord(char):04X}" for char in bad), None)
 
 

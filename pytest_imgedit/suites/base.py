@@ -14,7 +14,14 @@ from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
 from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
-from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of, one_line, shorten
+from pytest_imgedit.core.sanitize import (
+    counted,
+    did_you_mean,
+    first_of,
+    one_line,
+    shorten,
+    steering,
+)
 from pytest_imgedit.kinds.registry import known, resolve
 from pytest_imgedit.suites.public import Query, remarks_on
 
@@ -46,6 +53,11 @@ class SuiteLoader(Protocol):
         """
 
 
+#: The texts of a pair.
+_TEXTS = (
+    *("id", "category", "instruction", "description", "reference_text", "difficulty"),
+    *("own_id", "own_category", "rewritten"),
+)
 #: What `Suite.sha256` covers of a pair.
 _HASHED = attrgetter("id", "category", "instruction", "description", "reference_text", "seed")
 
@@ -167,7 +179,8 @@ def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
     seen: set[str] = set()
     for pair in pairs:
         if problem := _problem_of_pair(pair):
-            raise errors.UsageError(f"suite {spec}: {pair!a:.80}: {problem}")
+            place = getattr(pair, "row", "") or f"suite {spec}: {pair!a:.80}"
+            raise errors.UsageError(f"{place}: {problem}")
         if pair.id in seen:
             raise errors.UsageError(
                 f"suite {spec}: id {pair.id!r} occurs twice, expected unique ids"
@@ -233,10 +246,12 @@ def _of_categories(pairs: list[EditPair], names: Sequence[str]) -> list[EditPair
 def _problem_of_pair(pair: Any) -> str | None:
     if not isinstance(pair, EditPair):
         return "expected an EditPair"
-    for name in ("id", "category", "instruction", "description", "reference_text", "difficulty"):
+    for name in _TEXTS:
         value = getattr(pair, name)
         if not _is_text(value):
             return f"{name} is {value!a:.40}, expected text"
+    if mark := steering(pair.own_id):
+        return f"id {pair.own_id!a:.200} with {mark}, expected printable text"
     if not isinstance(pair.tags, tuple | list) or not all(map(_is_text, pair.tags)):
         return f"tags is {pair.tags!a:.40}, expected texts"
     for name in ("source", "reference"):

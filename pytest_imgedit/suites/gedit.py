@@ -43,9 +43,16 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     rows = [row for file in files for row in parquet_rows(file)]
     chosen = [row for row in rows if texts_of(row, COLUMNS)["instruction_language"] == language]
     if subset == "intersection":
-        chosen = [row for row in chosen if row.values.get("Intersection_exist")]
+        chosen = list(filter(_is_in_intersection, chosen))
     require_all(query.spec, GROUPS, {row.values["task_type"]: row for row in chosen})
     return make_pairs(chosen, _pair, [])
+
+
+def _is_in_intersection(row: Row) -> bool:
+    value = row.values.get("Intersection_exist")
+    if value is not None and not isinstance(value, bool):
+        raise row.error(f"'Intersection_exist' is {value!r:.40}, expected true or false")
+    return bool(value)
 
 
 def _pair(row: Row) -> pairs.EditPair:
@@ -58,7 +65,7 @@ def _pair(row: Row) -> pairs.EditPair:
         category=row.values["task_type"],
         instruction=row.values["instruction"],
         source=image,
-        tags=("intersection",) if row.values.get("Intersection_exist") else (),
+        tags=("intersection",) if _is_in_intersection(row) else (),
         own_id=key,
         fields={"language": row.values["instruction_language"]},
         row=str(row),

@@ -50,7 +50,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     for key, fields in texts.items():
         if fields["edit_type"] not in TYPES:
             raise rows[key].error(
-                f"edit_type {fields['edit_type']!r}, expected one of {', '.join(TYPES)}"
+                f"edit_type {fields['edit_type']!r:.40}, expected one of {', '.join(TYPES)}"
             )
         yield pairs.EditPair(
             id=pairs.slug(key),

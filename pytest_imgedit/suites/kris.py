@@ -13,6 +13,7 @@ from pytest_imgedit.suites.public import (
     keyed_rows,
     require_all,
     require_images,
+    text_of,
     texts_of,
 )
 from pytest_imgedit.suites.rows import Row, image_below
@@ -43,17 +44,16 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
 
 def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
-    path, values = row.path, row.values
-    names = values.get("ori_img")
+    names = row.values.get("ori_img")
     names = [names] if isinstance(names, str) else names
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
-        raise row.error(f"'ori_img' of {key!r} is {names!r:.40}, expected one image or several")
-    truth = values.get("gt_img")
+        raise row.error(f"'ori_img' is {names!r:.40}, expected one image or several")
+    truth = text_of(row, "gt_img")
     images = [image_below(row, name) for name in (*names, *([truth] if truth else []))]
     require_images(query.spec, images)
     frames = [match[2] for match in map(_FRAME.search, names) if match]
     if category == "temporal_prediction" and len(frames) != len(names):
-        raise row.error(f"'ori_img' of {key!r} is {names!r:.80}, expected names such as 3-1.png")
+        raise row.error(f"'ori_img' is {names!r:.80}, expected names such as 3-1.png")
     return pairs.EditPair(
         id=pairs.slug(f"{category}-{key}"),
         category=category,
@@ -61,8 +61,8 @@ def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
         source=images[0],
         further=tuple(images[1 : len(names)]),
         reference=images[-1] if truth else None,
-        reference_text=str(values.get("explain_en") or ""),
+        reference_text=text_of(row, "explain_en"),
         own_id=key,
         fields={"frames": ",".join(frames)} if category == "temporal_prediction" else {},
-        row=f"{path}: {key!r}",
+        row=str(row),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.images import FileImage
-from pytest_imgedit.core.sanitize import did_you_mean, first_of
+from pytest_imgedit.core.sanitize import did_you_mean, first_of, shorten
 from pytest_imgedit.suites.rows import Row
 
 
@@ -155,8 +155,10 @@ def keyed_rows(path: Path, what: str) -> dict[str, Row]:
     document = files.read_object(path, what)
     for key, values in document.items():
         if not isinstance(values, dict):
-            raise errors.UsageError(f"{path}: {key!r}: {type(values).__name__}, expected an object")
-    return {key: Row(path, 1, 0, 0, values) for key, values in document.items()}
+            raise errors.UsageError(
+                f"{path}: {key!a:.80}: {type(values).__name__}, expected an object"
+            )
+    return {key: Row(path, 1, 0, 0, values, key=key) for key, values in document.items()}
 
 
 def texts_of(row: Row, names: Iterable[str]) -> dict[str, str]:
@@ -168,6 +170,14 @@ def texts_of(row: Row, names: Iterable[str]) -> dict[str, str]:
             raise row.error(f"{name!r} is {value!r:.40}, expected text")
         texts[name] = value
     return texts
+
+
+def text_of(row: Row, name: str) -> str:
+    """Return a text of a row, empty if there is none; raises `UsageError` for anything else."""
+    value = row.values.get(name)
+    if value is not None and not isinstance(value, str):
+        raise row.error(f"{name!r} is {value!r:.40}, expected text")
+    return value or ""
 
 
 def require_all(spec: str, known: Iterable[str], there: Mapping[str, object]) -> None:
@@ -183,4 +193,5 @@ def require_images(spec: str, images: Iterable[FileImage]) -> None:
     """Raise `UsageError` for images that are not there."""
     if missing := [image.path for image in images if not files.is_file(image.path)]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise errors.UsageError(f"suite {spec}: no image {missing[0]}{more}, expected it")
+        shown = shorten(str(missing[0]), 400)
+        raise errors.UsageError(f"suite {spec}: no image {shown}{more}, expected it")

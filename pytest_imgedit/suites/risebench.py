@@ -2,15 +2,15 @@
 `data_total.json`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, pairs, sanitize
+from pytest_imgedit.core import errors, pairs
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.protocols.prompts import find
 from pytest_imgedit.suites import rows
-from pytest_imgedit.suites.public import Query, require_all, require_images, texts_of
+from pytest_imgedit.suites.public import Query, require_all, require_images, text_of, texts_of
 
 #: All 360 pairs, and the 64 of the repository.
 FILES = ("datav2_total_w_subtask.json", "data_total.json")
@@ -39,33 +39,32 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
 
 def _pair(row: rows.Row, columns: set[str]) -> pairs.EditPair:
-    values = row.values
     texts = texts_of(row, ("index", "category", "instruction", "image"))
-    if mark := sanitize.steering(texts["index"]):
-        raise row.error(f"'index' is {texts['index']!a} with {mark}, expected printable text")
-    reference = values.get("reference_img")
-    if reference is not None and not isinstance(reference, str):
-        raise row.error(f"'reference_img' is {reference!r}, expected text")
+    reference, subtask = text_of(row, "reference_img"), text_of(row, "subtask")
     return pairs.EditPair(
         id=pairs.slug(texts["index"]),
         category=pairs.category_slug(texts["category"]),
         instruction=texts["instruction"],
         source=rows.image_below(row, texts["image"]),
         reference=rows.image_below(row, reference) if reference else None,
-        reference_text=str(values.get("reference_txt") or values.get("reference") or ""),
-        tags=(values["subtask"],) if values.get("subtask") else (),
+        reference_text=text_of(row, "reference_txt") or text_of(row, "reference"),
+        tags=(subtask,) if subtask else (),
         own_id=texts["index"],
-        fields=_deciding(values, columns),
+        fields=_deciding(row, columns),
         row=str(row),
     )
 
 
-def _deciding(values: Mapping[str, object], columns: set[str]) -> dict[str, str]:
-    """Return the fields on which the calls depend.
+def _deciding(row: rows.Row, columns: set[str]) -> dict[str, str]:
+    """Return the fields on which the calls depend; raises `UsageError` for a list or an object.
 
     The authors' code asks of two columns only whether the file has them at all.
     """
-    fields = {name: str(values[name]) for name in DECIDING if values.get(name) is not None}
+    values = {name: row.values.get(name) for name in DECIDING}
+    for name, value in values.items():
+        if isinstance(value, list | dict):
+            raise row.error(f"{name!r} is {value!r:.40}, expected text, a number, true or false")
+    fields = {name: str(value) for name, value in values.items() if value is not None}
     if "reasoning_wo_ins" in columns:
         fields["reasoning_wo_ins"] = "yes"
     if "consistency_free" in columns:

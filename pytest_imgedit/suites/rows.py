@@ -17,6 +17,7 @@ from typing import Any
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import images, pairs, strict_json
 from pytest_imgedit.core.errors import ImageError, UsageError
+from pytest_imgedit.core.sanitize import shorten
 
 # A string without an end runs to the end of the file, so that no byte is looked at twice.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -31,7 +32,8 @@ class Row:
     """One row: its values, the range of its bytes in the file, its line, and the category key above
     it.
 
-    `number` counts rows from 1 if all are on one line; otherwise it is 0.
+    `number` counts rows from 1 if all are on one line; otherwise it is 0. A row of an object has a
+    `key` in the place of a line.
     """
 
     path: Path
@@ -41,6 +43,7 @@ class Row:
     values: strict_json.JsonObject
     group: str | None = None
     number: int = 0
+    key: str | None = None
 
     @property
     def is_text(self) -> bool:
@@ -48,6 +51,8 @@ class Row:
         return self.path.suffix.lower() == ".csv"
 
     def __str__(self) -> str:
+        if self.key is not None:
+            return f"{self.path}: {shorten(self.key, 80)!a}"
         return f"{self.path}:{self.line}" + (f": row {self.number}" if self.number else "")
 
     def error(self, message: str) -> UsageError:
