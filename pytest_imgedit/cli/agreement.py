@@ -3,26 +3,33 @@
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item
-from pytest_imgedit.core.sanitize import counted, interval, number, printable
+from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.stats.agreement import Agreement, agreement
-from pytest_imgedit.stats.raters import RaterAgreement, rater_agreement
+from pytest_imgedit.stats.raters import RaterAgreement, RatingRows, rater_agreement
 from pytest_imgedit.stats.resampling import Statistic
 from pytest_imgedit.store.baselines import read_results
 from pytest_imgedit.store.references import find_run
 
 #: The most bytes of a file of ratings.
 MAX_BYTES = 64 * 2**20
+#: Ratings lie between this and its negative: the means of larger ones are no longer exact.
+MAX_RATING = 1e6
+#: Seconds between two lines of progress.
+PROGRESS_S = 5.0
 _HEADER = ("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy", "within a source")
 _RATER_HEADER = (
     "category",
@@ -33,9 +40,11 @@ _RATER_HEADER = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rating:
-    """A person's rating of an edit, on any scale; `rater` is empty if the file does not say who."""
+    """A person's rating of an edit, on any scale up to `MAX_RATING`; `rater` is empty if the file
+    does not say who.
+    """
 
     score: float
     rater: str = ""
@@ -64,9 +73,9 @@ def read_ratings(path: Path) -> dict[str, list[Rating]]:
                 key = (row["id"], rating.rater)
                 if key in first_lines:
                     raise errors.UsageError(
-                        f"{location}: rater {rating.rater!r} rates id {row['id']!r} again, "
-                        f"expected one rating: the first is in line {first_lines[key]}, delete "
-                        "one of them"
+                        f"{location}: rater {_shown(rating.rater)} rates id {_shown(row['id'])} "
+                        f"again, expected one rating: the first is in line {first_lines[key]}, "
+                        "delete one of them"
                     )
                 first_lines[key] = rows.line_num
             ratings.setdefault(row["id"], []).append(rating)
@@ -89,15 +98,16 @@ def _rating(location: str, row: Mapping[str, str | None], has_raters: bool) -> R
     score = _number(row["score"] or "")
     if score is None or not row["id"]:
         raise errors.UsageError(
-            f"{location}: id {row['id']!r} with score {row['score']!r}, expected an id and a number"
+            f"{location}: id {_shown(row['id'])} with score {_shown(row['score'])}, expected an id "
+            f"and a number from {-MAX_RATING:,.0f} to {MAX_RATING:,.0f}"
         )
     if not has_raters:
         return Rating(score)
     rater = (row["rater"] or "").strip()
     if not rater:
         raise errors.UsageError(
-            f"{location}: no rater of id {row['id']!r}, expected a name in each row, or no column "
-            "'rater'"
+            f"{location}: no rater of id {_shown(row['id'])}, expected a name in each row, or no "
+            "column 'rater'"
         )
     return Rating(score, rater)
 
@@ -105,9 +115,25 @@ def _rating(location: str, row: Mapping[str, str | None], has_raters: bool) -> R
 def _number(text: str) -> float | None:
     with suppress(ValueError):
         value = float(text)
-        if math.isfinite(value) and "_" not in text:
+        if abs(value) <= MAX_RATING and "_" not in text:
             return value
     return None
+
+
+def _shown(value: str | None) -> str:
+    return shorten(repr(value), 80)
+
+
+class _Progress:
+    """Prints a line to stderr now and then, if a comparison takes more than `PROGRESS_S`."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def tell(self, field: str, done: str) -> None:
+        if time.monotonic() - self._last > PROGRESS_S:
+            self._last = time.monotonic()
+            print(f"imgedit: {printable(field)}: {done} compared", file=sys.stderr, flush=True)
 
 
 def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
@@ -124,11 +150,15 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
     judge_rows: dict[str, Agreement] = {}
     rater_rows: dict[str, RaterAgreement] = {}
+    progress = _Progress()
     for field in (*pairs.in_order(item.category for item in scored), "overall"):
         members = [item for item in scored if field in ("overall", item.category)]
         judge_rows[field] = _judge_agreement(members, ratings_by_id)
+        progress.tell(field, f"{counted(len(members), 'pair')} of the judge")
         if raters:
-            rater_rows[field] = _rater_agreement(members, ratings_by_id, raters)
+            rater_rows[field] = _rater_agreement(
+                members, ratings_by_id, raters, partial(progress.tell, field)
+            )
     lines = [
         f"judge {printable(tables.judge_name(results))} against {counted(count, 'rating')} of "
         f"{counted(len(ratings_by_id), 'pair')}{_by(raters)} in {ratings}",
@@ -138,13 +168,14 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
         lines += [
             "raters against each other, over the same pairs",
             _rater_table(rater_rows),
+            *_samples(rater_rows),
             _ceiling(judge_rows["overall"], rater_rows["overall"]),
         ]
     unscored = len(rated) - len(scored)
     if unscored:
         lines.append(f"{unscored} rated pairs have no score in the run")
     if unknown:
-        example = printable(unknown[0])
+        example = printable(shorten(unknown[0], 80))
         lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {example}")
     document = {
         "pairs": len(scored),
@@ -169,14 +200,23 @@ def _judge_agreement(members: Sequence[Item], ratings: Ratings) -> Agreement:
 
 
 def _rater_agreement(
-    members: Sequence[Item], ratings: Ratings, raters: Sequence[str]
+    members: Sequence[Item],
+    ratings: Ratings,
+    raters: Sequence[str],
+    progress: Callable[[str], None],
 ) -> RaterAgreement:
-    row_of = {rater: row for row, rater in enumerate(raters)}
-    table = np.full((len(raters), len(members)), np.nan)
-    for column, item in enumerate(members):
-        for rating in ratings[item.id]:
-            table[row_of[rating.rater], column] = rating.score
-    return rater_agreement(table, [item.cluster for item in members])
+    index = {rater: place for place, rater in enumerate(raters)}
+    rows = [
+        (index[rating.rater], pair, rating.score)
+        for pair, item in enumerate(members)
+        for rating in ratings[item.id]
+    ]
+    rater, pair, value = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    return rater_agreement(
+        RatingRows(rater.astype(np.intp), pair.astype(np.intp), value),
+        [item.cluster for item in members],
+        progress,
+    )
 
 
 def _by(raters: Sequence[str]) -> str:
@@ -210,6 +250,16 @@ def _rater_table(rows: Mapping[str, RaterAgreement]) -> str:
         for field, row in rows.items()
     ]
     return terminal.render_table(_RATER_HEADER, cells)
+
+
+def _samples(rows: Mapping[str, RaterAgreement]) -> Iterator[str]:
+    """Say of which rows the last column is that of a sample."""
+    sampled = {field: row.compared for field, row in rows.items() if row.is_sample}
+    if sampled:
+        yield (
+            f"rater to rater: of {max(sampled.values())} random two raters "
+            f"({first_of([*sampled])}), the same in each call"
+        )
 
 
 def _ceiling(judge: Agreement, raters: RaterAgreement) -> str:

@@ -8,7 +8,7 @@ quadratic forms of the draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,11 @@ DECIMALS = 9
 BLOCK = 500_000
 #: Clusters whose sums over pairs are computed together.
 ROWS = 256
+#: Numbers in an array of weights of several short lists.
+SHORT_BLOCK = 100_000
+#: A list is short if no sample holds more of its pairs. Sums of its ranks are whole numbers up to
+#: the cube of that, which float32 holds exactly.
+SHORT = 256
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,15 @@ class Samples:
             block = slice(start, start + width)
             pairs = self.draws[:, block][self.cluster[order]]
             yield block, np.add.reduceat(pairs, starts, axis=0)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two numbers `x` and `y` of each of some pairs, and its `cluster`, in shape (pairs,)."""
+
+    x: Floats
+    y: Floats
+    cluster: Indices
 
 
 def resample(clusters: Sequence[str]) -> Samples:
@@ -136,6 +150,52 @@ def spearman(x: Floats, y: Floats, samples: Samples) -> Floats:
         defined = (weights.sum(axis=0) >= 3) & (x_spread > 0) & (y_spread > 0)
         rho[block] = divided(covariance, np.sqrt(x_spread * y_spread), defined)
     return rho
+
+
+def spearman_of_each(lists: Iterable[Paired], samples: Samples) -> Iterator[Floats]:
+    """Yield Spearman's ρ in each sample, as `spearman` returns it, for each of many lists, in any
+    order.
+
+    Short lists of one length are computed together.
+    """
+    draws = samples.draws.astype(np.float32)
+    most = int(draws.max(initial=1))
+    waiting: dict[int, list[Paired]] = {}
+    for paired in lists:
+        length = len(paired.x)
+        if length * most > SHORT:
+            yield spearman(paired.x, paired.y, Samples(paired.cluster, samples.draws))
+            continue
+        group = waiting.setdefault(length, [])
+        group.append(paired)
+        if len(group) * length * draws.shape[1] >= SHORT_BLOCK:
+            yield from _short_spearman(waiting.pop(length), draws)
+    for group in waiting.values():
+        yield from _short_spearman(group, draws)
+
+
+def _short_spearman(lists: Sequence[Paired], draws: NDArray[np.float32]) -> Floats:
+    """Spearman's ρ of short lists of one length, in shape (lists, samples).
+
+    Twice a centered mid-rank is the number of pairs below minus the number of pairs above.
+    """
+    weights = draws[np.stack([paired.cluster for paired in lists])]
+    x_ranks = _orders([paired.x for paired in lists]) @ weights
+    y_ranks = _orders([paired.y for paired in lists]) @ weights
+    x_weighted, y_weighted = weights * x_ranks, weights * y_ranks
+    x_spread = (x_weighted * x_ranks).sum(axis=1, dtype=np.float64)
+    y_spread = (y_weighted * y_ranks).sum(axis=1, dtype=np.float64)
+    covariance = (x_weighted * y_ranks).sum(axis=1, dtype=np.float64)
+    rho = np.full(covariance.shape, np.nan)
+    defined = (weights.sum(axis=1) >= 3) & (x_spread > 0) & (y_spread > 0)
+    np.divide(covariance, np.sqrt(x_spread * y_spread), out=rho, where=defined)
+    return rho
+
+
+def _orders(values: Sequence[Floats]) -> NDArray[np.float32]:
+    """1, 0 or -1 for each two values of a list, in shape (lists, values, values)."""
+    stacked = np.stack(values)
+    return np.sign(stacked[:, :, None] - stacked[:, None, :]).astype(np.float32)
 
 
 def _centered_ranks(values: Floats, weights: Floats) -> Floats:

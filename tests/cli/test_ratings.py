@@ -45,6 +45,20 @@ def test_ratings_name_their_rater(tmp_path):
             ":4: rater 'ann' rates id 'p1' again, expected one rating: the first is in line 2, "
             "delete one of them",
         ),
+        (
+            b"id,score\np1,1.7e308\n",
+            ":2: id 'p1' with score '1.7e308', expected an id and a number",
+        ),
+        (b"id,score\np1,-1.7e308\n", ":2: id 'p1' with score '-1.7e308', expected an id and a"),
+        (b"id,score\np1,1e400\n", ":2: id 'p1' with score '1e400'"),
+        (b"id,score\np1,-inf\n", ":2: id 'p1' with score '-inf'"),
+        (b"id,score\np1,True\n", ":2: id 'p1' with score 'True'"),
+        (
+            b"id,score\np1,-1000001\n",
+            "'-1000001', expected an id and a number from -1,000,000 to 1,000,000",
+        ),
+        (b"id,score\np1," + b"9" * 5000, f":2: id 'p1' with score '{'9' * 79}… (5002 characters)"),
+        (b"id,score\n" + b"p" * 5000 + b",x", f":2: id '{'p' * 79}… (5002 characters) with score"),
         (b'id,score\n"p1,7\n', ": not valid CSV: "),
         (b"id,score\n\xff,7\n", ": not UTF-8 (byte "),
     ],
@@ -129,3 +143,23 @@ def test_no_rating_of_a_scored_pair_fails(judged, tmp_path):
     assert document["pairs"] == 0
     assert document["rater_rows"]["overall"]["alpha"] == {"value": None, "ci95": None}
     assert "overall" in text
+
+
+def test_a_sample_of_many_raters_is_told(judged, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("pytest_imgedit.stats.raters.COMPARED", 10)
+    monkeypatch.setattr("pytest_imgedit.cli.agreement.PROGRESS_S", -1)
+    ratings = write_ratings(tmp_path / "people.csv", [f"rater{number}" for number in range(12)])
+    document, text, _ = agree(str(judged), ratings, tmp_path)
+    rows = document["rater_rows"]
+    assert (rows["overall"]["compared"], rows["overall"]["is_sample"]) == (10, True)
+    assert "rater to rater: of 10 random two raters (physics, social, overall)" in text
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == "imgedit: overall: 10 of 10 two raters compared"
+    )
+
+
+def test_of_few_raters_no_sample_is_told(judged, tmp_path, capsys):
+    ratings = write_ratings(tmp_path / "people.csv", ["a", "bb", "ccc"])
+    _, text, _ = agree(str(judged), ratings, tmp_path)
+    assert "random" not in text
+    assert capsys.readouterr().err == ""

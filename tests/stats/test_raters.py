@@ -10,8 +10,9 @@ import pytest
 from plain_bootstrap import drawn_pairs
 from scipy import stats
 
+from pytest_imgedit.stats import raters, resampling
 from pytest_imgedit.stats.estimates import ALPHA
-from pytest_imgedit.stats.raters import rater_agreement
+from pytest_imgedit.stats.raters import RatingRows
 from pytest_imgedit.stats.resampling import Statistic, resample
 
 _ = np.nan
@@ -25,6 +26,12 @@ KRIPPENDORFF = np.array(
         [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
     ]
 )
+
+
+def rater_agreement(table, clusters):
+    """Compare raters by a table in shape (raters, pairs) with NaN for a missing rating."""
+    rater, pair = np.nonzero(~np.isnan(table))
+    return raters.rater_agreement(RatingRows(rater, pair, table[rater, pair]), clusters)
 
 
 def plain_alpha(ratings):
@@ -47,11 +54,11 @@ def plain_ceilings(ratings):
         shared = ~np.isnan(own) & ~np.isnan(rest).all(axis=0)
         mean = np.round(np.nanmean(rest[:, shared], axis=0), 9)
         others.append(stats.spearmanr(own[shared], mean)[0])
-    raters = []
+    two = []
     for first, second in itertools.combinations(ratings, 2):
         shared = ~np.isnan(first) & ~np.isnan(second)
-        raters.append(stats.spearmanr(first[shared], second[shared])[0])
-    return np.mean(others), np.mean(raters)
+        two.append(stats.spearmanr(first[shared], second[shared])[0])
+    return np.mean(others), np.mean(two)
 
 
 def random_ratings():
@@ -130,3 +137,105 @@ def test_a_rater_without_ratings_is_not_counted():
     result = rater_agreement(ratings, list("abcd"))
     assert result.raters == 2
     assert result.against_others.value == pytest.approx(0.8)
+
+
+def crowd(people, pairs, each, seed=0):
+    """Ratings of 1 to 5 by many people, each of some of the pairs."""
+    generator = np.random.default_rng(seed)
+    quality = generator.normal(3, 1, pairs)
+    table = np.full((people, pairs), np.nan)
+    for row in table:
+        rated = generator.choice(pairs, each, replace=False)
+        row[rated] = np.clip(np.round(quality[rated] + generator.normal(0, 1, each)), 1, 5)
+    return table
+
+
+def counted_lists(monkeypatch):
+    """Count the correlations that are computed, and the numbers in them."""
+    seen = {"lists": 0, "numbers": 0}
+    compute = raters.spearman_of_each
+
+    def counting(lists, samples):
+        def each():
+            for paired in lists:
+                seen["lists"] += 1
+                seen["numbers"] += len(paired.x)
+                yield paired
+
+        yield from compute(each(), samples)
+
+    monkeypatch.setattr(raters, "spearman_of_each", counting)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("people", "pairs", "each"),
+    [
+        pytest.param(400, 12, 12, id="all rate few pairs"),
+        pytest.param(400, 24, 12, id="raters share half of their pairs"),
+        pytest.param(400, 200, 6, id="few raters share pairs"),
+        pytest.param(150, 60, 40, id="raters of many pairs"),
+    ],
+)
+def test_work_is_linear_in_ratings(monkeypatch, people, pairs, each):
+    monkeypatch.setattr("pytest_imgedit.stats.resampling.RESAMPLES", 2)
+    monkeypatch.setattr(raters, "COMPARED", 300)
+    monkeypatch.setattr(raters, "CANDIDATES", 20_000)
+    clusters = [str(pair) for pair in range(pairs)]
+    seen = counted_lists(monkeypatch)
+    rater_agreement(crowd(people, pairs, each), clusters)
+    assert seen["lists"] <= people + 300
+    assert seen["numbers"] <= (people + 300) * each
+
+
+def test_a_sample_of_raters_is_near_all_of_them(monkeypatch):
+    monkeypatch.setattr("pytest_imgedit.stats.resampling.RESAMPLES", 200)
+    table = crowd(120, 12, 12)
+    clusters = [str(pair) for pair in range(12)]
+    monkeypatch.setattr(raters, "COMPARED", 120 * 119)
+    whole = rater_agreement(table, clusters)
+    assert (whole.compared, whole.is_sample) == (120 * 119 // 2, False)
+    monkeypatch.setattr(raters, "COMPARED", 1_000)
+    sample = rater_agreement(table, clusters)
+    assert (sample.compared, sample.is_sample) == (1_000, True)
+    assert sample == rater_agreement(table, clusters)
+    assert (sample.alpha, sample.against_others) == (whole.alpha, whole.against_others)
+    assert sample.against_rater.value == pytest.approx(whole.against_rater.value, abs=0.02)
+    assert sample.against_rater.ci95 == pytest.approx(whole.against_rater.ci95, abs=0.02)
+    assert whole.least <= sample.least <= sample.most <= whole.most
+
+
+def test_raters_who_share_pairs_are_found_among_many(monkeypatch):
+    # 40 batches of 5 pairs with 5 raters each: of 19,900 two raters, 400 share their batch
+    monkeypatch.setattr("pytest_imgedit.stats.resampling.RESAMPLES", 2)
+    table = np.full((200, 200), np.nan)
+    generator = np.random.default_rng(1)
+    for batch in range(40):
+        rows = slice(5 * batch, 5 * batch + 5)
+        table[rows, rows] = generator.permuted(np.tile(np.arange(5.0), (5, 1)), axis=1)
+    clusters = [str(pair) for pair in range(200)]
+    found = rater_agreement(table, clusters)
+    assert (found.compared, found.is_sample) == (400, False)
+    monkeypatch.setattr(raters, "COMPARED", 19_900)
+    all_compared = rater_agreement(table, clusters)
+    assert found.against_rater.value == pytest.approx(all_compared.against_rater.value)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3, 0.7])
+@pytest.mark.parametrize("seed", range(4))
+def test_short_lists_together_have_the_correlations_of_each_alone(seed, missing):
+    generator = np.random.default_rng(seed)
+    clusters = [str(number) for number in generator.integers(0, 9, 30)]
+    with patch("pytest_imgedit.stats.resampling.RESAMPLES", 50):
+        samples = resample(clusters)
+    lists = []
+    for _ in range(20):
+        kept = np.flatnonzero(generator.random(30) >= missing)
+        x, y = generator.integers(0, 4, (2, len(kept))).astype(float)
+        lists.append(resampling.Paired(x, y / 3, samples.cluster[kept]))
+    with patch("pytest_imgedit.stats.resampling.SHORT", 10_000):
+        together = np.array(list(resampling.spearman_of_each(lists, samples)))
+    with patch("pytest_imgedit.stats.resampling.SHORT", 0):
+        alone = np.array(list(resampling.spearman_of_each(lists, samples)))
+    order = [np.lexsort(np.nan_to_num(rows, nan=2).T) for rows in (together, alone)]
+    assert together[order[0]] == pytest.approx(alone[order[1]], abs=1e-12, nan_ok=True)
