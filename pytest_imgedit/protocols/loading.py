@@ -63,7 +63,8 @@ def load_protocol(settings: Settings) -> Protocol:
     try:
         definition = Definition.model_validate(raw)
     except ValidationError as error:
-        raise errors.UsageError(f"{location}: {errors.first_problem(error)}") from None
+        problem = sanitize.shorten(errors.first_problem(error), 300)
+        raise errors.UsageError(f"{location}: {problem}") from None
     _check_names(location, definition)
     table = definition.prompts
     prompts = Prompts(folder, table.files, table.pins, judge.any_version)
@@ -157,6 +158,7 @@ def _check_names(location: str, definition: Definition) -> None:
                     f"{name!r}, expected it in one"
                 )
             call_of[name] = call.name
+    _check_unreadable(location, definition)
     score = definition.score
     taken = [name for name in score.values if name in call_of or name == "score"]
     if "score" in call_of and score.item != "score":
@@ -165,6 +167,20 @@ def _check_names(location: str, definition: Definition) -> None:
         raise errors.UsageError(
             f"{location}: [score] would overwrite the number {taken[0]!r}, expected another name"
         )
+
+
+def _check_unreadable(location: str, definition: Definition) -> None:
+    """Raise `UsageError` for a number of `unreadable` that is not on the scale of every reply."""
+    value = definition.unreadable
+    if value == "drop":
+        return
+    for call in definition.calls:
+        low, high = call.reply.scale
+        if not low <= value <= high:
+            raise errors.UsageError(
+                f"{location}: unreadable is {value}, expected 'drop' or a number on the scale of "
+                f"call {sanitize.shorten(call.name, 60)!r}, from {low:g} to {high:g}"
+            )
 
 
 def _try_out(location: str, protocol: TomlProtocol) -> None:
@@ -195,7 +211,7 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
         raise errors.UsageError(
-            f"{location}: template{where}: {sanitize.one_line(error)}"
+            f"{location}: template{where}: {sanitize.shorten(sanitize.one_line(error), 600)}"
         ) from None
     shown = {image for call in calls for image in call.images}
     if calls and not {"source", "edited"} <= shown:

@@ -1,21 +1,18 @@
 """Protocols in TOML with Jinja2 templates; `aspects.toml` says what each key means."""
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property
 from itertools import cycle
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import jinja2
-import jinja2.meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field
 
-from pytest_imgedit.core import environments, errors, results
+from pytest_imgedit.core import environments, results
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import SCALE, Grammar
 from pytest_imgedit.core.requests import Preparation
+from pytest_imgedit.protocols import templates
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.protocols.protocol import (
     PERCENT,
@@ -28,16 +25,13 @@ from pytest_imgedit.protocols.protocol import (
     percent_of,
 )
 
-_ENVIRONMENT = ImmutableSandboxedEnvironment(
-    undefined=jinja2.StrictUndefined, keep_trailing_newline=False
-)
-_ENVIRONMENT.globals.update(sqrt=math.sqrt, min=min, max=max)
-_template = cache(_ENVIRONMENT.from_string)
-_formula: Callable[[str], Callable[..., Any]] = cache(
-    partial(_ENVIRONMENT.compile_expression, undefined_to_none=False)
-)
 #: Images that a template may place.
 _IMAGES = ("source", "edited", "reference")
+#: The most calls of a protocol, names of one reply or further values, and categories.
+MAX_CALLS = 20
+MAX_NAMES = 100
+MAX_CATEGORIES = 200
+Formula = Annotated[str, Field(max_length=10_000)]
 
 
 class _Table(BaseModel):
@@ -55,7 +49,7 @@ class ReplyTable(_Table):
     """`[calls.reply]`: a grammar, and what a reply calls the names, in all or by category."""
 
     form: Literal["lines", "number", "json", "list", "final"]
-    names: tuple[str, ...] = Field(min_length=1)
+    names: tuple[str, ...] = Field(min_length=1, max_length=MAX_NAMES)
     scale: tuple[float, float] = SCALE
     whole: bool = False
     labels: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
@@ -115,10 +109,10 @@ class ScoreTable(_Table):
     further values of an item, on the same scale.
     """
 
-    item: str
-    compat: str = ""
+    item: Formula
+    compat: Formula = ""
     scale: tuple[float, float] = SCALE
-    values: dict[str, str] = Field(default_factory=dict)
+    values: dict[str, Formula] = Field(default_factory=dict, max_length=MAX_NAMES)
 
 
 class RowTable(_Table):
@@ -167,11 +161,11 @@ class Definition(_Table):
 
     prompts: PromptsTable = PromptsTable()
     images: ImagesTable = ImagesTable()
-    calls: tuple[CallTable, ...] = Field(min_length=1)
+    calls: tuple[CallTable, ...] = Field(min_length=1, max_length=MAX_CALLS)
     score: ScoreTable
     rows: tuple[RowTable, ...] = (RowTable(),)
     unreadable: Literal["drop"] | float = "drop"
-    categories: dict[str, Criteria] = Field(default_factory=dict)
+    categories: dict[str, Criteria] = Field(default_factory=dict, max_length=MAX_CATEGORIES)
     published: tuple[results.PublishedRow, ...] = ()
 
 
@@ -229,13 +223,13 @@ class TomlProtocol(Protocol):
         marks = {name: f"\x00{name}\x00" for name in _IMAGES}
         if pair.reference is None:
             marks["reference"] = ""
-        user = _template(table.user.strip()).render(marks, **values)
+        user = templates.render(table.user.strip(), {**marks, **values})
         parts = zip(cycle(("text", "image")), re.split("\x00([a-z]+)\x00", user), strict=False)
         return Call(
             table.name,
             tuple(part for part in parts if part[1].strip()),
             table.reply.grammar(pair.category),
-            _template(table.system.strip()).render(values),
+            templates.render(table.system.strip(), values),
             Preparation(**self.definition.images.model_dump()),
             table.max_new_tokens,
         )
@@ -257,8 +251,8 @@ class TomlProtocol(Protocol):
         table = next(table for table in self.definition.calls if table.name == call.name)
         if not table.reminder:
             return super().remind(call, problem)
-        template = _template(table.reminder)
-        return template.render(problem=problem, aspects=table.reply.names).strip()
+        values = {"problem": problem, "aspects": table.reply.names}
+        return templates.render(table.reminder, values).strip()
 
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
         """Return the numbers of the replies, and what the formulas make of them; nothing if one
@@ -275,7 +269,9 @@ class TomlProtocol(Protocol):
         if self._needed & {*names} - {*numbers}:
             return {}
         known = {"mean": sum(numbers.values()) / len(numbers), **numbers}
-        values = {name: _apply(formula, known) for name, formula in self._formulas.items()}
+        values = {
+            name: templates.evaluate(formula, known) for name, formula in self._formulas.items()
+        }
         return {**{name: numbers[name] for name in names if name in numbers}, **values}
 
     @property
@@ -285,8 +281,7 @@ class TomlProtocol(Protocol):
     @cached_property
     def _needed(self) -> set[str]:
         """The names in the formulas."""
-        text = " ".join(f"{{{{ {formula} }}}}" for formula in self._formulas.values())
-        return jinja2.meta.find_undeclared_variables(_ENVIRONMENT.parse(text))
+        return templates.names_in([*self._formulas.values()])
 
     @property
     def _score_formula(self) -> str:
@@ -299,11 +294,3 @@ class TomlProtocol(Protocol):
 
 def _category(item: results.Item) -> str:
     return item.category
-
-
-def _apply(formula: str, numbers: Mapping[str, float]) -> float:
-    """Apply a formula; raise `ReplyError` if it fails."""
-    try:
-        return float(_formula(formula)(**numbers))
-    except Exception as error:  # a formula can raise anything
-        raise errors.ReplyError(f"score formula {formula!r} failed: {error}") from error

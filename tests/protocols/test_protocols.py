@@ -249,6 +249,17 @@ MISTAKES = [
         id="default",
     ),
     pytest.param({"categories": {"inherit": "x"}}, "categories.inherit is 'x'", id="inherit"),
+    pytest.param({"unreadable": float("nan")}, "unreadable is nan, expected 'drop'", id="nan"),
+    pytest.param({"unreadable": float("inf")}, "unreadable is inf, expected 'drop'", id="inf"),
+    pytest.param({"unreadable": 1e9}, "on the scale of call 'a', from 0 to 10", id="off-scale"),
+    pytest.param({"item": "2**(10**9)"}, "failed: a power of over", id="power"),
+    pytest.param({"item": "a" * 20_000}, "score.item: String should have at most", id="long"),
+    pytest.param(
+        {"user": "{{ source }}{{ edited }}{{ range(3)|random }}"}, "no filter 'random'", id="random"
+    ),
+    pytest.param(
+        {"user": "{{ source }}{{ edited }}{{ 'a' * 10**9 }}"}, "a value has over", id="huge"
+    ),
 ]
 
 
