@@ -1,10 +1,12 @@
 """Redaction of secrets in everything that is written."""
 
+import html
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 MASK = "***"
 #: Shorter values are words that also occur elsewhere.
@@ -147,12 +149,7 @@ class Redactor:
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
         lines = {line for value in _secrets([*sources]) for line in value.splitlines()}
-        written = {
-            form
-            for line in lines
-            if len(line) >= MIN_LENGTH
-            for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])
-        }
+        written = {form for line in lines if len(line) >= MIN_LENGTH for form in _written(line)}
         self._secrets = sorted(written, key=len, reverse=True)
 
     def text(self, text: str) -> str:
@@ -160,6 +157,23 @@ class Redactor:
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return mask_shapes(text)
+
+
+def _written(secret: str) -> Iterator[str]:
+    """Yield a secret as Python, JSON, URLs and HTML write it."""
+    escaped = {
+        secret,
+        repr(secret)[1:-1],
+        *(json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)),
+        html.escape(secret),
+        html.escape(secret, quote=False),
+    }
+    yield from escaped
+    yield from (form.replace("/", "\\/") for form in escaped)  # as PHP writes JSON
+    data = secret.encode("utf-8", "backslashreplace")
+    for form in (quote(data), quote(data, safe=""), quote_plus(data), quote(data, safe="/:@+=~")):
+        yield form
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), form)
 
 
 def _secrets(value: Any, is_named: bool = False) -> Iterator[str]:

@@ -114,14 +114,17 @@ def encode(image: Image.Image) -> str:
 
 
 def read_reply(reply: str) -> Answer:
-    """Read the score of a reply; anything but `{"score": NUMBER}`, further keys aside, is an
-    error.
+    """Read the score of a reply; anything but `{"score": NUMBER}`, further keys aside, is an error,
+    and so is a reply with a key `error` that is not empty.
     """
     try:
         fields = strict_json.loads(reply)
     except (ValueError, RecursionError):
         fields = None
     score = fields.get("score") if isinstance(fields, dict) else None
+    if isinstance(fields, dict) and (problem := fields.get("error")):
+        shown = sanitize.shorten(" ".join(str(problem).split()), 200)
+        return Answer(error=f"the server answered the error {shown!r}")
     if isinstance(score, bool) or not isinstance(score, int | float) or not _is_finite(score):
         shown = sanitize.shorten(" ".join(reply.split()), 200)
         return Answer(error=f'the server answered {shown!r}, expected {{"score": NUMBER}}')

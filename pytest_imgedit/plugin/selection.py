@@ -94,7 +94,7 @@ def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
     first = config.stash.setdefault(NEAR, folder)
     if folder != first:
         files = [command_line.find_config(config, path).path for path in (first, folder)]
-        if files[0] != files[1]:
+        if len({file and file.resolve() for file in files}) > 1:
             names = " and ".join(str(file or "no config") for file in files)
             raise UsageError(
                 f"{names}, for {first} and {folder}: expected one config a session, run them apart"

@@ -11,7 +11,7 @@ import secrets
 import pytest
 from PIL import Image
 
-from pytest_imgedit.core.redaction import mask_shapes
+from pytest_imgedit.core.redaction import Redactor, mask_shapes
 
 #: An editor and a judge that say all that they are told, in their logs, an error, and a reply.
 TALKER = """
@@ -263,3 +263,21 @@ def test_secrets_by_their_shape_are_in_no_error_and_no_reply(bench, told):
     result = run(bench, "raises", "fails", "good")
     result.assert_outcomes(passed=1, failed=2)
     assert leaks(bench, result, told) == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "sk%2Fabc%2Bdef%20ghi%26%22jk",
+        "sk%2fabc%2bdef%20ghi%26%22jk",
+        "sk%2Fabc%2Bdef+ghi%26%22jk",
+        "sk/abc%2Bdef%20ghi%26%22jk",
+        "sk/abc+def ghi&amp;&quot;jk",
+        'sk/abc+def ghi&amp;"jk',
+        'sk/abc+def ghi&\\"jk',
+        'sk\\/abc+def ghi&\\"jk',
+    ],
+)
+def test_a_known_secret_that_is_encoded_is_masked(written):
+    redactor = Redactor({"MY_KEY": 'sk/abc+def ghi&"jk'})
+    assert redactor.text(f"got x={written}, sorry") == "got x=***, sorry"

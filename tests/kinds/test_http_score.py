@@ -145,6 +145,19 @@ def test_reply_without_a_finite_number_is_an_error_that_shows_the_reply(reply):
     assert "\n" not in answer.error
 
 
+@pytest.mark.parametrize("error", ['"boom"', '{"code": 5}', "[1]", "true", '"' + "x" * 5000 + '"'])
+def test_reply_with_an_error_has_no_score(error):
+    answer = read_reply(f'{{"score": 5.0, "error": {error}}}')
+    assert answer.score is None
+    assert answer.error.startswith("the server answered the error ")
+    assert len(answer.error) < 300
+
+
+@pytest.mark.parametrize("error", ["null", '""', "{}", "false"])
+def test_reply_with_an_empty_error_has_its_score(error):
+    assert read_reply(f'{{"score": 5.0, "error": {error}}}').score == 5.0
+
+
 def test_key_comes_from_the_environment_and_is_not_the_one_of_openai(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
     monkeypatch.setenv("HTTP_SCORE_API_KEY", "secret")
