@@ -10,6 +10,8 @@ from typing import Any
 from pytest_imgedit.core import sanitize
 from pytest_imgedit.kinds.server_refusals import is_refusal
 
+#: A whole number of more digits is none.
+MAX_DIGITS = 100
 #: Finish reasons of a reply that the server has lost, with the status that this amounts to.
 LOST = {
     "error": 502,  # OpenRouter
@@ -187,16 +189,25 @@ def parse(text: str) -> Any:
     error that is the only item of a list is that error, as from Gemini.
     """
     try:
-        body = json.loads(text)
+        body = json.loads(text, parse_int=_whole_number)
     except (ValueError, RecursionError):
         return _streamed(text)
     return body[0] if "error" in first_of(body) else body
 
 
+def _whole_number(digits: str) -> int | None:
+    """Return a number; `None` for one of more digits than any count has, which costs no reply."""
+    return int(digits) if len(digits) <= MAX_DIGITS else None
+
+
 def _streamed(text: str) -> Any:
     events = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
     try:
-        chunks = [json.loads(event) for event in events if event not in ("", "[DONE]")]
+        chunks = [
+            json.loads(event, parse_int=_whole_number)
+            for event in events
+            if event not in ("", "[DONE]")
+        ]
     except (ValueError, RecursionError):
         return None
     chunks = [chunk for chunk in chunks if isinstance(chunk, dict)]

@@ -560,3 +560,12 @@ def test_nothing_of_a_failed_answer_is_in_the_store(tmp_path, server, judge, nam
     assert work.verdict.score == 7
     (record,) = world.store.verdicts.records.values()
     assert record.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("digits", [101, 5_000, 100_000])
+@pytest.mark.parametrize("form", ["{}", "data: {}\n\ndata: [DONE]\n"])
+def test_a_count_of_tokens_with_thousands_of_digits_costs_no_reply(digits, form):
+    choice = '{"message": {"content": "9"}, "finish_reason": "stop"}'
+    usage = f'{{"prompt_tokens": {"9" * digits}, "completion_tokens": 3}}'
+    answer = read_completion(form.format(f'{{"choices": [{choice}], "usage": {usage}}}'))
+    assert (answer.reply, answer.error) == ("9", None)
