@@ -338,6 +338,19 @@ def test_two_folders_with_configs_of_their_own(repository):
         assert "expected one config a session, run them apart" in outcome.output
 
 
+def test_a_folder_that_links_to_its_parent_has_the_parent_s_config(repository):
+    config = (repository.path / "pyproject.toml").read_text().partition("[tool.imgedit")
+    (repository.path / "pyproject.toml").write_text(config[0])
+    sections = (config[1] + config[2]).replace("[tool.imgedit.", "[").replace("data/", "../data/")
+    below = repository.path / "a" / "below"
+    below.mkdir(parents=True)
+    (below.parent / "imgedit.toml").write_text(sections)
+    shutil.copy(repository.path / "benchmarks" / "test_image_edit.py", below / "test_a.py")
+    (below / "up").symlink_to(below.parent)
+    outcome = repository.pytest("a/below/test_a.py", "a/below/up/below/test_a.py")
+    assert outcome.code == 0, outcome.output
+
+
 def test_options_for_which_there_is_no_test(repository):
     outcome = repository.pytest("tests", "--imgedit-editor=identity")
     assert outcome.code == 0
