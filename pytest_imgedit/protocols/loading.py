@@ -14,6 +14,7 @@ from pytest_imgedit.core import errors, sanitize, strict_json, targets
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.kinds.registry import known, resolve
+from pytest_imgedit.protocols import templates
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.protocols.protocol import Protocol
 from pytest_imgedit.protocols.toml_protocol import Definition, TomlProtocol
@@ -69,7 +70,8 @@ def load_protocol(settings: Settings) -> Protocol:
     table = definition.prompts
     prompts = Prompts(folder, table.files, table.pins, judge.any_version)
     protocol = TomlProtocol(name, definition, judge.variant, prompts)
-    _try_out(location, protocol)
+    with templates.trial():
+        _try_out(location, protocol)
     return protocol
 
 

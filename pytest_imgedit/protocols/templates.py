@@ -20,6 +20,8 @@ from pytest_imgedit.core import errors, sanitize
 MAX_SIZE = 100_000
 #: The most characters, elements and loop steps of one rendering, all values together.
 MAX_WORK = 500_000
+#: The same of all renderings and formulas by which a protocol is tried out.
+MAX_TRIAL = 10_000_000
 #: The most elements of `range`.
 MAX_RANGE = 10_000
 #: The most bits of a whole number.
@@ -50,8 +52,22 @@ _METHODS = (
 _work: ContextVar[list[int]] = ContextVar("work")
 
 
+#: What is left for the trial of a protocol, if it is being tried out.
+_trial: ContextVar[list[int] | None] = ContextVar("trial", default=None)
+
+
 class TooMuch(ValueError):
     """A template or formula that takes more than it may."""
+
+
+@contextmanager
+def trial() -> Iterator[None]:
+    """Bound the work of all that is rendered and evaluated inside, by `MAX_TRIAL`."""
+    token = _trial.set([MAX_TRIAL])
+    try:
+        yield
+    finally:
+        _trial.reset(token)
 
 
 @contextmanager
@@ -71,6 +87,11 @@ def _charge(amount: int) -> None:
     left[0] -= amount
     if left[0] < 0:
         raise TooMuch(f"over {MAX_WORK} steps and characters in all")
+    in_trial = _trial.get()
+    if in_trial is not None:
+        in_trial[0] -= amount
+        if in_trial[0] < 0:
+            raise TooMuch(f"over {MAX_TRIAL} steps and characters for all categories")
 
 
 def _checked(value: Any) -> Any:

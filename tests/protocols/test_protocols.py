@@ -260,6 +260,17 @@ MISTAKES = [
     pytest.param(
         {"user": "{{ source }}{{ edited }}{{ 'a' * 10**9 }}"}, "a value has over", id="huge"
     ),
+    pytest.param(
+        {
+            "user": "{{ source }}{{ edited }}" + "{% set x = 'a' * 99000 %}",
+            "categories": {
+                name: {"title": "x", "criteria": ["y"]}
+                for name in ("default", *(f"c{number}" for number in range(60)))
+            },
+        },
+        "over 10000000 steps and characters for all categories",
+        id="categories",
+    ),
 ]
 
 
