@@ -40,7 +40,7 @@ RESAMPLES = 8_000
 #: About as many random numbers are in memory at a time.
 BLOCK = 1_000_000
 #: The random numbers of up to so many clusters are kept, as many statistics use the same.
-KEPT_CLUSTERS = 250
+KEPT_CLUSTERS = 1_000
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ def _shares(clusters: int) -> Iterator[NDArray[np.float32]]:
         yield generator.standard_exponential((rows, clusters + 1), dtype=np.float32)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _kept_shares(clusters: int) -> tuple[NDArray[np.float32], ...]:
     return tuple(_shares(clusters))
 

@@ -24,7 +24,7 @@ class Blobs:
 
     def path(self, sha256: str, suffix: str = ".png") -> Path:
         """Return the path that a blob has or would have."""
-        return self.folder / sha256[:2] / f"{sha256}{suffix}"
+        return self.folder / f"{sha256[:2]}/{sha256}{suffix}"
 
     def put(self, data: bytes, durable: bool = True) -> str:
         """Store an encoded image and return its SHA-256 in hex.
@@ -67,11 +67,13 @@ class Blobs:
         """Return the path of a blob's thumbnail, which is made again if it is missing or damaged;
         `None` if that cannot be done.
         """
-        if self.thumbnail(sha256) is None:
-            with suppress(errors.ImageError, errors.StoreError):
-                # `get` returns only bytes that have this digest
-                data = self.get(sha256, suffix) or b""
-                self.put_thumbnail(sha256, images.thumbnail(images.decode(data)))
+        path = self.thumbnail(sha256)
+        if path is not None:
+            return path
+        with suppress(errors.ImageError, errors.StoreError):
+            # `get` returns only bytes that have this digest
+            data = self.get(sha256, suffix) or b""
+            self.put_thumbnail(sha256, images.thumbnail(images.decode(data)))
         return self.thumbnail(sha256)
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
