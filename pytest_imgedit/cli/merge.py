@@ -1,17 +1,22 @@
 """`imgedit merge`: the shards of a run, as `--imgedit-shard` makes them, as one run."""
 
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
+from pytest_imgedit.cli.shard_stores import (
+    ShardRun,
+    collect,
+    new_store,
+    read_stores,
+    refuse_existing,
+)
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.measures import further_score
@@ -27,7 +32,6 @@ from pytest_imgedit.core.results import (
     Results,
     ReuseInfo,
     RunInfo,
-    ShardInfo,
     Timing,
     Usage,
 )
@@ -45,23 +49,10 @@ from pytest_imgedit.stats.decision import (
 )
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, make_baseline, read_results
-from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.references import find_run
-from pytest_imgedit.store.store import Store
 
 #: What a judge has told in the run of a shard, not what it is.
 _ANSWERED: dict[str, Any] = {"usage": None, "returned": {}, "canary": None}
-_BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")
-
-
-@dataclass(frozen=True)
-class ShardRun:
-    """A finished shard: its results.json, what that holds, and the folder of its store."""
-
-    path: Path
-    results: Results
-    info: ShardInfo
-    store: Path
 
 
 def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
@@ -111,7 +102,7 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
         raise errors.UsageError(
             f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to"
         )
-    if results.items and not files.is_folder(store / "blobs"):
+    if results.items and not files.is_folder(store / "runs"):
         raise errors.UsageError(f"{path}: not in a store, which has the images")
     return ShardRun(path, results, info, store)
 
@@ -372,36 +363,6 @@ def _timing(parts: Sequence[Timing]) -> Timing:
     return merged
 
 
-def collect(shards: Sequence[ShardRun], store: Store) -> None:
-    """Bring the images and the records of all shards into a store; images are linked where that is
-    possible.
-
-    Raises `StoreError` if they cannot be written.
-    """
-    journals: tuple[Journal[Any], ...] = (store.edits, store.verdicts, store.models)
-    for folder in dict.fromkeys(shard.store for shard in shards):
-        for path in (folder / "blobs").glob("??/*"):
-            if _BLOB.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-                _link(path, store.blobs.folder / path.parent.name / path.name)
-        for journal in journals:
-            records = Journal(folder / journal.path.name, journal.kind, reads_only=True).records
-            journal.append(
-                [record for key, record in records.items() if key not in journal.records]
-            )
-
-
-def _link(path: Path, target: Path) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
-            try:
-                os.link(path, target)
-            except OSError:  # on another file system, or one without links
-                shutil.copyfile(path, target)
-    except OSError as error:
-        raise errors.StoreError(f"{target}: {error.strerror}") from error
-
-
 def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Join shards to one run in the new store `out`, write its reports, and decide its gates.
 
@@ -415,8 +376,7 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
         )
         for reference in references
     )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise errors.UsageError(f"{out}: is there already, expected a new or an empty folder")
+    refuse_existing(out)
     gates, compared = shards[0].results.run.options.gates, shards[0].results.comparison
     name = gates.compare
     if name == "latest" and compared is not None:
@@ -432,14 +392,20 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
             f"{name} and these runs",
             gated=bool(gates.max_drop),
         )
-    with Store(out) as store:
+    stores = read_stores(shards)
+    with new_store(out) as store:
         folder = store.new_run()
         results = results.model_copy(
             update={"run": results.run.model_copy(update={"id": folder.name})}
         )
-        collect(shards, store)
+        collect(stores, store)
         write.write_results(results, folder)
-        reports = write.write_reports(results, folder, store.blobs.folder, RunSettings())
+        reports = {
+            name: os.path.relpath(out / "runs" / folder.name / Path(path).name)
+            for name, path in write.write_reports(
+                results, folder, store.blobs.folder, RunSettings()
+            ).items()
+        }
     write.add_to_github_summary(results)
     conclusion = outcome(results)
     lines = [

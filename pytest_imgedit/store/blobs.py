@@ -5,6 +5,7 @@ The thumbnail of an image for reports is beside it: `<sha256>.thumbnail.webp`.
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,9 @@ from pytest_imgedit.core import errors, files, images
 #: The largest image that an editor may return has fewer bytes as a PNG.
 MAX_BLOB_BYTES = 2**29
 _THUMBNAIL = ".thumbnail.webp"
+#: What the files of images and of their thumbnails are called.
+BLOB_NAME = re.compile(r"[0-9a-f]{64}\.(png|jpg|webp)")
+THUMBNAIL_NAME = re.compile(r"[0-9a-f]{64}\.thumbnail\.webp")
 
 
 class Blobs:

@@ -1,0 +1,239 @@
+"""The stores of a run's shards: read, compared with what the results name, and joined to one."""
+
+import os
+import secrets
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_imgedit.core import errors, files
+from pytest_imgedit.core.results import Item, Results, SeedResult, ShardInfo, Verdict
+from pytest_imgedit.core.sanitize import counted, first_of
+from pytest_imgedit.store.blobs import BLOB_NAME, THUMBNAIL_NAME
+from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, Record, VerdictRecord
+from pytest_imgedit.store.store import Store
+
+#: How many shards with losses are told in full.
+_SHARDS_TOLD = 3
+#: How many names of each kind of loss are told.
+_NAMES_TOLD = 3
+#: What is lost, as users know it: by a noun with a state, and by what tells one from another.
+_Losses = dict[tuple[str, str], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class ShardRun:
+    """A finished shard: its results.json, what that holds, and the folder of its store."""
+
+    path: Path
+    results: Results
+    info: ShardInfo
+    store: Path
+
+
+class ShardStore:
+    """What the store in a folder holds; nothing in it is changed. Each file is read once.
+
+    Raises `UsageError` for a damaged journal.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.edits = Journal(folder / "edits.jsonl", EditRecord, reads_only=True)
+        self.verdicts = Journal(folder / "verdicts.jsonl", VerdictRecord, reads_only=True)
+        self.models = Journal(folder / "models.jsonl", ModelRecord, reads_only=True)
+
+    @cached_property
+    def images(self) -> dict[str, bool]:
+        """Whether an image has the digest of its name, by its path below `blobs`. One that is a
+        link, or no regular file, has not.
+        """
+        return {
+            f"{path.parent.name}/{path.name}": _is_whole(path)
+            for path in (self.folder / "blobs").glob("??/*")
+            if BLOB_NAME.fullmatch(path.name)
+        }
+
+    @property
+    def thumbnails(self) -> Iterator[str]:
+        """The thumbnails by their paths below `blobs`. They are copies: a report makes those that
+        are missing.
+        """
+        for path in (self.folder / "blobs").glob("??/*"):
+            if THUMBNAIL_NAME.fullmatch(path.name) and _is_regular(path):
+                yield f"{path.parent.name}/{path.name}"
+
+
+def _is_regular(path: Path) -> bool:
+    return not path.is_symlink() and files.is_file(path)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return _is_regular(path) and files.digest(path) == path.stem
+    except OSError:  # it cannot be read
+        return False
+
+
+def read_stores(shards: Sequence[ShardRun]) -> list[ShardStore]:
+    """Read the stores of shards, each once.
+
+    Raises `UsageError` for a damaged journal, and if a record or an image that the results of a
+    shard name is missing or damaged.
+    """
+    stores = {
+        folder: ShardStore(folder) for folder in dict.fromkeys(shard.store for shard in shards)
+    }
+    losses = [(shard, _losses(shard, stores[shard.store])) for shard in shards]
+    told = [_told(shard, lost) for shard, lost in losses if lost]
+    if told:
+        number = sum(len(names) for _, lost in losses for names in lost.values())
+        others = len(told) - _SHARDS_TOLD
+        more = f"; and {counted(others, 'shard')} more" if others > 0 else ""
+        raise errors.UsageError(
+            f"{number} of the records and images that results name are missing or damaged: "
+            f"{'; '.join(told[:_SHARDS_TOLD])}{more}; expected the whole stores: copy them again, "
+            "or run these shards again"
+        )
+    return list(stores.values())
+
+
+def _told(shard: ShardRun, lost: _Losses) -> str:
+    """Count what a shard has lost by kind, and name the first of each."""
+    kinds = (
+        f"{counted(len(names), noun)} {state} ({first_of([*names.values()], _NAMES_TOLD)})"
+        for (noun, state), names in lost.items()
+    )
+    return f"shard {shard.info} ({shard.store}): {', '.join(kinds)}"
+
+
+def _losses(shard: ShardRun, store: ShardStore) -> _Losses:
+    """Name what the items of a shard claim and its store has not."""
+    lost: _Losses = defaultdict(dict)
+    for item in shard.results.items:
+        for name in _images_of(item):
+            if not store.images.get(name):
+                state = "damaged" if name in store.images else "missing"
+                lost["image", state][name] = f"blobs/{name}"
+        for seed in item.seeds:
+            if seed.edit is not None:
+                edit = store.edits.records.get(seed.edit.key)
+                is_it = edit is not None and edit.blob == seed.edit.blob
+                _find(lost, "edits", f"{item.id} {seed.seed}", item.id, edit, is_it)
+                _find_model(lost, edit, "editor", store)
+            for key, name in _verdicts_of(seed):
+                verdict = store.verdicts.records.get(key)
+                is_it = verdict is not None and verdict.recipe.get("edited") == (
+                    seed.edit and seed.edit.blob
+                )
+                _find(lost, "verdicts", f"{item.id} {seed.seed} {name}", item.id, verdict, is_it)
+                _find_model(lost, verdict, "judge", store)
+    return lost
+
+
+def _find(
+    lost: _Losses,
+    kind: str,
+    key: str,
+    pair_id: str,
+    record: Record | None,
+    is_it: bool,
+) -> None:
+    if not is_it:
+        state = "missing" if record is None else "of another edit"
+        lost["record", f"of {kind} {state}"][key] = pair_id
+
+
+def _find_model(lost: _Losses, record: Record | None, role: str, store: ShardStore) -> None:
+    digest = "" if record is None else str(record.recipe.get(role))
+    if record is not None and digest not in store.models.records:
+        lost["record", "of models missing"][digest] = f"{role} {digest[:12]}"
+
+
+def _images_of(item: Item) -> Iterator[str]:
+    yield from filter(None, (item.source, item.reference))
+    for edit in item.edits:
+        yield f"{edit.blob[:2]}/{edit.blob}.png"
+
+
+def _verdicts_of(seed: SeedResult) -> Iterator[tuple[str, str]]:
+    """List the keys of the records from which the verdicts on an edit were made, with names."""
+    verdicts = {"": seed.verdict, **seed.further}
+    for name, verdict in verdicts.items():
+        if isinstance(verdict, Verdict):
+            # a verdict without keys has no record
+            for call, key in (verdict.keys or {"": ""}).items():
+                yield key, f"{name} {call}"
+
+
+def collect(stores: Iterable[ShardStore], into: Store) -> None:
+    """Bring the whole images and the records of stores into another; images are linked where that
+    is possible.
+
+    Raises `StoreError` if they cannot be written.
+    """
+    for store in stores:
+        whole = [name for name, is_whole in store.images.items() if is_whole]
+        for name in (*whole, *store.thumbnails):
+            _link(store.folder / "blobs" / name, into.blobs.folder / name)
+        journals: Sequence[tuple[Journal[Any], Journal[Any]]] = (
+            (store.edits, into.edits),
+            (store.verdicts, into.verdicts),
+            (store.models, into.models),
+        )
+        for source, target in journals:
+            new = [record for key, record in source.records.items() if key not in target.records]
+            target.append(new)
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            try:
+                os.link(path, target)
+            except OSError:  # on another file system, or one without links
+                shutil.copyfile(path, target)
+    except OSError as error:
+        raise errors.StoreError(f"{target}: {error.strerror}") from error
+
+
+def refuse_existing(out: Path) -> None:
+    """Raise `UsageError` unless a folder is new or empty."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise errors.UsageError(f"{out}: is there already, expected a new or an empty folder")
+
+
+@contextmanager
+def new_store(out: Path) -> Iterator[Store]:
+    """Make a store in a new or an empty folder, which is `out` once it is whole.
+
+    Until then it is in a folder `.merge-…` beside. After an error, or Ctrl-C, nothing is left of
+    it. Raises `UsageError` if there is something else, and `StoreError` if it cannot be written.
+    """
+    refuse_existing(out)
+    target = Path(os.path.realpath(out))
+    partial = target.parent / f".merge-{secrets.token_hex(4)}"
+    new_parents = [parent for parent in target.parents if not parent.exists()]
+    try:
+        with Store(partial) as store:
+            yield store
+            if target.exists():
+                shutil.copymode(target, partial)
+            partial.rename(target)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        for parent in new_parents:
+            with suppress(OSError):  # it was never made, or another has made something in it
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise errors.StoreError(f"{out}: {error.strerror}, so that it is not made") from error
+        if isinstance(error, errors.UsageError):
+            problem = str(error).replace(str(partial), str(out))
+            raise errors.StoreError(f"{problem}; no store is made") from error
+        raise
