@@ -28,6 +28,9 @@ def main(log: str, patience: float, command: list[str]) -> int:
 
     A command that has not sent `UP` after `patience` seconds is ended.
     """
+    # The controller's end goes unseen by a process that is stopped. The signal also comes when only
+    # the thread ends that started this process: SIGCONT does no harm then, and comes again.
+    _signal_at_parents_end(signal.SIGCONT)
     controller, supervisor = os.getppid(), os.getpid()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
     os.setsid()  # what ends the controller's process group shall not end this process too
@@ -74,13 +77,21 @@ def _become(command: list[str], supervisor: int) -> None:
     """Turn this process into the worker, which dies with its supervisor."""
     os.setpgid(0, 0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _signal_at_parents_end(signal.SIGKILL)
     try:
         if os.getppid() == supervisor:
             os.execvpe(command[0], command, {**os.environ, SUPERVISOR: str(supervisor)})
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
     os._exit(127)
+
+
+def _signal_at_parents_end(number: signal.Signals) -> None:
+    """Let the kernel send this process a signal when the thread ends that is its parent, and again
+    for each thread that then takes its place; only Linux can.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _ended(worker: int) -> bool:
