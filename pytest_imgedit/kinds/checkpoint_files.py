@@ -505,6 +505,9 @@ def _locked(cache: Path) -> Iterator[None]:
     with ExitStack() as stack:
         with suppress(OSError):
             cache.parent.mkdir(parents=True, exist_ok=True)
-            lock = cache.with_name(f".{cache.name}.lock").open("ab")
-            fcntl.flock(stack.enter_context(lock), fcntl.LOCK_EX)
+            path = cache.with_name(f".{cache.name}.lock")
+            # With O_RDWR, opening a pipe waits for nobody.
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import socket
 from contextlib import suppress
@@ -18,6 +19,10 @@ from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, Verdi
 
 #: A folder with any of these is a store; a lock that a cleaner removed is made again.
 _KNOWN_BY = frozenset({"lock", "edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs"})
+
+#: What the holder of a lock writes into it, and the most bytes of that.
+_HOLDER = re.compile(r"process [0-9]+ on \S+ since [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC")
+_MAX_HOLDER = 400
 
 
 class Store:
@@ -69,15 +74,30 @@ class Store:
                     raise errors.UsageError(f"{path}: not a regular file, expected that of a store")
             if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            self._lock = os.fdopen(os.open(lock, flags, 0o666), "r+b", buffering=0)
+            self._lock = self._open_lock(lock)
             self._take_lock(self._lock)
             self._opened = self.folder.stat()
         except OSError as error:
             raise errors.UsageError(
-                f"{self.folder}: {error.strerror}, expected a folder that can be written"
+                f"{error.filename or self.folder}: {error.strerror}, expected a folder that can be "
+                "written"
             ) from error
         return self
+
+    @staticmethod
+    def _open_lock(path: Path) -> FileIO:
+        """Open the lock for reading and writing; raises `UsageError` for a link, and for a file of
+        another user that this one cannot write.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            reason = "a link" if path.is_symlink() else error.strerror
+            raise errors.UsageError(
+                f"{path}: {reason}, expected a folder that can be written, and its lock too; "
+                "remove the lock if no run holds it"
+            ) from error
+        return os.fdopen(descriptor, "r+b", buffering=0)
 
     def _require_there(self) -> None:
         """Raise `StoreError` if the folder that was opened has been removed or moved since."""
@@ -92,11 +112,17 @@ class Store:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = file.read().decode("utf-8", "replace").strip() or "another process"
+            text = file.read(_MAX_HOLDER).decode("utf-8", "replace")
+            holder = text if _HOLDER.fullmatch(text) else "another process"
             file.close()
             raise errors.UsageError(
                 f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out"
             ) from None
+        except OSError as error:
+            raise errors.UsageError(
+                f"{self.folder}: {error.strerror}, expected a file system that has locks (flock); "
+                "use --imgedit-out"
+            ) from error
         file.truncate(0)
         file.write(
             f"process {os.getpid()} on {socket.gethostname()} since "

@@ -2,6 +2,8 @@
 host.
 """
 
+import os
+
 import pytest
 from checkpoint_files import pipeline
 
@@ -62,3 +64,21 @@ def test_other_models_have_the_same_path_and_the_same_content(tmp_path):
     weights.unlink()
     with pytest.raises(SetupError, match=r"model.safetensors on .*: no such file"):
         find_checkpoint(**there)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a pipe", "broken link", "large"])
+def test_a_lock_of_digests_that_is_no_lock_is_not_waited_for(tmp_path, kind):
+    (tmp_path / "weights").write_bytes(b"w")
+    lock = tmp_path / ".c.json.lock"
+    os.mkfifo(tmp_path / "pipe")
+    if kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    elif kind == "large":
+        lock.write_bytes(bytes(5_000_000))
+    else:
+        lock.symlink_to(tmp_path / ("pipe" if kind == "link to a pipe" else "nothing"))
+    digests = Digests(tmp_path / "c.json").of(tmp_path, ["weights"])
+    assert digests["weights"].startswith("50e721e4")
+    assert not (tmp_path / "nothing").exists()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
+import os
 import re
 import zlib
 
@@ -244,6 +247,82 @@ def test_store_is_held_by_one_process_at_a_time(tmp_path):
             Store(tmp_path / "s").__enter__()
     with Store(tmp_path / "s"):
         pass
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"x" * 5_000_000,
+        b"process 1 on host since " + b"9" * 5_000_000,
+        b"process 1 on host since 2026-01-01 00:00:00 UTC\n" * 100_000,
+        b"process 1 on host since 2026-01-01 00:00:00 UTC and more",
+        bytes(5_000_000),
+        bytes(range(256)) * 100,
+        b"\x1b[2J\n::error::process",
+        "process 1 on host\u202e since now".encode(),
+    ],
+    ids=lambda content: f"{content[:12]!r}-{len(content)}",
+)
+def test_a_lock_that_no_holder_wrote_is_told_in_one_short_line(tmp_path, content):
+    with Store(tmp_path / "s"):
+        (tmp_path / "s" / "lock").write_bytes(content)
+        with pytest.raises(UsageError) as raised:
+            Store(tmp_path / "s").__enter__()
+        assert str(raised.value) == (
+            f"{tmp_path}/s: the store is held by another process; wait for it or use --imgedit-out"
+        )
+    (tmp_path / "s" / "lock").write_bytes(content)
+    with Store(tmp_path / "s"):  # nobody holds it
+        assert (tmp_path / "s" / "lock").stat().st_size < 200
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "broken link", "link to a pipe"])
+def test_a_lock_that_is_no_file_is_named_in_one_line(tmp_path, kind):
+    lock = tmp_path / "s" / "lock"
+    lock.parent.mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    if kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        targets = {"link": "file", "broken link": "nothing", "link to a pipe": "pipe"}
+        lock.symlink_to(tmp_path / targets[kind])
+    with pytest.raises(UsageError) as raised:
+        Store(tmp_path / "s").__enter__()
+    assert str(raised.value).startswith(f"{lock}: ")
+    assert len(str(raised.value).removeprefix(str(tmp_path))) < 200
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_lock_of_another_user_is_named(tmp_path, monkeypatch):
+    """The tests may run as root, who may write every file, so that the refusal is that of a
+    stand-in.
+    """
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "lock").touch(mode=0o444)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UsageError) as raised:
+        Store(tmp_path).__enter__()
+    assert str(raised.value) == (
+        f"{tmp_path}/lock: Permission denied, expected a folder that can be written, and its lock "
+        "too; remove the lock if no run holds it"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UsageError, match=r"expected a file system that has locks \(flock\)"):
+        Store(tmp_path).__enter__()
 
 
 def test_unwritable_store_is_a_usage_error(tmp_path):
