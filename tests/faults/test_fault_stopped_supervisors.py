@@ -100,7 +100,9 @@ def kill(process, left, which, group=False) -> None:
     assert are_stopped
 
 
-@pytest.mark.parametrize("group", full_but([False], [False, True]))
+@pytest.mark.parametrize(
+    "group", [False, pytest.param(True, marks=pytest.mark.full)], ids=["run", "group"]
+)
 @pytest.mark.parametrize("which", full_but(["all"], list(STOPPED)))
 def test_kill_9_of_a_run_whose_processes_are_stopped_leaves_none(bench, left, which, group):
     process = bench.start(
