@@ -224,40 +224,53 @@ def measures_of(items: Iterable[Item], declared: Mapping[str, Measure]) -> dict[
     return {**SCORE_ONLY, **dict.fromkeys(found, Measure()), **declared}
 
 
+#: The row of a measure's mean over all pairs, beside those of groups: no group has this name.
+MICRO = ""
+
+
 def summarize_items(
     items: Sequence[Item], measures: Mapping[str, Measure]
 ) -> tuple[dict[str, Summary], Overall, dict[str, MeasuredGroups]]:
     """Summarize the score by category and overall, and every measure by group."""
-    measured = {
-        name: _summarize(items, name, measure)
+    drafts = {
+        name: _drafts(items, name, measure)
         for name, measure in measures.items()
         if name == SCORE or any(measured_by(items, name))
     }
+    summaries = iter(estimates.complete([row for rows in drafts.values() for row in rows.values()]))
+    measured = {}
+    for name, of_measure in drafts.items():
+        rows = {group: next(summaries) for group in of_measure}
+        micro = rows.pop(MICRO)
+        measured[name] = MeasuredGroups(**dict(measures[name]), rows=rows, micro=micro)
     score = measured[SCORE]
     categories = {name: score.rows[name] for name in in_order(item.category for item in items)}
     return categories, Overall(macro=score.rows[OVERALL], micro=score.micro), measured
 
 
-def _summarize(items: Sequence[Item], name: str, measure: Measure) -> MeasuredGroups:
+def _drafts(items: Sequence[Item], name: str, measure: Measure) -> dict[str, estimates.Draft]:
+    """Draft the rows of a measure by group, with that of the mean over all pairs, `MICRO`."""
     items = list(measured_by(items, name))
     _, *groups = groups_in(items)
-    rows = {
-        group: _summary([item for item in items if group in groups_of(item)], name, measure)
-        for group in groups
-    }
-    micro = _summary(items, name, measure)
+    micro = _draft(items, name, measure)
     macro_mean = estimate_group(OVERALL, observe(items, name, measure))
-    overall = estimates.with_mean(micro, macro_mean, measure.ends)
-    return MeasuredGroups(**dict(measure), rows={OVERALL: overall, **rows}, micro=micro)
+    return {
+        OVERALL: replace(micro, mean=macro_mean),
+        **{
+            group: _draft([item for item in items if group in groups_of(item)], name, measure)
+            for group in groups
+        },
+        MICRO: micro,
+    }
 
 
-def _summary(items: Sequence[Item], name: str, measure: Measure) -> Summary:
+def _draft(items: Sequence[Item], name: str, measure: Measure) -> estimates.Draft:
     valued = [(value, item.cluster) for item in items if (value := item.value(name)) is not None]
     without = [item for item in items if item.value(name) is None]
     refused = sum(item.status == "refused" for item in without)
     failed = [item for item in without if item.status in FAILED or name in item.missing]
     errors = len(failed) - refused
-    return estimates.summarize(
+    return estimates.draft(
         [value for value, _ in valued],
         [cluster for _, cluster in valued],
         errors,

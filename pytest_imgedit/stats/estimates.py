@@ -40,7 +40,7 @@ RESAMPLES = 8_000
 #: About as many random numbers are in memory at a time.
 BLOCK = 1_000_000
 #: The random numbers of up to so many clusters are kept, as many statistics use the same.
-KEPT_CLUSTERS = 1_000
+KEPT_CLUSTERS = 250
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Estimate:
 
         That of `bounded_intervals`.
         """
-        return bounded_intervals([self], lowest, highest, alpha)[0]
+        return bounded_intervals([self], [(lowest, highest)], alpha)[0]
 
     def p_below(self, limit: float) -> float:
         """One-sided p value of "the true mean is not under `limit`"; 1 where there is no standard
@@ -359,35 +359,51 @@ def _log_gains(stratum: Stratum, means: Floats, lowest: float) -> Floats:
 
 
 def bounded_intervals(
-    means: Sequence[Estimate], lowest: float, highest: float, alpha: float = ALPHA
+    means: Sequence[Estimate], ends: Sequence[tuple[float, float]], alpha: float = ALPHA
 ) -> list[tuple[float, float] | None]:
-    """Two-sided intervals of means over the same pairs, of values from `lowest` to `highest`.
+    """Two-sided intervals of means over equally many clusters, of values between the ends of their
+    scales.
 
     A Bayesian bootstrap over clusters (exponential weights) with one cluster more than was seen: at
     the lower end of the scale for the lower limit, at the upper end for the upper limit (Gaffke
     2005; Learned-Miller and Thomas, arXiv 1905.06208). The unseen cluster weighs Σw²: as much as
     each cluster, if all weigh the same.
     """
-    first = means[0]
-    if first.se is None:
-        return [None for _ in means]
-    sides = np.stack([first.weights, *(mean.deviations for mean in means)], axis=1)
-    few = first.clusters <= KEPT_CLUSTERS
-    blocks = _kept_shares(first.clusters) if few else _shares(first.clusters)
+    clusters = means[0].clusters
+    sides = np.stack([*(mean.weights for mean in means), *(mean.deviations for mean in means)], 1)
+    blocks = _kept_shares(clusters) if clusters <= KEPT_CLUSTERS else _shares(clusters)
     sums = np.concatenate(
         [np.column_stack([shares[:, 0], shares[:, 1:] @ sides]) for shares in blocks]
     )
-    unseen = sums[:, 0] * (first.weights**2).sum()
-    total = sums[:, 1] + unseen
-    upper = 1 - alpha / 2
-    intervals: list[tuple[float, float] | None] = []
-    for mean, moves in zip(means, sums[:, 2:].T, strict=True):
-        low = np.quantile((moves + unseen * (lowest - mean.centers[1])) / total, 1 - upper)
-        high = np.quantile((moves + unseen * (highest - mean.centers[0])) / total, upper)
-        intervals.append(
-            (max(lowest, mean.mean + float(low)), min(highest, mean.mean + float(high)))
+    totals, moves = np.split(sums[:, 1:].T, 2)
+    return [
+        _bounded_interval(*of_one, sums[:, 0], alpha)
+        for of_one in zip(means, ends, totals, moves, strict=True)
+    ]
+
+
+def _bounded_interval(
+    mean: Estimate,
+    ends: tuple[float, float],
+    totals: Floats,
+    moves: Floats,
+    shares: Floats,
+    alpha: float,
+) -> tuple[float, float] | None:
+    """Interval of a mean from the resampled sums of its clusters' weights and deviations, and the
+    `shares` of the unseen cluster.
+    """
+    if mean.se is None:
+        return None
+    lowest, highest = ends
+    unseen = shares * (mean.weights**2).sum()
+    low, high = (
+        np.quantile((moves + unseen * (end - center)) / (totals + unseen), level)
+        for end, center, level in zip(
+            ends, mean.centers[::-1], (alpha / 2, 1 - alpha / 2), strict=True
         )
-    return intervals
+    )
+    return max(lowest, mean.mean + float(low)), min(highest, mean.mean + float(high))
 
 
 def _shares(clusters: int) -> Iterator[NDArray[np.float32]]:
@@ -396,7 +412,7 @@ def _shares(clusters: int) -> Iterator[NDArray[np.float32]]:
         yield generator.standard_exponential((rows, clusters + 1), dtype=np.float32)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _kept_shares(clusters: int) -> tuple[NDArray[np.float32], ...]:
     return tuple(_shares(clusters))
 
@@ -423,23 +439,34 @@ def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats
     ]
 
 
-def summarize(
+@dataclass(frozen=True)
+class Draft:
+    """A summary without its mean, the estimate of that (`None` without values), and the ends of the
+    scale.
+    """
+
+    summary: Summary
+    mean: Estimate | None
+    ends: tuple[float, float] = (0.0, 10.0)
+
+
+def draft(
     scores: Sequence[float],
     clusters: Sequence[str],
     errors: int = 0,
     pending: int = 0,
     refused: int = 0,
     ends: tuple[float, float] = (0.0, 10.0),
-) -> Summary:
-    """Summarize the scores of a category, one a pair; `clusters` names the source image of each
-    pair, `ends` are those of the scale.
+) -> Draft:
+    """Draft the summary of the scores of a category, one a pair; `clusters` names the source image
+    of each pair, `ends` are those of the scale.
 
     `errors` counts pairs that ended without a score, `pending` those that were never to get one in
     this run, and `refused` those that a content filter refused.
     """
     counts = Summary(len(scores) + errors + pending + refused, len(scores), errors, refused)
     if not scores:
-        return counts
+        return Draft(counts, None, ends)
     spread = replace(
         counts,
         std=float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
@@ -447,27 +474,41 @@ def summarize(
         min=float(min(scores)),
         max=float(max(scores)),
     )
-    return with_mean(spread, estimate(scores, clusters), ends)
+    return Draft(spread, estimate(scores, clusters), ends)
 
 
-def with_mean(
-    summary: Summary, estimate: Estimate | None, ends: tuple[float, float] = (0.0, 10.0)
+def summarize(
+    scores: Sequence[float], clusters: Sequence[str], errors: int = 0, pending: int = 0
 ) -> Summary:
-    """Return a summary with the mean of an estimate over the same pairs, such as the macro mean,
-    and its errors; without a mean if there is no estimate.
+    """Summarize scores from 0 to 10, one a pair, as `draft` does."""
+    return complete([draft(scores, clusters, errors, pending)])[0]
 
-    The interval is that of Student's t on a scale without two `ends`.
+
+def complete(drafts: Sequence[Draft]) -> list[Summary]:
+    """Complete summaries by their means and the errors of these.
+
+    The interval is that of Student's t on a scale without two ends. Means over equally many
+    clusters share the random numbers of the others.
     """
-    if estimate is None:
-        return replace(summary, mean=None, ci95=None, se=None, mde=None)
-    ci95 = estimate.interval()
-    if np.isfinite(ends).all():
-        ci95 = estimate.bounded_interval(*ends)
-    return replace(
-        summary,
-        mean=estimate.mean,
-        ci95=ci95,
-        se=estimate.se,
-        mde=estimate.mde(0.05),
-        clusters=estimate.clusters,
-    )
+    bounded: dict[int, list[tuple[int, Estimate]]] = {}
+    for place, made in enumerate(drafts):
+        if made.mean is not None and np.isfinite(made.ends).all():
+            bounded.setdefault(made.mean.clusters, []).append((place, made.mean))
+    intervals: dict[int, tuple[float, float] | None] = {}
+    for alike in bounded.values():
+        places, means = zip(*alike, strict=True)
+        ends = [drafts[place].ends for place in places]
+        intervals |= dict(zip(places, bounded_intervals(means, ends), strict=True))
+    return [
+        made.summary
+        if made.mean is None
+        else replace(
+            made.summary,
+            mean=made.mean.mean,
+            ci95=intervals[place] if place in intervals else made.mean.interval(),
+            se=made.mean.se,
+            mde=made.mean.mde(0.05),
+            clusters=made.mean.clusters,
+        )
+        for place, made in enumerate(drafts)
+    ]

@@ -232,7 +232,7 @@ def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[
     if scale is None:
         intervals = [mean.interval(alpha) for mean in means]
     else:
-        intervals = bounded_intervals(means, *scale, alpha)
+        intervals = bounded_intervals(means, [scale] * len(means), alpha)
     return [RankedMean(mean.mean, ci95) for mean, ci95 in zip(means, intervals, strict=True)]
 
 

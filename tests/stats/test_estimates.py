@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from pytest_imgedit.stats.estimates import estimate, sign_flip, summarize, with_mean
+from pytest_imgedit.stats.estimates import complete, draft, estimate, sign_flip, summarize
 from pytest_imgedit.stats.holm import holm
 
 
@@ -102,7 +104,7 @@ def whole(*groups):
         *((score, name, str(place)) for place, group in enumerate(groups) for score, name in group),
         strict=True,
     )
-    return with_mean(summarize(scores, names), estimate(scores, names, categories))
+    return complete([replace(draft(scores, names), mean=estimate(scores, names, categories))])[0]
 
 
 def test_macro_weighs_categories_alike():
@@ -113,7 +115,7 @@ def test_macro_weighs_categories_alike():
 
 
 def test_a_summary_without_an_estimate_has_no_mean_and_the_spread_of_pairs():
-    summary = with_mean(summarize([2.0, 4.0], ["a", "b"]), None)
+    (summary,) = complete([replace(draft([2.0, 4.0], ["a", "b"]), mean=None)])
     assert (summary.mean, summary.ci95, summary.se, summary.mde) == (None, None, None, None)
     assert (summary.n, summary.std, summary.max) == (2, 2**0.5, 4.0)
 
