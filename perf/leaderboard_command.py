@@ -67,7 +67,7 @@ def write_runs(store: Path, document: dict[str, Any], runs: int, pairs: int) -> 
 
 def seconds_of(store: Path, names: list[str]) -> dict[str, float]:
     """Wall and CPU time of the command with all formats."""
-    formats = [f"--{kind}={store / f'board.{kind}'}" for kind in ("md", "csv", "html")]
+    formats = [f"--{kind}={store.with_name(f'board.{kind}')}" for kind in ("md", "csv", "html")]
     command = [sys.executable, "-m", "pytest_imgedit.cli.main", "leaderboard", *names, *formats]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()

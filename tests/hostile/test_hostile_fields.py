@@ -33,6 +33,7 @@ PARTS = {
     "leaderboard_page": "the output `leaderboard --html`",
     "leaderboard_tables": "the outputs `leaderboard`, `--md` and `--csv`",
     "measure_tables": "tables of all reports",
+    "outputs": "how what a user names is written",
     "pictures": "images of the pages",
     "tables": "tables of all reports",
     "trend_page": "the output `trend --html`",
