@@ -111,7 +111,8 @@ def _custom(name: str, table: strict_json.JsonObject) -> tuple[str, strict_json.
         return location, table
     if beside := [setting for setting in table if setting != "file"]:
         raise errors.UsageError(
-            f"{location}: {beside[0]!r} beside 'file', expected the file to hold the whole protocol"
+            f"{location}: {beside[0]!r:.100} beside 'file', expected the file to hold the whole "
+            "protocol"
         )
     location = str(table["file"])
     return location, dict(ConfigFile.read(Path(location), "a protocol in TOML").tables)
@@ -130,7 +131,7 @@ def _categories(location: str, categories: strict_json.JsonObject) -> strict_jso
     if inherited is not None:
         if inherited not in IN_TOML:
             raise errors.UsageError(
-                f"{location}: categories.inherit is {inherited!r}, expected one of: "
+                f"{location}: categories.inherit is {inherited!r:.100}, expected one of: "
                 f"{', '.join(IN_TOML)}"
             )
         categories = {**_builtin(inherited)["categories"], **categories}

@@ -221,7 +221,8 @@ class Protocol(ABC):
             raise
         except Exception as error:  # a template, or a class of a user, can raise anything
             raise errors.UsageError(
-                f"protocol {self.name}: it fails on pair {pair.id!r}: {sanitize.one_line(error)}"
+                f"protocol {self.name}: it fails on pair {pair.id!r}: "
+                f"{sanitize.shorten(sanitize.one_line(error), 600)}"
             ) from None
 
     def sees_change(self, pairs: Iterable[EditPair]) -> bool:

@@ -32,6 +32,8 @@ MAX_CALLS = 20
 MAX_NAMES = 100
 MAX_CATEGORIES = 200
 Formula = Annotated[str, Field(max_length=10_000)]
+#: The name of a call or a number, short enough for a message.
+Name = Annotated[str, Field(max_length=100)]
 
 
 class _Table(BaseModel):
@@ -49,7 +51,7 @@ class ReplyTable(_Table):
     """`[calls.reply]`: a grammar, and what a reply calls the names, in all or by category."""
 
     form: Literal["lines", "number", "json", "list", "final"]
-    names: tuple[str, ...] = Field(min_length=1, max_length=MAX_NAMES)
+    names: tuple[Name, ...] = Field(min_length=1, max_length=MAX_NAMES)
     scale: tuple[float, float] = SCALE
     whole: bool = False
     labels: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
@@ -84,7 +86,7 @@ class CallTable(_Table):
     with the name of the category. `fill` puts the instruction in place of a mark in them.
     """
 
-    name: str
+    name: Name
     system: str = ""
     user: str
     reminder: str = ""
@@ -123,7 +125,7 @@ class RowTable(_Table):
     row is in percent of it.
     """
 
-    name: str = "score"
+    name: Name = "score"
     values: tuple[str, ...] = ("score",)
     mean: Literal["groups", "items"] = "groups"
     by: tuple[str, ...] = ()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
+
 import pytest
 
-from pytest_imgedit.core.errors import ReplyError
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core.errors import ReplyError, UsageError
 from pytest_imgedit.protocols import templates
+from pytest_imgedit.protocols.loading import load_protocol
 
 VALUES = {"text": "x" * 2000, "title": "T", "criteria": ("a", "b"), "description": ""}
 
@@ -107,3 +112,39 @@ def test_a_formula_that_fails_says_why_in_a_short_line(formula):
     with pytest.raises(ReplyError, match=r"failed: .") as error:
         templates.evaluate(formula, {"a": 4.0})
     assert len(str(error.value)) < 500
+
+
+#: Places of a protocol in TOML, as paths of keys.
+PLACES = [
+    ("unreadable",),
+    ("calls", 0, "name"),
+    ("calls", 0, "user"),
+    ("calls", 0, "system"),
+    ("calls", 0, "reply", "names", 0),
+    ("calls", 0, "reply", "form"),
+    ("score", "item"),
+    ("rows", 0, "mean"),
+    ("categories", "inherit"),
+]
+
+
+@pytest.mark.parametrize(
+    "value", ["n" * 12_000, {"n" * 12_000: 1}, "{{ " + "n" * 12_000, "{{ text." + "n" * 12_000]
+)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)))
+def test_a_long_value_of_a_protocol_is_cut_in_its_message(place, value):
+    table = tomllib.loads(files("pytest_imgedit.protocols").joinpath("seeds.toml").read_text())
+    part = table
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    settings = Settings.model_validate(
+        {"protocols": {"mine": table}, "judge": {"protocol": "mine"}}
+    )
+    try:
+        load_protocol(settings)
+    except UsageError as error:
+        assert len(str(error)) < 1000
+        assert "\n" not in str(error)
+    else:
+        assert place[-1] in ("user", "system")  # a long text of a template is one
