@@ -20,8 +20,11 @@ from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, Verdi
 #: A folder with any of these is a store; a lock that a cleaner removed is made again.
 _KNOWN_BY = frozenset({"lock", "edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs"})
 
-#: What the holder of a lock writes into it, and the most bytes of that.
-_HOLDER = re.compile(r"process [0-9]+ on \S+ since [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC")
+#: What the holder of a lock writes into it, and the most bytes of that. The last number is when its
+#: process started, which tells it from a later process of the same number.
+_HOLDER = re.compile(
+    r"(process ([0-9]{1,9}) on (\S+) since [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC) ([0-9]*)"
+)
 _MAX_HOLDER = 400
 
 
@@ -74,9 +77,14 @@ class Store:
                     raise errors.UsageError(f"{path}: not a regular file, expected that of a store")
             if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
-            self._lock = self._open_lock(lock)
-            self._take_lock(self._lock)
-            self._opened = self.folder.stat()
+            file = self._open_lock(lock)
+            try:
+                self._take_lock(file)
+                self._opened = self.folder.stat()
+            except BaseException:
+                file.close()
+                raise
+            self._lock = file
         except OSError as error:
             raise errors.UsageError(
                 f"{error.filename or self.folder}: {error.strerror}, expected a folder that can be "
@@ -112,9 +120,7 @@ class Store:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            text = file.read(_MAX_HOLDER).decode("utf-8", "replace")
-            holder = text if _HOLDER.fullmatch(text) else "another process"
-            file.close()
+            holder = _holder(file.read(_MAX_HOLDER).decode("utf-8", "replace"))
             raise errors.UsageError(
                 f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out"
             ) from None
@@ -126,16 +132,24 @@ class Store:
         file.truncate(0)
         file.write(
             f"process {os.getpid()} on {socket.gethostname()} since "
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC".encode()
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC {_start_of(os.getpid())}".encode()
         )
 
     def __exit__(self, *error: object) -> None:
         for name in ("edits", "verdicts", "models"):
             if name in self.__dict__:
-                self.__dict__.pop(name).close()
+                with suppress(OSError):  # all of it is synced
+                    self.__dict__.pop(name).close()
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the lock, also where its file can no longer be written."""
         if self._lock is not None:
-            self._lock.truncate(0)
-            self._lock.close()
+            with suppress(OSError):
+                self._lock.truncate(0)
+            with suppress(OSError):
+                self._lock.close()
+            self._lock = None
 
     def new_run(self) -> Path:
         """Create and return the folder of a new run, `runs/<UTC time>-<random id>`; raises
@@ -150,6 +164,30 @@ class Store:
                 f"{folder}: {error.strerror}, expected a folder that can be written"
             ) from error
         return folder
+
+
+def _holder(text: str) -> str:
+    """Say who holds a lock by the text of its holder, which a process that was killed, or one that
+    shares the lock with it, may have left.
+    """
+    match = _HOLDER.fullmatch(text)
+    if match is None:
+        return "another process"
+    named, pid, host, start = match.groups()
+    if host == socket.gethostname() and _start_of(pid) != start:
+        return f"another process (its lock names {named}, which is not to be found here)"
+    return named
+
+
+def _start_of(pid: int | str) -> str:
+    """Return when a process started, in clock ticks since the boot; empty for one that has ended or
+    is hidden.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def store_names(folder: Path) -> int:

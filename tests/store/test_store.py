@@ -8,7 +8,12 @@ import hashlib
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 import zlib
+from io import FileIO
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -275,6 +280,121 @@ def test_a_lock_that_no_holder_wrote_is_told_in_one_short_line(tmp_path, content
     (tmp_path / "s" / "lock").write_bytes(content)
     with Store(tmp_path / "s"):  # nobody holds it
         assert (tmp_path / "s" / "lock").stat().st_size < 200
+
+
+def is_held_by(folder):
+    """Who the message of a second run says holds a store."""
+    with pytest.raises(UsageError) as raised:
+        Store(folder).__enter__()
+    [told] = str(raised.value).splitlines()
+    return told.removeprefix(f"{folder}: the store is held by ").partition(";")[0]
+
+
+def ended():
+    """The number of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def other():
+    """A process that sleeps."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("kind", ["ended", "another by now", "zombie", "none", "too large"])
+def test_a_process_that_does_not_hold_a_lock_is_never_named_as_its_holder(tmp_path, other, kind):
+    with Store(tmp_path / "s"):
+        lock = tmp_path / "s" / "lock"
+        mine, _, start = lock.read_text().rpartition(" ")
+        assert is_held_by(tmp_path / "s") == mine
+        pid = other.pid
+        if kind == "zombie":
+            start = Path(f"/proc/{pid}/stat").read_text().split()[21]
+            other.kill()
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        elif kind != "another by now":
+            pid = {"ended": ended(), "none": 0, "too large": 999_999_999}[kind]
+        named = mine.replace(f"process {os.getpid()} ", f"process {pid} ", 1)
+        lock.write_text(f"{named} {start if kind == 'zombie' else int(start) - 1}")
+        assert is_held_by(tmp_path / "s") == (
+            f"another process (its lock names {named}, which is not to be found here)"
+        )
+
+
+def test_the_holder_on_another_host_is_named_by_what_it_wrote(tmp_path):
+    with Store(tmp_path / "s"):
+        text = "process 1 on another-host since 2026-01-01 00:00:00 UTC"
+        (tmp_path / "s" / "lock").write_text(f"{text} 1")
+        assert is_held_by(tmp_path / "s") == text
+
+
+def test_a_lock_that_a_child_of_a_killed_holder_shares_does_not_name_the_holder(tmp_path):
+    script = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from pytest_imgedit.store.store import Store\n"
+        "Store(Path('s')).__enter__()\n"
+        "child = os.fork() or time.sleep(60)\n"
+        "print(child, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    child = int(holder.stdout.readline())
+    try:
+        assert is_held_by(tmp_path / "s").startswith(f"process {holder.pid} on ")
+        holder.kill()
+        holder.wait()
+        told = is_held_by(tmp_path / "s")
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert told.startswith(f"another process (its lock names process {holder.pid} on ")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("name", ["truncate", "write"])
+def test_a_lock_that_cannot_be_written_is_told_and_let_go(tmp_path, monkeypatch, name, number):
+    class Bad(FileIO):
+        pass
+
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    setattr(Bad, name, fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_open_lock", lambda *_: Bad(tmp_path / "lock", "w+"))
+        with pytest.raises(UsageError, match=os.strerror(number)):
+            Store(tmp_path).__enter__()
+    with Store(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EDQUOT])
+def test_a_store_is_let_go_though_its_files_cannot_be_closed(tmp_path, number):
+    class Bad(FileIO):
+        def close(self):
+            if not self.closed:
+                super().close()
+                raise OSError(number, os.strerror(number))
+
+        def truncate(self, size=None):
+            raise OSError(number, os.strerror(number))
+
+    with Store(tmp_path) as store:
+        store.edits.append([record("a")])
+        store.models.append([])
+        for journal in (store.edits, store.models):
+            journal._file.close()
+            journal._file = Bad(journal.path, "a")
+        store._lock = Bad(os.dup(store._lock.fileno()), "r+")
+    with Store(tmp_path) as store:
+        assert store.edits.records
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "broken link", "link to a pipe"])
