@@ -39,8 +39,9 @@ STEPS = 200
 RESAMPLES = 8_000
 #: About as many random numbers are in memory at a time.
 BLOCK = 1_000_000
-#: The random numbers of up to so many clusters are kept, as many statistics use the same.
-KEPT_CLUSTERS = 250
+#: Signs and shares of up to so many clusters are kept, as many statistics use the same: at most
+#: 60 MB, and 32 MB.
+KEPT_SIGNS, KEPT_SHARES = 250, 1_000
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ def share_of_flips(
     `is_extreme` takes rows of signs, in shape (flips of a block, clusters): all there are of few
     clusters, `FLIPS` random ones of more, always the same.
     """
-    blocks = _kept_signs(clusters) if clusters <= KEPT_CLUSTERS else _signs(clusters)
+    blocks = _kept_signs(clusters) if clusters <= KEPT_SIGNS else _signs(clusters)
     count, flips = 0, 0
     for signs in blocks:
         count += int(is_extreme(signs).sum())
@@ -371,7 +372,7 @@ def bounded_intervals(
     """
     clusters = means[0].clusters
     sides = np.stack([*(mean.weights for mean in means), *(mean.deviations for mean in means)], 1)
-    blocks = _kept_shares(clusters) if clusters <= KEPT_CLUSTERS else _shares(clusters)
+    blocks = _kept_shares(clusters) if clusters <= KEPT_SHARES else _shares(clusters)
     sums = np.concatenate(
         [np.column_stack([shares[:, 0], shares[:, 1:] @ sides]) for shares in blocks]
     )
@@ -412,7 +413,7 @@ def _shares(clusters: int) -> Iterator[NDArray[np.float32]]:
         yield generator.standard_exponential((rows, clusters + 1), dtype=np.float32)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def _kept_shares(clusters: int) -> tuple[NDArray[np.float32], ...]:
     return tuple(_shares(clusters))
 
