@@ -4,16 +4,17 @@ suite already.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.config import settings, toml_file
-from pytest_imgedit.core import errors, files, strict_json
+from pytest_imgedit.core import errors, files, sanitize, strict_json
 from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites import base, native
@@ -24,7 +25,7 @@ _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
 _TABLES = (".csv", ".jsonl", ".json")
 #: Bytes of the text beside an image.
 _MOST_TEXT = 2**16
-#: Files of one folder that cannot be used and are named.
+#: Files and folders that cannot be used and are named.
 _MOST_NAMED = 3
 #: A column names images if it does so in at least this part of the rows.
 _MOST_ROWS = 0.8
@@ -56,6 +57,7 @@ def guess_suite(data: Path | None) -> Guess:
 
     Raises `UsageError` if what a path names is no suite, with the row that is wrong.
     """
+    _walk.cache_clear()  # a folder is looked through once a call
     if data is None:
         return _of_folder(Path(), is_named=False)
     if not data.exists():
@@ -122,11 +124,14 @@ def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None
 
 def _of_table(path: Path) -> Guess:
     """Take a file as it is if it is a suite, else find its columns."""
-    with suppress(errors.UsageError):
+    try:
         suite = base.load_suite(settings.SuiteSettings(spec=f"native:{path}"))
         sources = (getattr(pair.source, "path", None) for pair in suite.pairs)
         if not suite.remarks and all(source is None or source.is_file() for source in sources):
             return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
+    except errors.UsageError:
+        if path.suffix.lower() not in _TABLES:  # it has no columns that could be found
+            raise
     problems: list[errors.UsageError] = []
     rows = list(read_rows(path, problems))
     raise_problems(problems)
@@ -269,20 +274,61 @@ class _Finder:
 
 def _usable(folder: Path, suffixes: Collection[str]) -> list[Path]:
     """Return the files below a folder that a suite can name."""
-    named = (path for path in _files(folder) if path.suffix.lower() in suffixes)
-    return [path for path in named if not _problem(path, folder)]
+    return [path for path in _walk(folder)[0] if path.suffix.lower() in suffixes]
 
 
 def _unusable(folder: Path) -> list[str]:
-    """Say why no suite can name some tables and images below a folder."""
-    lines = [
-        f"{str(path)!a}: {problem}"
-        for path in _files(folder)
-        if path.suffix.lower() in (*_TABLES, *SUFFIXES) and (problem := _problem(path, folder))
-    ]
+    """Say why no suite can name some tables and images below a folder, and which folders could not
+    be read.
+    """
+    lines = list(_walk(folder)[1])
     if len(lines) > _MOST_NAMED:
-        lines[_MOST_NAMED:] = [f"and {counted(len(lines) - _MOST_NAMED, 'more file')}"]
+        lines[_MOST_NAMED:] = [f"and {len(lines) - _MOST_NAMED} more"]
     return lines
+
+
+@lru_cache(maxsize=4)
+def _walk(top: Path) -> tuple[list[Path], list[str]]:
+    """Return the tables and images below a folder that a suite can name, and why it can name no
+    others.
+
+    The files of a folder come before those of folders in it. Environments and hidden folders hold
+    none.
+    """
+    usable: list[Path] = []
+    unusable: list[str] = []
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        inside = []
+        try:
+            with os.scandir(folder) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
+        except OSError as error:  # it may be another user's, or gone by now
+            unusable.append(f"{sanitize.shorten(ascii(str(folder)), 300)}: {error.strerror}")
+            continue
+        if folder != top and any(entry.name == "pyvenv.cfg" for entry in entries):
+            continue
+        for entry in entries:
+            path = folder / entry.name
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in _SKIPPED:
+                    inside.append(path)
+            elif path.suffix.lower() in (*_TABLES, *SUFFIXES):
+                try:
+                    if not entry.is_file():
+                        continue
+                    problem = _problem(path, top)
+                except OSError as error:
+                    problem = error.strerror or str(error)
+                if problem:
+                    unusable.append(f"{sanitize.shorten(ascii(str(path)), 300)}: {problem}")
+                else:
+                    usable.append(path)
+        folders += reversed(inside)
+    return usable, unusable
 
 
 def _problem(path: Path, folder: Path) -> str:
@@ -296,18 +342,6 @@ def _problem(path: Path, folder: Path) -> str:
 def _bad_name(path: Path) -> str:
     mark = steering(str(path))
     return f"a name with {mark}, expected printable text in UTF-8" if mark else ""
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder before those of folders in it; environments and hidden folders
-    hold none.
-    """
-    entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    yield from filter(Path.is_file, entries)
-    for path in entries:
-        is_folder = path.is_dir() and not path.is_symlink() and path.name not in _SKIPPED
-        if is_folder and not (path / "pyvenv.cfg").is_file():
-            yield from _files(path)
 
 
 def _is_text(value: Any) -> bool:

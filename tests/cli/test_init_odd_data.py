@@ -5,7 +5,9 @@ is half written.
 from __future__ import annotations
 
 import csv
+import errno
 import os
+import subprocess
 import time
 import tomllib
 from pathlib import Path
@@ -194,3 +196,100 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(here, capsys, monkeypat
     assert main(["init", *MODELS]) == 4
     assert "No space left on device" in capsys.readouterr().err
     assert [path for path in (here / "benchmarks").rglob("*") if path.is_file()] == []
+
+
+@pytest.fixture
+def unreadable(monkeypatch):
+    """Call it with the name of a folder and an error number: reading the folder fails.
+
+    The tests may run as root, who may read every folder.
+    """
+    scan = os.scandir
+
+    def refuse(name, number):
+        def scandir(path="."):
+            if not isinstance(path, int) and Path(path).name == name:
+                raise OSError(number, os.strerror(number), os.fspath(path))
+            return scan(path)
+
+        monkeypatch.setattr(os, "scandir", scandir)
+
+    return refuse
+
+
+ERRORS = ["EACCES", "ENOENT", "ENOTDIR", "EIO", "ESTALE", "EMFILE", "ENOMEM"]
+
+
+@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("named", [(), ("photos",)], ids=["found", "named"])
+def test_a_folder_that_cannot_be_read_is_passed_over_and_named(
+    here, capsys, unreadable, name, named
+):
+    number = getattr(errno, name)
+    (here / "photos" / "locked").mkdir(parents=True)
+    picture("photos/a.png")
+    (here / "photos" / "a.txt").write_text("do it")
+    unreadable("locked", number)
+    assert main(["init", *named, *MODELS]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert f"not used: 'photos/locked': {os.strerror(number)}" in told
+    assert spec_of(here) == ("pairs.jsonl" if named else "scenes")
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_named_folder_that_cannot_be_read_is_refused_in_one_line(here, capsys, unreadable, name):
+    (here / "photos").mkdir()
+    unreadable("photos", number := getattr(errno, name))
+    assert main(["init", "photos", *MODELS]) == 4
+    assert capsys.readouterr().err == f"imgedit: 'photos': {os.strerror(number)}\n"
+    assert not (here / "benchmarks").exists()
+
+
+def test_folders_inside_each_other_are_looked_through_as_far_as_paths_reach(here, capsys):
+    picture("x.png")
+    folder = os.open(here, os.O_RDONLY)
+    for name in ["d"] * 1_200 + ["e" * 200] * 20:
+        os.mkdir(name, dir_fd=folder)
+        folder, outer = os.open(name, os.O_RDONLY, dir_fd=folder), folder
+        os.close(outer)
+    os.close(folder)
+    assert main(["init", *MODELS]) == 0
+    assert ": File name too long" in capsys.readouterr().out
+    subprocess.run(["rm", "-rf", "d"], check=True)  # shutil does not get that far
+
+
+def test_a_folder_is_read_once_however_many_tables_it_has(here, monkeypatch):
+    (here / "data" / "more").mkdir(parents=True)
+    for number in range(20):
+        (here / "data" / f"{number}.csv").write_text("no,image\n1,2\n")
+    read = []
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path=".": read.append(str(path)) or scan(path))
+    assert main(["init", *MODELS]) == 0
+    assert read.count("data") == read.count("data/more") == 1
+
+
+def test_links_to_themselves_are_named(here, capsys):
+    for name in ("a.csv", "b.png", "folder"):
+        (here / name).symlink_to(name)
+    (here / "around").symlink_to(".")
+    assert main(["init", *MODELS]) == 0
+    told = capsys.readouterr().out
+    assert "not used: 'a.csv': Too many levels of symbolic links" in told
+    assert "not used: 'b.png': Too many levels of symbolic links" in told
+
+
+@pytest.mark.parametrize("arguments", [["init", *MODELS], ["doctor"], ["init"]])
+def test_a_current_folder_that_is_gone_is_told(tmp_path, monkeypatch, capsys, arguments):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(arguments) == 4
+    assert capsys.readouterr().err == (
+        "imgedit: the current folder is gone, expected one that is there\n"
+    )
+
+
+def test_a_parquet_file_that_is_damaged_is_told_as_such(here, capsys):
+    (here / "pairs.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    refuses(here, capsys, "pairs.parquet: ", "pairs.parquet")
