@@ -5,6 +5,7 @@ their digests.
 
 import fcntl
 import json
+import operator
 import os
 import re
 import socket
@@ -18,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import errors, strict_json
-from pytest_imgedit.core.files import digest, read_object, write_json
+from pytest_imgedit.core import errors, sanitize, strict_json
+from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
@@ -304,13 +305,14 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
         if name.startswith("_") or not isinstance(library, str):
             continue
         component = folder / name
-        if (component / f"{library}.py").exists():
+        if is_file(component / f"{library}.py"):
             raise errors.UsageError(
                 f"{component / library}.py: code of the checkpoint, expected none: it is never run"
             )
-        if not component.is_dir():
+        if not is_folder(component):
             raise errors.UsageError(
-                f"{component}: no such folder, expected the component that model_index.json names"
+                f"{sanitize.shorten(str(component), 300)}: no such folder, expected the component "
+                "that model_index.json names"
             )
         yield component
 
@@ -350,6 +352,8 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
     for each tensor, then the data.
     """
     try:
+        if os.path.exists(path) and not is_file(path):  # noqa: PTH110 - reading a pipe would wait
+            raise errors.UsageError(f"{path}: not a regular file, expected weights in safetensors")
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -357,7 +361,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
                 json.loads(file.read(length)) if length <= 100 * 2**20 else {}
             )
         tensors = [
-            (*tensor["data_offsets"], tensor["dtype"])
+            (*map(operator.index, tensor["data_offsets"]), tensor["dtype"])
             for name, tensor in header.items()
             if name != "__metadata__"
         ]
@@ -369,7 +373,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         raise errors.UsageError(
             f"{path}: {error.strerror}, expected weights in safetensors"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise errors.UsageError(
             f"{path}: no readable header, expected a safetensors file"
         ) from error

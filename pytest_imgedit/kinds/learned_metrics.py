@@ -66,29 +66,32 @@ class LearnedMetric(ABC):
 
     batch_size = 8
 
-    def __init__(self, deterministic: bool) -> None:
+    def __init__(self, deterministic: bool, weights: Path) -> None:
         from pytest_imgedit.kinds.compute import numerics
 
         numerics.set_deterministic(deterministic)
-        self.deterministic = deterministic
+        self.deterministic, self.weights = deterministic, weights
 
     @abstractmethod
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one value a question, or an error."""
 
     def self_check(self) -> None:
-        """Measure one edit twice; raises `SetupError` unless both values are equal.
-
-        With `deterministic=False` nothing is promised, so nothing is checked.
+        """Measure one edit twice; raises `SetupError`, naming the weights, unless both values are
+        finite and equal. With `deterministic=False` they may differ.
         """
-        if not self.deterministic:
-            return
         source = Image.linear_gradient("L").convert("RGB")
         edited = Image.radial_gradient("L").convert("RGB")
         images = {"source": source, "edited": edited, "reference": source}
         question = Question("self-check", "default", "make it round", images)
-        first, second = (self.answer([question])[0].score for _ in range(2))
-        if first != second:
+        answers = [self.answer([question])[0] for _ in range(2)]
+        for answer in answers:
+            if answer.error is not None:
+                raise errors.SetupError(
+                    f"{self.weights}: {answer.error}; expected weights that are not damaged"
+                )
+        first, second = (answer.score for answer in answers)
+        if self.deterministic and first != second:
             raise errors.SetupError(
                 f"the metric gives one edit two values, {first} and {second}: set "
                 "deterministic=false to accept that"
@@ -103,7 +106,7 @@ class FeatureSimilarity(LearnedMetric):
 
         from pytest_imgedit.kinds.compute import numerics, tensor_checks
 
-        super().__init__(options.deterministic)
+        super().__init__(options.deterministic, folder)
         self.processor: Any = AutoImageProcessor.from_pretrained(folder, trust_remote_code=False)
         with tensor_checks.whole_checkpoints(folder):
             model = AutoModel.from_pretrained(
@@ -317,7 +320,8 @@ class LPIPSComparison(LearnedMetric):
 
     def __init__(self, hub: str, *, device: str, **params: Any) -> None:
         options = LPIPSParameters.parse(params)
-        super().__init__(options.deterministic)
+        weights = weights_file(Path(hub), options.net)
+        super().__init__(options.deterministic, weights)
         try:
             import torchvision  # noqa: F401 - what torchmetrics takes the network from
             from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
@@ -329,7 +333,6 @@ class LPIPSComparison(LearnedMetric):
 
         self.against, self.device = options.against, device
         self.smallest = BACKBONES[options.net].smallest
-        weights = weights_file(Path(hub), options.net)
         if not weights.is_file():  # else torchvision would download it
             raise errors.SetupError(f"{weights}: no such file on this machine")
         torch.hub.set_dir(hub)

@@ -5,13 +5,15 @@ anything loads.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, tensor_bytes
 
 
 class Boom:
@@ -179,3 +181,64 @@ def test_sharded_checkpoint_counts_its_shards_once(tiny, tmp_path):
         json.dumps({"weight_map": {name: shard for shard, held in shards.items() for name in held}})
     )
     assert sum(checkpoint.component_bytes("float32").values()) == whole
+
+
+def with_header(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header + b"1234"
+
+
+def with_offsets(offsets: bytes) -> bytes:
+    return with_header(b'{"w": {"dtype": "U8", "shape": [4], "data_offsets": ' + offsets + b"}}")
+
+
+WEIGHTS = {
+    "lists without end": with_header(b"[" * 100_000),
+    "tables without end": with_header(b'{"w":' * 50_000),
+    "NaN": with_offsets(b"[NaN, 4]"),
+    "from infinity": with_offsets(b"[Infinity, 4]"),
+    "to infinity": with_offsets(b"[0, 1e999]"),
+    "fractions": with_offsets(b"[0.0, 4.5]"),
+    "texts": with_offsets(b'["0", "4"]'),
+    "thousands of digits": with_offsets(b"[0, " + b"9" * 5_000 + b"]"),
+    "no length": b"123",
+    "length of exabytes": (2**63).to_bytes(8, "little") + b"{}",
+    "no table": with_header(b'"tensors"'),
+    "no UTF-8": with_header(b"\xff{}"),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_with_an_odd_header_are_refused_in_one_line(tmp_path, name):
+    (tmp_path / "model.safetensors").write_bytes(WEIGHTS[name])
+    with pytest.raises(UsageError) as raised:
+        tensor_bytes(tmp_path / "model.safetensors")
+    [line] = str(raised.value).splitlines()
+    assert line == (
+        f"{tmp_path}/model.safetensors: no readable header, expected a safetensors file"
+    )
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "link to itself", "nothing"])
+def test_weights_that_are_no_file_are_refused_without_waiting(tmp_path, kind):
+    path = tmp_path / "model.safetensors"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind != "nothing":
+        path.symlink_to("/dev/zero" if kind == "device" else path.name)
+    with pytest.raises(UsageError, match=r"model\.safetensors: .*, expected weights in safetens"):
+        tensor_bytes(path)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3_000, "a\0b"])
+@pytest.mark.parametrize("place", ["component", "library"])
+def test_an_index_of_names_that_no_file_can_have_is_refused(tmp_path, name, place):
+    entry = {"component": {name: ["diffusers", "A"]}, "library": {"unet": [name, "A"]}}[place]
+    (tmp_path / "model" / "vae").mkdir(parents=True)
+    (tmp_path / "model" / "model_index.json").write_text(
+        json.dumps({"_class_name": "StableDiffusionPipeline", **entry})
+    )
+    with pytest.raises(UsageError, match="no such folder, expected the component") as raised:
+        Checkpoint(str(tmp_path / "model"), Layout.PIPELINE).component_bytes("auto")
+    assert len(str(raised.value)) < 500

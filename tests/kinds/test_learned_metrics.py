@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from tiny_models import tokenizer
 from transformers import (
     CLIPConfig,
@@ -190,3 +195,98 @@ def test_checkpoint_that_is_not_there_is_named_and_not_downloaded(tmp_path):
     with pytest.raises(UsageError, match="no such folder"):
         worker(f"dino:{tmp_path / 'missing'}")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def damaged(clip, dino, tmp_path):
+    """Copy a checkpoint, change its tensors, and return the spec of the copy."""
+
+    def damage(name, change):
+        folder = tmp_path / "damaged"
+        shutil.copytree(dino if name == "dino" else clip, folder)
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        return f"{name}:{folder}"
+
+    return damage
+
+
+def one_is(value):
+    def change(tensors):
+        name = next(name for name in tensors if name.endswith("layernorm.weight"))
+        tensors[name] = torch.full_like(tensors[name], value)
+
+    return change
+
+
+def all_are(value):
+    def change(tensors):
+        for name in tensors:
+            if tensors[name].is_floating_point():
+                tensors[name] = torch.full_like(tensors[name], value)
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["clip-image", "clip-text", "dino"])
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [one_is(float("nan")), all_are(float("nan")), all_are(float("inf")), all_are(3e38)],
+    ids=["a tensor of NaN", "NaN", "infinity", "overflow"],
+)
+def test_weights_without_a_finite_value_are_refused_by_their_folder(
+    damaged, name, change, deterministic
+):
+    spec = damaged(name, change)
+    measure = worker(spec, deterministic=deterministic)
+    with pytest.raises(SetupError, match=r"damaged: the metric is nan, .* are not damaged$"):
+        measure.self_check()
+
+
+def cut(tensors):
+    name = max(tensors, key=lambda name: tensors[name].numel())
+    tensors[name] = tensors[name][:-1].clone()
+
+
+def lose(tensors):
+    del tensors[next(name for name in tensors if name.endswith("layernorm.weight"))]
+
+
+def gain(tensors):
+    tensors["further.weight"] = torch.zeros(1)
+
+
+@pytest.mark.parametrize("name", ["clip-image", "clip-text", "dino"])
+@pytest.mark.parametrize("change", [cut, lose, gain])
+def test_weights_of_another_shape_are_refused_by_their_folder_and_tensor(damaged, name, change):
+    spec = damaged(name, change)
+    with pytest.raises(SetupError, match=r"damaged \(.*: the checkpoint (lacks|has) "):
+        worker(spec)
+
+
+@pytest.mark.parametrize("name", ["clip-image", "clip-text", "dino"])
+@pytest.mark.parametrize("kind", ["cut", "empty", "pickle", "folder", "pipe", "text", "nested"])
+def test_weights_that_are_no_safetensors_are_refused_before_a_worker_starts(damaged, name, kind):
+    spec = damaged(name, lambda tensors: None)
+    path = Path(spec.partition(":")[2]) / "model.safetensors"
+    data = path.read_bytes()
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "pickle":
+        torch.save({}, path.with_name("pytorch_model.bin"))
+    else:
+        nested = (100_000).to_bytes(8, "little") + b"[" * 100_000
+        texts = {
+            "cut": data[:-100],
+            "empty": b"",
+            "text": b"version https://git-lfs",
+            "nested": nested,
+        }
+        path.write_bytes(texts[kind])
+    with pytest.raises(UsageError, match=r"damaged/.*, expected|damaged/.* expected .* damaged$"):
+        worker(spec)
