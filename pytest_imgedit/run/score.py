@@ -480,10 +480,17 @@ class Scorer:
         return SCALE[0] + (score - low) / (high - low) * (SCALE[1] - SCALE[0])
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Store the answers to calls."""
-        records = [ask.work.answers[ask.name] for ask in asks if ask.name in ask.work.answers]
-        if records:
-            self.store.verdicts.append(records)
+        """Store the answers to calls; raises `StoreError`, and then none of them counts."""
+        answered = [ask for ask in asks if ask.name in ask.work.answers]
+        if not answered:
+            return
+        try:
+            self.store.verdicts.append([ask.work.answers[ask.name] for ask in answered])
+        except BaseException:
+            for ask in answered:
+                del ask.work.answers[ask.name]
+                ask.work.verdict = ask.work.error = None
+            raise
 
 
 def _unlike(records: Iterable[VerdictRecord], here: environments.Environment) -> VerdictRecord:

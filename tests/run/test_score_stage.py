@@ -6,8 +6,11 @@ from collections import deque
 import pytest
 from run_world import ANSWER, FakePool, World, failed, judged, pairs_of
 
+from pytest_imgedit.core.errors import StoreError
+from pytest_imgedit.run.run import Run
 from pytest_imgedit.run.score import Ask, Feed, ScoreStage
 from pytest_imgedit.run.work import missing_edits
+from pytest_imgedit.store.journal import Journal, VerdictRecord
 
 
 class Stage:
@@ -244,3 +247,36 @@ def test_a_verdict_that_took_a_reminder_counts_only_while_as_many_are_allowed(wo
         plan = world.plan(judge={"reasks": reasks})
         with world.store:
             assert (plan.scorer.stored_verdict(plan.works[0], "compatible") is not None) is counts
+
+
+@pytest.mark.parametrize("of", ["judge", "further judge"])
+@pytest.mark.parametrize("nth", [1, 2, 4])
+def test_a_verdict_that_cannot_be_stored_does_not_count(tmp_path, monkeypatch, of, nth):
+    append, appended = Journal.append, []
+
+    def full(journal, records):
+        if journal.kind is VerdictRecord:
+            appended.append(records)
+            if len(appended) == nth + 4 * (of != "judge"):
+                raise StoreError("verdicts.jsonl: Disk quota exceeded")
+        append(journal, records)
+
+    monkeypatch.setattr(Journal, "append", full)
+    other = "openai:http://localhost:1/v1#other"
+    world = World(
+        tmp_path,
+        judge={"batch_size": 1},
+        judges={"second": {"spec": other, "batch_size": 1}},
+    )
+    world.further[other] = judged
+    plan = world.plan()
+    run = Run(plan, world.context(plan))
+    with world.store, pytest.raises(StoreError):
+        run.execute()
+    ends = [work if of == "judge" else work.scored["second"] for work in plan.works]
+    assert sum(end.verdict is not None for end in ends) == nth - 1
+    assert sum(end.is_open for end in ends) == 5 - nth
+    monkeypatch.undo()
+    run = world.run()
+    assert all(work.verdict and work.scored["second"].verdict for work in run.plan.works)
+    assert run.timing.verdicts_cached == (nth - 1 if of == "judge" else 4)
