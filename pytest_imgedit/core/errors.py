@@ -61,6 +61,18 @@ class SetupError(Exception):
     """An editor or judge that refuses its settings while it loads: no job can run with it."""
 
 
+def of_system(error: BaseException) -> str | None:
+    """Return in one line what the system refused: a file, a process, a thread or memory; `None` for
+    an error of another kind.
+    """
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        return f"{error.filename}: {reason}" if error.filename else reason
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return f"{error}, expected room for more (ulimit -u)"
+    return "out of memory" if isinstance(error, MemoryError) else None
+
+
 def first_problem(error: ValidationError) -> str:
     """Return the first problem that pydantic found, with its location, such as `items.3.score:
     Input should be …`.

@@ -44,11 +44,18 @@ def is_xdist_worker(config: pytest.Config) -> bool:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turn our usage errors into pytest's, which exit 4 with one line."""
+    """Turn our usage errors, and what the system refuses, into pytest's, which exit 4 with one
+    line.
+    """
     try:
         yield
     except errors.UsageError as error:
         raise pytest.UsageError(in_one_line(error)) from None
+    except (OSError, RuntimeError, MemoryError) as error:
+        refused = errors.of_system(error)
+        if refused is None:
+            raise
+        raise pytest.UsageError(in_one_line(errors.UsageError(refused))) from None
 
 
 def in_one_line(error: errors.UsageError) -> str:

@@ -18,8 +18,15 @@ def mark_leaks(works: Iterable[Work], store: Store) -> None:
     The reference does not decide an edit, and is not in its record: a stored edit is compared with
     the reference that its pair has now. Decoding takes most of the time, and runs in threads.
     """
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        list(pool.map(lambda work: _mark_leak(work, store), works))
+    edited = list(works)
+    try:
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda work: _mark_leak(work, store), edited))
+    except RuntimeError as error:
+        if errors.of_system(error) is None:
+            raise
+        for work in edited:  # no more threads
+            _mark_leak(work, store)
 
 
 def _mark_leak(work: Work, store: Store) -> None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Stage, Timing
 from pytest_imgedit.kinds.base import Role
@@ -60,6 +61,8 @@ class Run:
         self.trials: Trials | None = None
         self.workers: list[tuple[Stage, base.Worker]] = []
         self.further_workers: list[tuple[str, base.Worker]] = []
+        #: Why further judges and metrics could not score: the run fails, and its scores stay.
+        self.failed_further: list[str] = []
 
     @property
     def scorer(self) -> score.Scorer:
@@ -85,6 +88,9 @@ class Run:
     def score_further(self, further: FurtherScorer) -> None:
         """Give every edit the stored verdict of a further judge or metric, and have it score the
         others. Its workers are the only ones on the GPUs.
+
+        One that cannot load, or that no worker is left for, fails the run at its end, and takes no
+        score of the judge with it.
         """
         works = further.take(self.plan.works)
         pending = self.take_stored_verdicts(works, count=False, scorer=further.scorer)
@@ -95,6 +101,7 @@ class Run:
         for line in place([further.model], hardware, placement).lines:
             self.progress.note(line)
         pool = self.context.launch_further(further.scorer.judge)
+        failure = ""
         try:
             pool.start(len(pending))
             with self._stage(label, len(pending), pool):
@@ -105,7 +112,19 @@ class Run:
                     self.clock,
                     canary=further.scorer.start_canary(pending),
                 ).run(pending)
+            lost = (work.error for work in pending if work.error is not None)
+            failure = next((error.message for error in lost if error.kind == "no_worker"), "")
+        except errors.StoreError:
+            raise
+        except errors.UsageError as error:
+            failure = str(error)
+            for work in pending:
+                if work.is_open:
+                    work.fail("score", "no_worker", failure)
         finally:
+            if failure:
+                self.failed_further.append(f"{label} could not score: {failure}")
+                self.progress.note(self.failed_further[-1])
             workers = worked(pool, started)
             self.further_workers += [(further.name, worker) for worker in workers]
             pool.close()

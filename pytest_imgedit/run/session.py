@@ -77,6 +77,7 @@ class Evaluation:
         #: Why copies of the reports could not be written: the run fails, whatever its verdict is.
         self.unwritten_copies: list[str] = []
         self.failed_hooks: list[str] = []
+        self.failed_further: list[str] = []
         self.warnings: list[str] = []
         self.items = ItemCounts()
 
@@ -268,8 +269,8 @@ class Evaluation:
 
         The first Ctrl-C lets running jobs finish, the second does not; either way the run returns
         with what is done, and `progress.stopping` is set. Before the first job, Ctrl-C raises
-        `KeyboardInterrupt`. A store that cannot be written any more, such as on a full disk, stops
-        the run in the same way.
+        `KeyboardInterrupt`. A store that cannot be written any more, such as on a full disk, and a
+        system that refuses a file, a process or a thread stop the run in the same way.
         """
         started, stopped_by = datetime.now(UTC), "the user"
         workers, progress = self._workers, interrupts.progress
@@ -299,10 +300,16 @@ class Evaluation:
             run.execute()
         except KeyboardInterrupt:
             pass
-        except errors.StoreError as error:
-            stopped_by = str(error)
-            progress.note(f"stopped: {error}")
+        except (errors.StoreError, OSError, RuntimeError, MemoryError) as error:
+            if isinstance(error, errors.StoreError):
+                stopped_by = str(error)
+            elif (refused := errors.of_system(error)) is not None:
+                stopped_by = refused
+            else:
+                raise
+            progress.note(f"stopped: {stopped_by}")
         self.failed_hooks += hooks.further_failures()
+        self.failed_further += run.failed_further
         hosts = workers.launcher.hosts
         origins = [host.origin for host in hosts.all] if hosts else []
         if progress.stopping or not workers.pools:
@@ -449,8 +456,10 @@ class Evaluation:
         return Outcome("FAIL", f"FAIL: {line}", fails=True)
 
     def problems(self) -> list[str]:
-        """Return what, besides gates, keeps the run from passing: items, reports, hooks."""
-        problems = [*filter(None, [self._unwritten]), *self.failed_hooks]
+        """Return what, besides gates, keeps the run from passing: items, reports, hooks, further
+        judges and metrics.
+        """
+        problems = [*filter(None, [self._unwritten]), *self.failed_hooks, *self.failed_further]
         if self.items.failed:
             problems.append(f"{self.items.failed} of {self.items.expected} items failed")
         if self.items.missing:

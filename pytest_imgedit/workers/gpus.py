@@ -169,12 +169,14 @@ class BusyMeter:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> BusyMeter:
-        self._thread.start()
+        with suppress(RuntimeError):  # no more threads: nothing is measured
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=5)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=5)
 
     @property
     def share(self) -> float | None:

@@ -120,6 +120,10 @@ class LocalExecutor:
             reason = "it does not answer as Python does"
         except (EOFError, OSError, execnet.RemoteError) as error:
             reason = (_new_lines(output, self.redactor, True) or [sanitize.one_line(error)])[-1]
+        except RuntimeError as error:  # no more threads to listen to it
+            self.abandon(slot)
+            output.close()
+            reason = sanitize.one_line(error)
         finally:
             if self._starting.get(slot.name) == path:  # else another process has taken the slot
                 del self._starting[slot.name]
@@ -196,7 +200,8 @@ class _Gateway:
             self.process.wait()
         # It says goodbye through the pipe, which a process that left the group may hold open and
         # full.
-        threading.Thread(target=self.gateway.exit, daemon=True).start()
+        with suppress(RuntimeError):  # no more threads: it goes without
+            threading.Thread(target=self.gateway.exit, daemon=True).start()
         code = self.process.returncode
         if code < 0:  # so that nobody has ended the worker's children
             with suppress(OSError):

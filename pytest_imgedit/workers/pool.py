@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pytest_imgedit.core import environments, errors, sanitize
 from pytest_imgedit.core.messages import Failed, FromWorker, Job, JobReply, Loaded, Preparing
-from pytest_imgedit.workers.base import Executor, Slot, State, Worker
+from pytest_imgedit.workers.base import Executor, NotStarted, Slot, State, Worker
 from pytest_imgedit.workers.timeouts import Deadline, Timeouts
 
 Done = tuple[Any, Worker, JobReply]
@@ -101,13 +101,22 @@ class Pool:
         worker = Worker(slot)
         self.workers.append(worker)
         self._set(worker, "starting")
-        threading.Thread(target=self._bring_up, args=(worker,), daemon=True).start()
+        try:
+            threading.Thread(target=self._bring_up, args=(worker,), daemon=True).start()
+        except RuntimeError as error:  # no more threads
+            self._tell_not_started(worker, error)
+
+    def _tell_not_started(self, worker: Worker, error: Exception) -> None:
+        why = sanitize.one_line(error)
+        if not isinstance(error, NotStarted):
+            why = f"worker {worker.slot.name}: {errors.of_system(error) or why}"
+        self.events.put((worker, {"op": "not_started", "message": why}))
 
     def _bring_up(self, worker: Worker) -> None:
         try:
             connection = self.executor.start(worker.slot)
         except Exception as error:  # NotStarted, or an error of the system such as no more threads
-            self.events.put((worker, {"op": "not_started", "message": sanitize.one_line(error)}))
+            self._tell_not_started(worker, error)
             return
         with self._handing_over:
             if worker.state != "dead":

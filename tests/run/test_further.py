@@ -8,7 +8,7 @@ import pytest
 from run_world import JUDGE, World, failed, judged
 
 from pytest_imgedit.config.options import further_name
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import ItemError, Measure
 from pytest_imgedit.kinds import registry
@@ -151,6 +151,45 @@ def test_what_fails_is_counted_with_its_reason_and_spoils_no_score(world):
     assert any(
         "metric sharpness: 1 of 4 edits without a value" in line for line in remarks(results)
     )
+
+
+@pytest.mark.parametrize("fails", [OTHER, "sharpness"])
+@pytest.mark.parametrize("when", ["at once", "later", "no worker"])
+def test_one_that_cannot_load_is_told_and_takes_no_score_with_it(world, fails, when):
+    answer = world.further[fails]
+    jobs = []
+
+    def refuse(message):
+        jobs.append(message)
+        if when == "no worker":
+            return failed("no_worker", "could not load: model: weights of another shape")
+        if when == "at once" or len(jobs) > 1 or fails == "sharpness":
+            raise UsageError("model: weights of another shape")
+        return answer(message)
+
+    world.further[fails] = refuse
+    world.raw["judges"]["second"]["batch_size"] = 1
+    run = world.run()
+    [line] = run.failed_further
+    assert line.endswith("model: weights of another shape")
+    assert fails.rpartition("#")[2] in line or "second" in line
+    for work in run.plan.works:
+        assert work.verdict is not None
+        for scored in work.scored.values():
+            assert (scored.verdict is None) == (scored.error is not None)
+            assert scored.error is None or scored.error.kind == "no_worker"
+    world.further[fails] = answer
+    results = results_of(world)
+    assert not any(item.missing for item in results.items)
+
+
+def test_a_full_disk_while_a_further_one_scores_stops_the_run(world):
+    def full(message):
+        raise StoreError("verdicts.jsonl: No space left on device")
+
+    world.further[OTHER] = full
+    with pytest.raises(StoreError):
+        world.run()
 
 
 def test_a_report_says_what_the_store_lacks(world):
