@@ -3,6 +3,7 @@
 import base64
 import binascii
 import io
+import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,9 +189,12 @@ def thumbnail(image: Image.Image) -> bytes:
 
 
 def is_thumbnail(path: Path) -> bool:
-    """Tell whether a file is a thumbnail by its size and its header; its pixels are not decoded."""
+    """Tell whether a file, which is no link, is a thumbnail by its size and its header; its pixels
+    are not decoded.
+    """
     try:
-        if not path.is_file() or path.stat().st_size > MAX_THUMBNAIL_BYTES:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_THUMBNAIL_BYTES:
             return False
         with Image.open(path, formats=["WEBP"]) as image:
             return max(image.size) <= THUMBNAIL_SIDE

@@ -7,6 +7,7 @@ their PNG.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from pytest_imgedit.core import sanitize
 from pytest_imgedit.core.environments import Environment, Reuse
 from pytest_imgedit.core.strict_json import JsonObject
 
@@ -65,6 +67,7 @@ class Part(BaseModel):
         extra="forbid",
         frozen=True,
         allow_inf_nan=False,
+        ser_json_inf_nan="constants",
         serialize_by_alias=True,
         validate_by_name=True,
     )
@@ -959,3 +962,13 @@ class Results(Part):
     protocol: ProtocolTable | None = None
     items: Annotated[tuple[Item, ...], once("id")]
     sections: tuple[Section, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the text of results.json, one value a line; raises `ValueError` for NaN and
+        infinity.
+        """
+        text = self.model_dump_json(indent=1)
+        # On a line of its own, a text ends in a quotation mark
+        if re.search(r"(?:NaN|Infinity),?$", text, re.MULTILINE):
+            raise ValueError("a number of the results is NaN or infinite, expected a finite one")
+        return sanitize.escaped_json(text)

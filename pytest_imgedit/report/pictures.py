@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from urllib.parse import quote
 
 from pytest_imgedit.core import files
 from pytest_imgedit.store.blobs import Blobs
 
-_BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})\.(?:png|jpg|webp)")
+_BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})(\.(?:png|jpg|webp))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,13 @@ def _store_url(blobs: Path, page: Path) -> str:
 
 def _by_thumbnail(blobs: Path, picture: Callable[[Path, str], Picture]) -> Locate:
     """Make pictures from the thumbnail and the name of a blob."""
+    store = Blobs(blobs)
 
     def locate(name: str) -> Picture | None:
         match = _BLOB.fullmatch(name)
         if match is None or not (blobs / name).is_file():
             return None
-        path = Blobs(blobs).made_thumbnail(match[1], PurePath(name).suffix)
+        path = store.made_thumbnail(match[1], match[2])
         return None if path is None else picture(path, name)
 
     return locate

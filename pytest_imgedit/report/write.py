@@ -46,7 +46,7 @@ def write_copies(
         try:
             with outputs.naming(path):
                 if format_ == "json":
-                    text = files.to_json(results.model_dump(mode="json"))
+                    text = results.to_json()
                 elif format_ == "md":
                     text = markdown.render(results)
                 elif settings.html_embed:
@@ -72,7 +72,7 @@ def check_copies(settings: RunSettings, kept: Sequence[Path]) -> None:
 def write_results(results: Results, folder: Path) -> None:
     """Write results.json, from which reports can be made at any time; raises `StoreError`."""
     with _store_errors(folder):
-        files.write_json(folder / "results.json", results.model_dump(mode="json"))
+        files.write_text(folder / "results.json", results.to_json())
 
 
 @contextmanager

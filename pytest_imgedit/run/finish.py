@@ -98,6 +98,7 @@ def make_results(ended: EndedRun) -> results.Results:
             ids=tuple(pair.id for pair in request.shard.pairs),
         )
     categories, overall, measured = summarize_items(evidence.needed, measures)
+    estimates.forget_shares()
     return results.Results(
         run=_run_info(ended, items),
         suite=results.SuiteInfo(

@@ -418,6 +418,11 @@ def _kept_shares(clusters: int) -> tuple[NDArray[np.float32], ...]:
     return tuple(_shares(clusters))
 
 
+def forget_shares() -> None:
+    """Free the random numbers, at most 32 MB, that means over equally many clusters share."""
+    _kept_shares.cache_clear()
+
+
 def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats) -> list[Stratum]:
     """Divide pairs into strata of independent values, whose means have the macro mean as their
     mean.

@@ -25,6 +25,7 @@ class Blobs:
 
     def __init__(self, folder: Path, require_there: Callable[[], None] = lambda: None) -> None:
         self.folder, self.require_there = folder, require_there
+        self._folders: set[Path] = set()
 
     def path(self, sha256: str, suffix: str = ".png") -> Path:
         """Return the path that a blob has or would have."""
@@ -38,14 +39,17 @@ class Blobs:
         """
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256, images.suffix_of(data))
-        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
-            return sha256
+        with suppress(OSError):  # it is not there
+            if path.stat().st_size == len(data) and path.read_bytes() == data:
+                return sha256
         self.require_there()
         # A store has one writer; with one name, a crash leaves at most one file.
         partial = self.folder / ".partial"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.unlink(missing_ok=True)
+            if path.parent not in self._folders:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial.unlink(missing_ok=True)
+                self._folders.add(path.parent)
             with partial.open("xb") as file:
                 file.write(data)
                 if durable:
@@ -65,7 +69,7 @@ class Blobs:
         no thumbnail.
         """
         path = self.path(sha256, _THUMBNAIL)
-        return path if not path.is_symlink() and images.is_thumbnail(path) else None
+        return path if images.is_thumbnail(path) else None
 
     def made_thumbnail(self, sha256: str, suffix: str = ".png") -> Path | None:
         """Return the path of a blob's thumbnail, which is made again if it is missing or damaged;

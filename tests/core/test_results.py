@@ -5,6 +5,8 @@ says what there is.
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 from documents import a_run
@@ -23,6 +25,32 @@ def written(folder, document):
 def test_what_is_written_is_read_back(tmp_path):
     results = a_run()
     assert read_results(written(tmp_path, results.model_dump(mode="json"))) == results
+
+
+@pytest.mark.parametrize("text", ["Ctrl\x1b[2J", "line\nNaN", "NaN,", "Größe \u202e 笑"])
+def test_the_text_of_results_is_read_back_and_controls_no_terminal(tmp_path, text):
+    results = a_run()
+    item = results.items[0].model_copy(update={"instruction": text})
+    results = results.model_copy(update={"items": (item, *results.items[1:])})
+    path = tmp_path / "results.json"
+    path.write_text(results.to_json(), "utf-8")
+    assert read_results(path) == results
+    assert not {"\x1b", "\u202e"} & set(results.to_json())
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", ["score", "aspects", "seconds"])
+def test_a_number_that_is_not_finite_is_not_written(number, place):
+    results = a_run()
+    item = results.items[0]
+    changes = {"score": {"score": number}, "aspects": {"aspects": {"l1": number}}}
+    if place == "seconds":
+        seed = item.seeds[0]
+        changed = replace(seed, edit=replace(seed.edit, seconds=number))
+        changes["seconds"] = {"seeds": (changed,)}
+    item = item.model_copy(update=changes[place])
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        results.model_copy(update={"items": (item,)}).to_json()
 
 
 @pytest.mark.parametrize(
