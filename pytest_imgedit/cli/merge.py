@@ -406,7 +406,7 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
                 results, folder, store.blobs.folder, RunSettings()
             ).items()
         }
-    write.add_to_github_summary(results)
+    write.add_to_github_summary(folder)
     conclusion = outcome(results)
     lines = [
         *_probe_lines(shards),

@@ -40,19 +40,18 @@ def write_copies(
 ) -> list[str]:
     """Write the copies of the reports that the user asked for; say of each that could not be
     written why.
+
+    The run's `folder` must have its reports: a copy with the same content is read from there.
     """
+    written = {"json": "results.json", "md": "report.md", "html": "report.html"}
     problems = []
     for format_, path in settings.copies.items():
         try:
             with outputs.naming(path):
-                if format_ == "json":
-                    text = results.to_json()
-                elif format_ == "md":
-                    text = markdown.render(results)
-                elif settings.html_embed:
-                    text = html.render(results, pictures.embedded(blobs))
-                else:
+                if format_ == "html" and not settings.html_embed:
                     text = html.render(results, pictures.copied(blobs, path))
+                else:
+                    text = (folder / written[format_]).read_bytes().decode()
             outputs.write(path, text, kept, format_)
         except errors.UsageError as error:
             problems.append(f"{error}; the run's reports are in {folder}")
@@ -85,13 +84,13 @@ def _store_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def add_to_github_summary(results: Results) -> None:
-    """Append the Markdown report to the file that `GITHUB_STEP_SUMMARY` names, if that can be
-    written.
+def add_to_github_summary(folder: Path) -> None:
+    """Append the report.md of a run's `folder` to the file that `GITHUB_STEP_SUMMARY` names, if
+    that can be written.
     """
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with suppress(OSError):
-            files.append_bytes(Path(summary), f"{markdown.render(results)}\n".encode())
+            files.append_bytes(Path(summary), (folder / "report.md").read_bytes() + b"\n")
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:

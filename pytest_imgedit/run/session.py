@@ -254,7 +254,7 @@ class Evaluation:
             self.unwritten_copies = write.write_copies(
                 results, folder, self.store.blobs.folder, self.settings.run, self._inputs
             )
-            write.add_to_github_summary(results)
+            write.add_to_github_summary(folder)
         except errors.StoreError as error:
             self._unwritten = str(error)
         self.run = finish.FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)

@@ -6,10 +6,13 @@ import errno
 import json
 import os
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from devices import device
+
+from pytest_imgedit.report import html, markdown
 
 RUN = ("--imgedit-limit=1", "--imgedit-editor=noise", "--imgedit-judge=fakes:Constant")
 #: Nothing here is about what editors or judges do.
@@ -90,6 +93,26 @@ def test_other_copies_are_written_beside_one_that_is_not(bench, full):
     )
     assert "</html>" in (bench.path / "copy.html").read_text()
     assert list((bench.path / "copy_files").iterdir())
+
+
+def test_copies_and_the_summary_are_those_of_the_store_and_rendered_once(bench, monkeypatch):
+    made = Counter()
+    for module in (html, markdown):
+
+        def counted(*arguments, module=module, render=module.render):
+            made[module.__name__.rpartition(".")[2]] += 1
+            return render(*arguments)
+
+        monkeypatch.setattr(module, "render", counted)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(bench.path / "summary"))
+    copies = [f"--imgedit-{kind}=copy.{kind}" for kind in ("json", "md", "html")]
+    assert bench.run(*RUN, *PLAIN, *copies, "--imgedit-html-embed").ret == 0
+    assert made == {"html": 1, "markdown": 1}
+    [folder] = (bench.path / ".imgedit/runs").iterdir()
+    for kind, name in (("json", "results"), ("md", "report"), ("html", "report")):
+        written = (folder / f"{name}.{kind}").read_bytes()
+        assert (bench.path / f"copy.{kind}").read_bytes() == written
+    assert (bench.path / "summary").read_bytes() == (folder / "report.md").read_bytes() + b"\n"
 
 
 def test_a_device_that_is_full_is_a_copy_that_cannot_be_written(bench):
