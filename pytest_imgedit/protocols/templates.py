@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, cast
@@ -49,34 +49,28 @@ _METHODS = (
     *("endswith", "removeprefix", "removesuffix", "find", "count", "split", "splitlines"),
     *("replace", "join", "get", "keys", "values", "items", "index"),
 )
+#: What is left for the rendering or evaluation that is under way.
 _work: ContextVar[list[int]] = ContextVar("work")
-
-
 #: What is left for the trial of a protocol, if it is being tried out.
-_trial: ContextVar[list[int] | None] = ContextVar("trial", default=None)
+_trial: ContextVar[list[int]] = ContextVar("trial")
 
 
 class TooMuch(ValueError):
     """A template or formula that takes more than it may."""
 
 
-@contextmanager
-def trial() -> Iterator[None]:
+def trial() -> AbstractContextManager[None]:
     """Bound the work of all that is rendered and evaluated inside, by `MAX_TRIAL`."""
-    token = _trial.set([MAX_TRIAL])
-    try:
-        yield
-    finally:
-        _trial.reset(token)
+    return _bounded(_trial, MAX_TRIAL)
 
 
 @contextmanager
-def _bounded() -> Iterator[None]:
-    token = _work.set([MAX_WORK])
+def _bounded(left: ContextVar[list[int]], most: int) -> Iterator[None]:
+    token = left.set([most])
     try:
         yield
     finally:
-        _work.reset(token)
+        left.reset(token)
 
 
 def _charge(amount: int) -> None:
@@ -87,7 +81,7 @@ def _charge(amount: int) -> None:
     left[0] -= amount
     if left[0] < 0:
         raise TooMuch(f"over {MAX_WORK} steps and characters in all")
-    in_trial = _trial.get()
+    in_trial = _trial.get(None)
     if in_trial is not None:
         in_trial[0] -= amount
         if in_trial[0] < 0:
@@ -327,7 +321,7 @@ def render(text: str, values: Mapping[str, Any]) -> str:
     """Render a template; raises what it raises, and `TooMuch` for one that takes too much."""
     size = 0
     pieces = []
-    with _bounded():
+    with _bounded(_work, MAX_WORK):
         for piece in _template(text).generate(values):
             size += len(piece)
             if size > MAX_SIZE:
@@ -339,7 +333,7 @@ def render(text: str, values: Mapping[str, Any]) -> str:
 def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
     """Apply a formula; raise `ReplyError` if it fails."""
     try:
-        with _bounded():
+        with _bounded(_work, MAX_WORK):
             return float(_formula(formula)(**numbers))
     except Exception as error:  # a formula can raise anything
         raise errors.ReplyError(
