@@ -405,8 +405,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("imgedit: interrupted; what was finished is kept", file=sys.stderr)
         return 2
-    except OSError as error:
-        print(f"imgedit: {sanitize.printable(_told(error))}", file=sys.stderr)
+    except (OSError, RuntimeError, MemoryError) as error:
+        told = errors.of_system(error)
+        if isinstance(error, FileNotFoundError) and not error.filename:
+            told = "the current folder is gone, expected one that is there"
+        if told is None:
+            raise
+        print(f"imgedit: {sanitize.printable(told)}", file=sys.stderr)
         return 4
     shown = (
         sanitize.escaped_json(json.dumps(document, ensure_ascii=False, indent=1))
@@ -421,16 +426,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"imgedit: stdout: {error.strerror}", file=sys.stderr)
             return 4
     return code
-
-
-def _told(error: OSError) -> str:
-    """Say what failed, with the file if one did."""
-    reason = error.strerror or str(error)
-    if error.filename:
-        return f"{str(error.filename)[:200]}: {reason}"
-    if isinstance(error, FileNotFoundError):  # what has no name is asked for by the system alone
-        return "the current folder is gone, expected one that is there"
-    return reason
 
 
 class _Parser(argparse.ArgumentParser):

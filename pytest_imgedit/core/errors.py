@@ -67,7 +67,7 @@ def of_system(error: BaseException) -> str | None:
     """
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
-        return f"{error.filename}: {reason}" if error.filename else reason
+        return f"{str(error.filename)[:200]}: {reason}" if error.filename else reason
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return f"{error}, expected room for more (ulimit -u)"
     return "out of memory" if isinstance(error, MemoryError) else None

@@ -4,6 +4,7 @@ line.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -178,3 +179,32 @@ def test_output_that_cannot_be_written_is_one_line(bench, run):
     assert "Traceback" not in told
     assert "No space left on device" in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.EMFILE, "Too many open files", LONG), f"{LONG[:200]}: Too many open files"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "Resource temporarily"),
+        (RuntimeError("can't start new thread"), "can't start new thread, expected room for more"),
+        (MemoryError(), "out of memory"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_system_refuses_a_command_is_one_short_line(monkeypatch, capsys, error, told):
+    def refuse(**_):
+        raise error
+
+    monkeypatch.setattr("pytest_imgedit.cli.main.resolve_name", lambda _: refuse)
+    assert main(["runs"]) == 4
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"imgedit: {told}")
+
+
+def test_a_mistake_of_our_own_stays_a_traceback(monkeypatch):
+    def fail(**_):
+        raise RuntimeError("of another kind")
+
+    monkeypatch.setattr("pytest_imgedit.cli.main.resolve_name", lambda _: fail)
+    with pytest.raises(RuntimeError, match="of another kind"):
+        main(["runs"])
