@@ -73,11 +73,12 @@ class Evaluation:
         self._open = ExitStack()
         self._calls: SessionCalls | None = None
         self._reports: dict[str, str] = {}
-        self._unwritten = ""
-        #: Why copies of the reports could not be written: the run fails, whatever its verdict is.
+        #: What, besides gates and items, keeps the run from passing: reports or a baseline that
+        #: could not be written, hooks, further judges and metrics that failed.
+        self._failures: list[str] = []
+        #: Why copies of the reports could not be written: the exit code is 1, the verdict stays.
         self.unwritten_copies: list[str] = []
-        self.failed_hooks: list[str] = []
-        self.failed_further: list[str] = []
+        #: Texts of the user's hooks, which fail nothing.
         self.warnings: list[str] = []
         self.items = ItemCounts()
 
@@ -256,9 +257,9 @@ class Evaluation:
             )
             write.add_to_github_summary(folder)
         except errors.StoreError as error:
-            self._unwritten = str(error)
+            self._failures.insert(0, str(error))
         self.run = finish.FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
-        hooks = GuardedHooks(self.hooks, interrupts.call, self.failed_hooks.append)
+        hooks = GuardedHooks(self.hooks, interrupts.call, self._failures.append)
         texts = hooks("run_finished", results=results, store=self.store.folder)
         self.warnings = [sanitize.shorten(text) for text in texts if isinstance(text, str)]
         return self.run
@@ -277,7 +278,7 @@ class Evaluation:
 
         def fail(failure: str) -> None:
             """Note a failed hook, which fails the run at its end: nothing finished is lost."""
-            self.failed_hooks.append(failure)
+            self._failures.append(failure)
             progress.note(failure)
 
         plan = make_plan(request, self.store, workers.launcher, progress.note)
@@ -308,8 +309,7 @@ class Evaluation:
             else:
                 raise
             progress.note(f"stopped: {stopped_by}")
-        self.failed_hooks += hooks.further_failures()
-        self.failed_further += run.failed_further
+        self._failures += [*hooks.further_failures(), *run.failed_further]
         hosts = workers.launcher.hosts
         origins = [host.origin for host in hosts.all] if hosts else []
         if progress.stopping or not workers.pools:
@@ -353,7 +353,7 @@ class Evaluation:
                     self.baselines.save(name, self._results)
                 )
             except errors.StoreError as error:
-                self._unwritten = str(error)
+                self._failures.insert(0, str(error))
         return self.outcome()
 
     def _sections(self, results: Results, interrupts: Interrupts) -> tuple[Section, ...]:
@@ -459,7 +459,7 @@ class Evaluation:
         """Return what, besides gates, keeps the run from passing: items, reports, hooks, further
         judges and metrics.
         """
-        problems = [*filter(None, [self._unwritten]), *self.failed_hooks, *self.failed_further]
+        problems = [*self._failures]
         if self.items.failed:
             problems.append(f"{self.items.failed} of {self.items.expected} items failed")
         if self.items.missing:
