@@ -23,6 +23,7 @@ from pytest_imgedit.stats.raters import RaterAgreement, RatingRows, rater_agreem
 from pytest_imgedit.stats.resampling import Statistic
 from pytest_imgedit.store.baselines import read_results
 from pytest_imgedit.store.references import find_run
+from pytest_imgedit.suites import cells
 
 #: The most bytes of a file of ratings.
 MAX_BYTES = 64 * 2**20
@@ -68,9 +69,10 @@ def read_ratings(path: Path) -> dict[str, list[Rating]]:
         _check_header(path, header)
         for row in rows:
             location = f"{path}:{rows.line_num}"
-            rating = _rating(location, row, "rater" in header)
+            pair_id = _name(row["id"])
+            rating = _rating(location, pair_id, row, "rater" in header)
             if rating.rater:
-                key = (row["id"], rating.rater)
+                key = (pair_id, rating.rater)
                 if key in first_lines:
                     raise errors.UsageError(
                         f"{location}: rater {_shown(rating.rater)} rates id {_shown(row['id'])} "
@@ -78,7 +80,7 @@ def read_ratings(path: Path) -> dict[str, list[Rating]]:
                         "delete one of them"
                     )
                 first_lines[key] = rows.line_num
-            ratings.setdefault(row["id"], []).append(rating)
+            ratings.setdefault(pair_id, []).append(rating)
     except csv.Error as error:
         raise errors.UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
     return ratings
@@ -94,16 +96,16 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
             raise errors.UsageError(f"{path}:1: no column {column!r}, {expected}")
 
 
-def _rating(location: str, row: Mapping[str, str | None], has_raters: bool) -> Rating:
-    score = _number(row["score"] or "")
-    if score is None or not row["id"]:
+def _rating(location: str, pair_id: str, row: Mapping[str, str | None], has_raters: bool) -> Rating:
+    score = _score(row["score"])
+    if score is None or not pair_id:
         raise errors.UsageError(
             f"{location}: id {_shown(row['id'])} with score {_shown(row['score'])}, expected an id "
             f"and a number from {-MAX_RATING:,.0f} to {MAX_RATING:,.0f}"
         )
     if not has_raters:
         return Rating(score)
-    rater = (row["rater"] or "").strip()
+    rater = _name(row["rater"])
     if not rater:
         raise errors.UsageError(
             f"{location}: no rater of id {_shown(row['id'])}, expected a name in each row, or no "
@@ -112,10 +114,16 @@ def _rating(location: str, row: Mapping[str, str | None], has_raters: bool) -> R
     return Rating(score, rater)
 
 
-def _number(text: str) -> float | None:
+def _name(text: str | None) -> str:
     with suppress(ValueError):
-        value = float(text)
-        if abs(value) <= MAX_RATING and "_" not in text:
+        return cells.as_name(text) or ""
+    return ""
+
+
+def _score(text: str | None) -> float | None:
+    with suppress(ValueError):
+        value = cells.as_number(text)
+        if value is not None and abs(value) <= MAX_RATING:
             return value
     return None
 

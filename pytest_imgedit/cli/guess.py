@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pytest_imgedit.config import settings, toml_file
 from pytest_imgedit.core import errors, files, sanitize, strict_json
 from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
-from pytest_imgedit.suites import base, native
+from pytest_imgedit.suites import base, cells, native
 from pytest_imgedit.suites.rows import Row, raise_problems, read_rows
 
 #: Folders that hold no images of a benchmark.
@@ -171,16 +171,16 @@ def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> strict_jso
     if row.group:
         result["category"] = row.group
     for name, value in row.values.items():
-        if name in (image, instruction) or value in ("", None):
+        if name in (image, instruction) or cells.is_missing(value):
             continue
         usual = _usual_name(name)
         key = name if usual in result else usual
         if key == "reference":
             value = _path(row, name, finder)
-        elif key == "tags" and isinstance(value, str):
-            value = native.split_tags(value)
-        elif key == "seed" and isinstance(value, str):
-            value = native.read_seed(value)
+        elif key == "tags":
+            value = row.read(name, partial(cells.as_texts, splits=True))
+        elif key == "seed":
+            value = row.read(name, native.as_seed)
         result[key] = value
     return result
 
@@ -345,4 +345,4 @@ def _bad_name(path: Path) -> str:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return isinstance(value, str) and not cells.is_missing(value)

@@ -23,6 +23,7 @@ from pytest_imgedit.core.sanitize import (
     steering,
 )
 from pytest_imgedit.kinds.registry import known, resolve
+from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.public import Query, remarks_on
 
 BUILTIN = {
@@ -197,7 +198,7 @@ def with_rewrites(suite: Suite, path: Path) -> Suite:
     rewritten = []
     for pair in suite.pairs:
         text = texts.get(pair.id, texts.get(pair.own_id))
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or cells.is_missing(text):
             raise errors.UsageError(
                 f"editor.rewrites: {path}: {pair.id!r} is {text!r:.40}, expected the instruction "
                 "for the editor"

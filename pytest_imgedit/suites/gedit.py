@@ -5,8 +5,9 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, pairs
+from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
-from pytest_imgedit.suites.public import Query, require_all, texts_of
+from pytest_imgedit.suites.public import Query, require_all, required
 from pytest_imgedit.suites.rows import Row, make_pairs
 
 GROUPS = (
@@ -22,7 +23,7 @@ GROUPS = (
     "text_change",
     "tone_transfer",
 )
-COLUMNS = ("key", "task_type", "instruction", "instruction_language")
+LANGUAGES = ("en", "cn")
 
 
 def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
@@ -32,7 +33,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     intersection have the tag `intersection`. Raises `UsageError` for a folder without these files,
     or without one of the groups.
     """
-    language = query.choice("language", ("en", "cn"))
+    language = query.choice("language", LANGUAGES)
     subset = query.choice("subset", ("full", "intersection"))
     files = sorted(folder.rglob("*.parquet"))
     if not files:
@@ -41,32 +42,39 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
             "set stepfun-ai/GEdit-Bench"
         )
     rows = [row for file in files for row in parquet_rows(file)]
-    chosen = [row for row in rows if texts_of(row, COLUMNS)["instruction_language"] == language]
+    chosen = [row for row in rows if _language(row) == language]
     if subset == "intersection":
         chosen = list(filter(_is_in_intersection, chosen))
-    require_all(query.spec, GROUPS, {row.values["task_type"]: row for row in chosen})
-    return make_pairs(chosen, _pair, [])
+    made = list(make_pairs(chosen, _pair, []))
+    require_all(query.spec, GROUPS, {pair.category: pair for pair in made})
+    return iter(made)
+
+
+def _language(row: Row) -> str:
+    language = required(row, "instruction_language", cells.as_name)
+    if language not in LANGUAGES:
+        raise row.error(
+            f"'instruction_language' is {language!r:.40}, expected one of {', '.join(LANGUAGES)}"
+        )
+    return language
 
 
 def _is_in_intersection(row: Row) -> bool:
-    value = row.values.get("Intersection_exist")
-    if value is not None and not isinstance(value, bool):
-        raise row.error(f"'Intersection_exist' is {value!r:.40}, expected true or false")
-    return bool(value)
+    return row.read("Intersection_exist", cells.as_truth) is True
 
 
 def _pair(row: Row) -> pairs.EditPair:
     image = row.values.get("input_image")
     if not isinstance(image, ParquetImage):
         raise row.error("no image 'input_image', expected one")
-    key = row.values["key"]
+    key = required(row, "key", cells.as_identifier)
     return pairs.EditPair(
         id=pairs.slug(key),
-        category=row.values["task_type"],
-        instruction=row.values["instruction"],
+        category=required(row, "task_type", cells.as_name),
+        instruction=required(row, "instruction", cells.as_text),
         source=image,
         tags=("intersection",) if _is_in_intersection(row) else (),
         own_id=key,
-        fields={"language": row.values["instruction_language"]},
+        fields={"language": _language(row)},
         row=str(row),
     )

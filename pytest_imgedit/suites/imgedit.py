@@ -6,12 +6,13 @@ from pathlib import Path
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import pairs
 from pytest_imgedit.protocols.prompts import find
+from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.public import (
     Query,
     keyed_rows,
     require_all,
     require_images,
-    texts_of,
+    required,
 )
 from pytest_imgedit.suites.rows import image_below
 
@@ -28,6 +29,7 @@ TYPES = (
 )
 #: In the repository, and in `Benchmark.tar` of the hub.
 FILES = ("Basic/basic_edit.json", "singleturn/singleturn.json", "basic_edit.json")
+FIELDS = {"id": cells.as_text, "prompt": cells.as_text, "edit_type": cells.as_name}
 
 
 def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
@@ -38,7 +40,10 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     """
     path = find(folder, FILES, f"those of ImgEdit-Bench for suite {query.spec}")
     rows = keyed_rows(path, "the pairs of ImgEdit-Bench")
-    texts = {key: texts_of(row, ("id", "prompt", "edit_type")) for key, row in rows.items()}
+    texts = {
+        key: {name: required(row, name, read) for name, read in FIELDS.items()}
+        for key, row in rows.items()
+    }
     require_all(query.spec, TYPES, {fields["edit_type"]: key for key, fields in texts.items()})
     first, fields = next(iter(texts.items()))
     name = fields["id"]

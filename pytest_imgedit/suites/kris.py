@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import pairs
 from pytest_imgedit.protocols.kris import TYPES
 from pytest_imgedit.protocols.prompts import find
+from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.public import (
     Query,
     keyed_rows,
     require_all,
     require_images,
+    required,
     text_of,
-    texts_of,
 )
 from pytest_imgedit.suites.rows import Row, image_below
 
@@ -44,10 +46,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
 
 def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
-    names = row.values.get("ori_img")
-    names = [names] if isinstance(names, str) else names
-    if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
-        raise row.error(f"'ori_img' is {names!r:.40}, expected one image or several")
+    names = row.read("ori_img", _names)
     truth = text_of(row, "gt_img")
     images = [image_below(row, name) for name in (*names, *([truth] if truth else []))]
     require_images(query.spec, images)
@@ -57,7 +56,7 @@ def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
     return pairs.EditPair(
         id=pairs.slug(f"{category}-{key}"),
         category=category,
-        instruction=texts_of(row, ("ins_en",))["ins_en"],
+        instruction=required(row, "ins_en", cells.as_text),
         source=images[0],
         further=tuple(images[1 : len(names)]),
         reference=images[-1] if truth else None,
@@ -66,3 +65,12 @@ def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
         fields={"frames": ",".join(frames)} if category == "temporal_prediction" else {},
         row=str(row),
     )
+
+
+def _names(value: object) -> list[str]:
+    """Read the name of an image, or a list of them."""
+    is_one = isinstance(value, str) and not value.lstrip().startswith("[")
+    with suppress(ValueError):
+        if names := cells.as_texts([value] if is_one and not cells.is_missing(value) else value):
+            return names
+    raise ValueError("expected one image or several")

@@ -7,14 +7,16 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, images, pairs
 from pytest_imgedit.core.sanitize import did_you_mean, steering
+from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
 from pytest_imgedit.suites.rows import Row, RowImage, image_below, make_pairs, read_rows
 
@@ -40,6 +42,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "difficulty": ("difficulty",),
     "seed": ("seed",),
 }
+T = TypeVar("T")
 #: Formats whose rows cannot be read again by their bytes: their base64 images stay in memory.
 INLINE = (".toml", ".csv")
 #: Names of these fields in other formats, by which `imgedit init` and messages guess.
@@ -105,8 +108,7 @@ class _Reader:
         self.root = settings.root
         self.read_names = {name for names in self.fields.values() for name in names}
         self.rows = [self._without_images(row) for row in rows]
-        names = (self._field(row, "id")[1] for row in self.rows)
-        self.ids = Ids((name for name in names if isinstance(name, str)), self._paths())
+        self.ids = Ids(self._names_in_rows(), self._paths())
         self.lines: dict[str, int] = {}
 
     def _without_images(self, row: Row) -> Row:
@@ -115,42 +117,49 @@ class _Reader:
             return row
         for name in (*self.fields["image_b64"], *self.fields["reference_b64"]):
             text = row.values.get(name)
-            if isinstance(text, str) and text:
+            if isinstance(text, str) and not cells.is_missing(text):
                 data = text.encode("utf-8", "surrogatepass")
                 row.values[name] = hashlib.sha256(data).hexdigest()
         return row
+
+    def _names_in_rows(self) -> Iterator[str]:
+        for row in self.rows:
+            with suppress(errors.UsageError):  # raised again where the pair is made
+                if isinstance(name := self._read(row, "id", cells.as_identifier), str):
+                    yield name
 
     def _paths(self) -> Iterator[str]:
         for row in self.rows:
             with suppress(errors.UsageError):  # raised again where the pair is made
                 yield self._path(row)
 
-    def _field(self, row: Row, key: str) -> tuple[str, Any]:
-        for name in self.fields[key]:
-            if row.values.get(name) not in (None, ""):
-                return name, row.values[name]
-        return self.fields[key][0], None
+    def _name(self, row: Row, key: str) -> str:
+        """Return the name of the first field of a row that holds something, or else of the first.
+
+        A text that stands for a missing value is something if all that follow are empty.
+        """
+        names = [name for name in self.fields[key] if row.values.get(name) not in (None, "")]
+        there = [name for name in names if not cells.is_missing(row.values[name])]
+        return (*there, *names, *self.fields[key])[0]
+
+    def _read(self, row: Row, key: str, read: Callable[[object], T]) -> T:
+        return row.read(self._name(row, key), read)
 
     def _text(self, row: Row, key: str) -> str:
-        name, value = self._field(row, key)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise row.error(f"{name!r} is {type(value).__name__}, expected text")
-        return value.strip()
+        return (self._read(row, key, cells.as_text) or "").strip()
 
     def _translated(self, row: Row, key: str) -> str:
         names = (*(f"{key}_{language}" for language in self.languages), key)
         return next(filter(None, (self._text(row, name) for name in names)), "")
 
     def _path(self, row: Row) -> str:
-        if isinstance(self._field(row, "image")[1], ParquetImage):
+        if isinstance(row.values.get(self._name(row, "image")), ParquetImage):
             return ""
         return self._text(row, "image_path") or self._text(row, "image")
 
     def pair(self, row: Row) -> pairs.EditPair:
         """Make the pair of a row; raise `UsageError` if a value is missing or of a wrong type."""
-        own_category = self._text(row, "category") or row.group or "all"
+        own_category = self._read(row, "category", cells.as_name) or row.group or "all"
         category = pairs.category_slug(own_category)
         instruction = self._translated(row, "instruction")
         if not instruction:
@@ -189,24 +198,11 @@ class _Reader:
         return pair
 
     def _seed(self, row: Row) -> int:
-        name, value = self._field(row, "seed")
-        seed = read_seed(value) if isinstance(value, str) and row.is_text else value
-        if seed is None:
-            return 0
-        if type(seed) is not int or not 0 <= seed < 2**63:
-            raise row.error(
-                f"{name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63"
-            )
-        return seed
+        return self._read(row, "seed", as_seed) or 0
 
     def _tags(self, row: Row) -> tuple[str, ...]:
-        name, value = self._field(row, "tags")
-        tags = split_tags(value) if isinstance(value, str) and row.is_text else value
-        if tags is None:
-            return ()
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            raise row.error(f"{name!r} is {tags!r:.80}, expected a list of texts")
-        return tuple(tags)
+        tags = self._read(row, "tags", partial(cells.as_texts, splits=row.is_text))
+        return tuple(tags or ())
 
     def _names(self, row: Row, *keys: str) -> str:
         """List the fields that would do, and the row's field that looks most like one of them."""
@@ -220,9 +216,8 @@ class _Reader:
         """Return the pair's id, whatever language is asked for, and the suite's name of it: its id
         if that is text, else the stem of its image's path.
         """
-        name, value = self._field(row, "id")
-        if value is not None and type(value) not in (int, str):
-            raise row.error(f"{name!r} is {type(value).__name__}, expected text or an integer")
+        name = self._name(row, "id")
+        value = row.read(name, cells.as_identifier)
         path = self._path(row)
         own_id = PurePath(path).stem
         if isinstance(value, str):
@@ -243,9 +238,8 @@ class _Reader:
         for name in (*self.fields[f"{key}_b64"], *self.fields[key]):
             if isinstance(image := row.values.get(name), ParquetImage):
                 return image
-        name, value = self._field(row, f"{key}_b64")
-        if value is not None:
-            self._text(row, f"{key}_b64")
+        name = self._name(row, f"{key}_b64")
+        if (value := row.read(name, cells.as_text)) is not None:
             if row.path.suffix.lower() in INLINE:
                 return images.Base64Image(value)
             return RowImage(row.path, row.start, row.end, name)
@@ -303,15 +297,13 @@ def _readable(name: str) -> str:
     return joined.strip("-.")[: pairs.READABLE_LENGTH]
 
 
-def read_seed(text: str) -> int | str:
-    """Return the seed in a cell of a table; a text that is no number stays as it is."""
-    # int() refuses thousands of digits.
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text
-
-
-def split_tags(text: str) -> list[str]:
-    """Return the tags in a cell of a table, which `;` separates."""
-    return [*filter(None, map(str.strip, text.split(";")))]
+def as_seed(value: object) -> int | None:
+    """Read the seed of a pair, as the functions of `cells` do."""
+    with suppress(ValueError):
+        seed = cells.as_whole(value)
+        if seed is None or 0 <= seed < 2**63:
+            return seed
+    raise ValueError("expected an integer of at least 0 and under 2**63")
 
 
 def _as_short_text(value: Any) -> str:

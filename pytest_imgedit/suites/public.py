@@ -2,13 +2,14 @@
 suites.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.sanitize import did_you_mean, first_of, shorten
+from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.rows import Row
 
 
@@ -161,23 +162,19 @@ def keyed_rows(path: Path, what: str) -> dict[str, Row]:
     return {key: Row(path, 1, 0, 0, values, key=key) for key, values in document.items()}
 
 
-def texts_of(row: Row, names: Iterable[str]) -> dict[str, str]:
-    """Return the texts of a row by name; raises `UsageError` for one that is missing or no text."""
-    texts = {}
-    for name in names:
-        value = row.values.get(name)
-        if not isinstance(value, str) or not value.strip():
-            raise row.error(f"{name!r} is {value!r:.40}, expected text")
-        texts[name] = value
-    return texts
+def required(row: Row, name: str, read: Callable[[object], str | int | None]) -> str:
+    """Return what a cell says, by a function of `cells`; raises `UsageError` if it is missing, or
+    says nothing of the kind.
+    """
+    value = row.read(name, read)
+    if value is None:
+        raise row.error(f"{name!r} is {row.values.get(name)!r:.40}, expected text")
+    return str(value)
 
 
 def text_of(row: Row, name: str) -> str:
     """Return a text of a row, empty if there is none; raises `UsageError` for anything else."""
-    value = row.values.get(name)
-    if value is not None and not isinstance(value, str):
-        raise row.error(f"{name!r} is {value!r:.40}, expected text")
-    return value or ""
+    return row.read(name, cells.as_text) or ""
 
 
 def require_all(spec: str, known: Iterable[str], there: Mapping[str, object]) -> None:

@@ -3,20 +3,25 @@
 """
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, pairs
 from pytest_imgedit.core.images import FileImage
+from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.protocols.prompts import find
-from pytest_imgedit.suites import rows
-from pytest_imgedit.suites.public import Query, require_all, require_images, text_of, texts_of
+from pytest_imgedit.suites import cells, rows
+from pytest_imgedit.suites.public import (
+    Query,
+    require_all,
+    require_images,
+    required,
+    text_of,
+)
 
 #: All 360 pairs, and the 64 of the repository.
 FILES = ("datav2_total_w_subtask.json", "data_total.json")
 CATEGORIES = ("temporal", "causal", "spatial", "logical")
-#: Fields on which the calls depend if they hold anything.
-DECIDING = ("consistency_free", "reasoning_img", "reference_img", "reference_txt")
 
 
 def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
@@ -39,34 +44,43 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
 
 def _pair(row: rows.Row, columns: set[str]) -> pairs.EditPair:
-    texts = texts_of(row, ("index", "category", "instruction", "image"))
+    index = required(row, "index", cells.as_identifier)
+    category = required(row, "category", cells.as_name)
     reference, subtask = text_of(row, "reference_img"), text_of(row, "subtask")
     return pairs.EditPair(
-        id=pairs.slug(texts["index"]),
-        category=pairs.category_slug(texts["category"]),
-        instruction=texts["instruction"],
-        source=rows.image_below(row, texts["image"]),
+        id=pairs.slug(index),
+        category=pairs.category_slug(category),
+        instruction=required(row, "instruction", cells.as_text),
+        source=rows.image_below(row, required(row, "image", cells.as_text)),
         reference=rows.image_below(row, reference) if reference else None,
         reference_text=text_of(row, "reference_txt") or text_of(row, "reference"),
         tags=(subtask,) if subtask else (),
-        own_id=texts["index"],
+        own_id=index,
         fields=_deciding(row, columns),
         row=str(row),
     )
 
 
 def _deciding(row: rows.Row, columns: set[str]) -> dict[str, str]:
-    """Return the fields on which the calls depend; raises `UsageError` for a list or an object.
+    """Return the fields on which the calls depend: truths, and texts that are there.
 
-    The authors' code asks of two columns only whether the file has them at all.
+    The authors' code asks of two columns only whether the file has them at all. It counts a cell of
+    `consistency_free` that is missing as true, but not one that says false. Raises `UsageError` for
+    a cell that is neither.
     """
-    values = {name: row.values.get(name) for name in DECIDING}
-    for name, value in values.items():
-        if isinstance(value, list | dict):
-            raise row.error(f"{name!r} is {value!r:.40}, expected text, a number, true or false")
-    fields = {name: str(value) for name, value in values.items() if value is not None}
+    is_free = row.read("consistency_free", cells.as_truth)
+    fields = {name: text_of(row, name) for name in ("reference_img", "reference_txt")}
+    fields["consistency_free"] = "True" if is_free else ""
+    fields["reasoning_img"] = "True" if row.read("reasoning_img", _shows_image) else ""
     if "reasoning_wo_ins" in columns:
         fields["reasoning_wo_ins"] = "yes"
-    if "consistency_free" in columns:
+    if "consistency_free" in columns and is_free is not False:
         fields["has_consistency_free"] = "yes"
-    return fields
+    return {name: text for name, text in fields.items() if text}
+
+
+def _shows_image(value: object) -> bool | None:
+    """Read whether an image is shown, which the name of one says too."""
+    if isinstance(value, str) and PurePath(value.strip()).suffix.lower() in SUFFIXES:
+        return True
+    return cells.as_truth(value)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import images, pairs, strict_json
@@ -25,6 +25,7 @@ _MAX_DEPTH = 64
 MAX_SUITE_BYTES = 16 * 2**30
 #: Mistakes of a suite file that its error names.
 _PROBLEMS_SHOWN = 5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,17 @@ class Row:
 
     def error(self, message: str) -> UsageError:
         return UsageError(f"{self}: {message}")
+
+    def read(self, name: str, read: Callable[[object], T]) -> T:
+        """Return what the cell of a column says, as a function of `cells` reads it.
+
+        Raises `UsageError` that names the column and its value for what that function refuses.
+        """
+        value = self.values.get(name)
+        try:
+            return read(value)
+        except ValueError as error:
+            raise self.error(f"{name!r} is {value!r:.40}, {error}") from None
 
 
 def image_below(row: Row, relative: object, root: Path | None = None) -> images.FileImage:

@@ -14,7 +14,7 @@ from pytest_imgedit.core.results import ItemError
 
 def test_ratings_are_collected_by_pair(tmp_path):
     path = tmp_path / "people.csv"
-    path.write_text("\ufeffwhen,id,score\nMay,p1,7\nMay,p1,8.5\nJune,p2,3\n", "utf-8")
+    path.write_text("\ufeffwhen,id,score\nMay,p1, 7.0\nMay, p1 ,8.5\nJune,p2,03\n", "utf-8")
     assert read_ratings(path) == {"p1": [Rating(7.0), Rating(8.5)], "p2": [Rating(3.0)]}
 
 
@@ -51,6 +51,15 @@ def test_ratings_name_their_rater(tmp_path):
         ),
         (b"id,score\np1,-1.7e308\n", ":2: id 'p1' with score '-1.7e308', expected an id and a"),
         (b"id,score\np1,1e400\n", ":2: id 'p1' with score '1e400'"),
+        ("id,score\np1,\uff17\n".encode(), ":2: id 'p1' with score '\uff17', expected an id and a"),
+        (b"id,score\np1,NA\n", ":2: id 'p1' with score 'NA', expected an id and a number"),
+        (b"id,score\n \t,7\n", ":2: id ' \\t' with score '7', expected an id and a number"),
+        (b"id,score\nnan,7\n", ":2: id 'nan' with score '7', expected an id and a number"),
+        (b"id,score,rater\np1,7,None\n", ":2: no rater of id 'p1', expected a name in each row"),
+        (
+            b"id,score,rater\np1,7,ann\n p1 ,8,ann\n",
+            ":3: rater 'ann' rates id ' p1 ' again, expected one rating",
+        ),
         (b"id,score\np1,-inf\n", ":2: id 'p1' with score '-inf'"),
         (b"id,score\np1,True\n", ":2: id 'p1' with score 'True'"),
         (

@@ -360,3 +360,132 @@ def _shown(spec: str) -> list[str]:
         *map(sanitize.printable, suite.remarks),
         *(pair.id + pair.category for pair in suite.pairs),
     ]
+
+
+#: Spellings of a typed value, by what a field holds. `None` is a missing value.
+MISSING = ("None", "null", "NULL", "nan", "NaN", "NA", "N/A", "<NA>", "", " ")
+TRUTHS = {
+    True: ("true", "True", "TRUE", "1", "1.0", "yes", "Yes", 1, 1.0),
+    False: ("false", "False", "FALSE", "0", "0.0", "no", "No", 0, 0.0),
+    None: (*MISSING, "none", "na"),
+    "maybe": ("2", 2, 0.5, "@1e999@"),
+}
+WHOLE = {
+    3: ("3", "3.0", 3.0, "03", " 3 ", "3e0"),
+    1000: ("1e3", "1000.0"),
+    None: MISSING,
+    "maybe": ("１", True, "true", "inf", "@1e999@", "0.5", 1e17, "1e17", "1_0"),
+}
+LISTS = {
+    ("a.png", "b.png"): ('["a.png", "b.png"]', "['a.png', 'b.png']", "a.png, b.png", "a.png;b.png"),
+    ("a.png",): ("a.png", '["a.png"]', "['a.png']"),
+    (): ("[]", "[ ]"),
+    None: MISSING,
+    ("nested",): ('[["nested"]]', [["nested"]], "['nested' '']", "[nested]"),
+}
+NAMES = {
+    12: (12.0,),
+    "012": (" 012 ", "012\t"),
+    "12.0": ("12.0 ",),
+    None: MISSING,
+    "maybe": (True, 0.5, 2.0**60, "@1e999@"),
+}
+TEXTS = {None: MISSING}
+#: Fields that hold no text.
+KINDS = {
+    "Intersection_exist": TRUTHS,
+    "consistency_free": TRUTHS,
+    "reasoning_img": TRUTHS,
+    "seed": WHOLE,
+    "tags": LISTS,
+    "ori_img": LISTS,
+    **dict.fromkeys(("id", "key", "index"), NAMES),
+}
+#: Further specs of readers whose pairs depend on a cell.
+QUERIES = {"gedit": ("?subset=intersection",)}
+
+
+def _read(spec: str) -> str | list[object]:
+    """Return all that is read of a suite, or the line by which it is refused."""
+    try:
+        suite = load_suite(SuiteSettings(spec=spec))
+    except errors.UsageError as error:
+        return str(error)
+    return [(pair, dict(pair.fields), str(pair.images)) for pair in suite.pairs]
+
+
+@pytest.mark.parametrize(("name", "field"), ATTACKS)
+def test_a_cell_says_the_same_in_each_spelling_or_is_refused(folders, name, field):
+    """Takes up to 20 s for all readers: each spelling is a file that is read as a whole."""
+    reader = READERS[name]
+    if field == KEY:
+        return  # keys of JSON are texts
+    queries = ("", *QUERIES.get(name, ()))
+    is_path = name == "imgedit" and field == "id"
+    for typed, spellings in (TEXTS if is_path else KINDS.get(field, TEXTS)).items():
+        plain = list(typed) if isinstance(typed, tuple) else typed
+        if reader.put is _csv:  # a cell there has no type
+            spellings = [each for each in spellings if isinstance(each, str)]
+            plain = (*spellings, "")[0] if typed is not None else ""
+        if reader.put is _toml and typed is None:
+            plain = ""
+        with attacked(folders, name, field, plain) as spec:
+            meant = [_read(f"{spec}{query}") for query in queries]
+        for spelled in spellings:
+            if reader.put is _parquet and spelled == "@1e999@":
+                spelled = float("inf")
+            with attacked(folders, name, field, spelled) as spec:
+                found = [_read(f"{spec}{query}") for query in queries]
+            for one, other in zip(found, meant, strict=True):
+                assert isinstance(one, str) or one == other, (typed, spelled)
+                assert not isinstance(one, str) or "\n" not in one
+
+
+def test_truths_that_are_text_choose_the_same_pairs_of_gedit(tmp_path):
+    """As text, 'False' is not empty: every pair would be one of the intersection."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    folder = make_gedit(tmp_path, a_group=4)
+    path = folder / "data" / "train-0.parquet"
+    rows = pq.read_table(path).to_pylist()
+    spec = f"gedit:{folder}?subset=intersection"
+    typed = [pair.id for pair in load_suite(SuiteSettings(spec=spec)).pairs]
+    assert len(typed) == 22
+    for write in (str, "{:d}".format, lambda truth: float(truth), lambda truth: truth or None):
+        spelled = [{**row, "Intersection_exist": write(row["Intersection_exist"])} for row in rows]
+        pq.write_table(pa.Table.from_pylist(spelled), path)
+        assert [pair.id for pair in load_suite(SuiteSettings(spec=spec)).pairs] == typed
+
+
+@pytest.mark.parametrize("language", ["EN", "english", "zh", "None", None])
+def test_a_language_that_gedit_does_not_have_is_refused(folders, language):
+    with attacked(folders, "gedit", "instruction_language", language) as spec:
+        assert "train-0.parquet:1: row 1: 'instruction_language' is" in (refusal(spec) or "")
+
+
+@pytest.mark.parametrize(
+    ("cell", "fields"),
+    [
+        (True, {"consistency_free": "True", "has_consistency_free": "yes"}),
+        ("yes", {"consistency_free": "True", "has_consistency_free": "yes"}),
+        (None, {"has_consistency_free": "yes"}),
+        ("nan", {"has_consistency_free": "yes"}),
+        (False, {}),
+        ("False", {}),
+        ("0", {}),
+    ],
+)
+def test_risebench_grades_consistency_unless_its_cell_says_true(folders, cell, fields):
+    with attacked(folders, "risebench", "consistency_free", cell) as spec:
+        assert load_suite(SuiteSettings(spec=spec)).pairs[0].fields == fields
+
+
+@pytest.mark.parametrize("cell", ["None", "nan", "NA", "", None])
+def test_a_reference_that_is_none_decides_no_calls_of_risebench(folders, cell):
+    for field in ("reference_txt", "reference_img", "reasoning_img"):
+        with attacked(folders, "risebench", field, cell) as spec:
+            pair = load_suite(SuiteSettings(spec=spec)).pairs[0]
+        assert field not in pair.fields
+        assert pair.reference is None
+        assert pair.reference_text == "right temporal_reasoning_1"
