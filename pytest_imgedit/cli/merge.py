@@ -35,6 +35,7 @@ from pytest_imgedit.core.results import (
     Timing,
     Usage,
 )
+from pytest_imgedit.kinds.folder import has_finished_edits
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.run.finish import protocol_table
@@ -192,6 +193,7 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
         first.run.options.run.stage != "edit",
         baseline,
         _controls(shards, items),
+        are_finished=has_finished_edits(computed.editor.spec),
     )
     gates, comparison = decide(evidence)
     differences = chain.from_iterable(shard.results.reuse.differences for shard in shards)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import product
+from contextlib import suppress
 from pathlib import Path, PurePath
 from string import Formatter
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 from pytest_imgedit.core import errors, files, requests
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of
 from pytest_imgedit.kinds.base import FinishedImages, Model, Site, refuse_if
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
@@ -50,8 +50,12 @@ class Folder(Model):
         super().check(site)
 
     def finished_images(self, pairs: Iterable[EditPair]) -> FinishedImages:
-        argument = self.argument or ""
-        return FinishedImages(find_images(argument, pairs), describe_folder(argument))
+        return find_images(self.argument or "", pairs)
+
+
+def has_finished_edits(spec: str) -> bool:
+    """Tell whether the spec of an editor is one of finished images."""
+    return spec.partition(":")[0] == Folder.name
 
 
 def split_argument(argument: str) -> tuple[Path, str]:
@@ -78,11 +82,12 @@ def check_pattern(pattern: str) -> None:
         )
 
 
-def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | str]:
-    """Return the finished image of each pair by id, or a line that says why it has none.
+def find_images(argument: str, pairs: Iterable[EditPair]) -> FinishedImages:
+    """Return the finished image of each pair by id, or a line that says why it has none; and what
+    the folder holds.
 
     An image that would be that of several pairs is that of none. Raises `UsageError` for a pattern
-    that names a field which no pair has.
+    that names a field which no pair has, and for a pair that has two images.
     """
     pairs = list(pairs)
     _, pattern = split_argument(argument)
@@ -93,7 +98,8 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
                 f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one "
                 f"of {', '.join(sorted(field_names))}{did_you_mean(name, field_names)}"
             )
-    paths = {pair.id: find_image(argument, pair) for pair in pairs}
+    pictures = Pictures(argument)
+    paths = {pair.id: pictures.of(pair) for pair in pairs}
     counts = Counter(paths.values())
     images: dict[str, Path | str] = {}
     for pair in pairs:
@@ -106,31 +112,88 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
             )
         else:
             images[pair.id] = path
-    return images
+    return FinishedImages(images, pictures.summary(filter(None, paths.values())))
 
 
-def find_image(argument: str, pair: EditPair) -> Path | None:
-    """Return the finished image of a pair in `DIR` or by `DIR?PATTERN`; `None` if there is none.
+class Pictures:
+    """The pictures below `DIR`, of which a pair has that of its id, or that which a pattern names.
 
-    Without a pattern that is `DIR/<category>/<id>` or `DIR/<id>`, with one of `SUFFIXES`. Every
-    name that the category has, and the suite's own id of the pair, are tried after the slug and the
-    id.
+    Without a pattern that is `DIR/<category>/<id>` or `DIR/<id>`. Every name that the category has,
+    and the suite's own id of the pair, are tried after the slug and the id. Where the pattern names
+    no suffix of `SUFFIXES`, each of them is tried, in any case.
     """
-    folder, pattern = split_argument(argument)
-    for relative in _by_pattern(pattern, pair) if pattern else _usual(pair):
-        path = folder / relative
-        if files.is_file(path) and path.resolve().is_relative_to(folder.resolve()):
-            return path
-    return None
 
+    def __init__(self, argument: str) -> None:
+        self.folder, self.pattern = split_argument(argument)
+        self._has_suffix = PurePath(self.pattern).suffix.lower() in SUFFIXES
+        self._listed: dict[Path, dict[str, list[Path]]] = {}
 
-def describe_folder(argument: str) -> str:
-    """Say how many images a folder holds, with an example."""
-    folder, _ = split_argument(argument)
-    images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    if not images:
-        return f"{folder} holds no images"
-    return f"{folder} holds {len(images)} images, such as {images[0].relative_to(folder)}"
+    def of(self, pair: EditPair) -> Path | None:
+        """Return the finished image of a pair; `None` if there is none.
+
+        Raises `UsageError` if the pair has several of the same name, which differ by their suffix
+        or by the name of their category.
+        """
+        for names in _by_pattern(self.pattern, pair) if self.pattern else _usual(pair):
+            paths = [path for name in dict.fromkeys(names) for path in self._named(name)]
+            different = list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
+            if len(different) > 1:
+                raise errors.UsageError(
+                    f"editor folder: pair {pair.id!r} has {len(different)} finished images, "
+                    f"{first_of([*map(str, different)])}, expected one: delete the others, or name "
+                    f"them by a pattern such as folder:{self.folder}?{{category}}/{{id}}.png"
+                )
+            if different:
+                return different[0]
+        return None
+
+    def _named(self, name: str) -> list[Path]:
+        """Return the files below the folder that have a name, to which a suffix may be added."""
+        path, top = self.folder / name, self.folder.resolve()
+        paths = [path]
+        if not self._has_suffix:
+            paths = self._with_suffix(path)
+            is_picture = path.suffix.lower() in SUFFIXES  # the pattern's last field holds it
+            if is_picture or (self.pattern and not paths):
+                paths = [*paths, path]
+        return [
+            path for path in paths if files.is_file(path) and path.resolve().is_relative_to(top)
+        ]
+
+    def _with_suffix(self, path: Path) -> list[Path]:
+        """Return the pictures beside a path that have its name before their suffix."""
+        if path.parent not in self._listed:
+            by_stem: dict[str, list[Path]] = {}
+            with suppress(OSError, ValueError):  # what cannot be listed holds no pictures
+                for beside in sorted(path.parent.iterdir()):
+                    if beside.suffix.lower() in SUFFIXES:
+                        by_stem.setdefault(beside.stem, []).append(beside)
+            self._listed[path.parent] = by_stem
+        return self._listed[path.parent].get(path.name, [])
+
+    def summary(self, matched: Iterable[Path]) -> str:
+        """Say how many pictures the folder holds, how many of them match ids, and what names are
+        expected.
+        """
+        pictures = sorted(
+            path
+            for path in self.folder.rglob("*")
+            if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+        )
+        expected = self.pattern or "{category}/{id}.png or {id}.png"
+        if self.pattern and not self._has_suffix:
+            expected = f"{self.pattern}.png"
+        if not pictures:
+            return f"{self.folder} holds no pictures, expected {expected}"
+        taken = {*matched}
+        others = [str(path.relative_to(self.folder)) for path in pictures if path not in taken]
+        number = len(pictures) - len(others)
+        return (
+            f"{self.folder} holds {counted(len(pictures), 'picture')}, {number} of them "
+            f"{'matches an id' if number == 1 else 'match ids'}"
+            + (f", {len(others)} match none: {first_of(others, 3)}" if others else "")
+            + f"; expected {expected}"
+        )
 
 
 def _ids(pair: EditPair) -> list[str]:
@@ -139,23 +202,23 @@ def _ids(pair: EditPair) -> list[str]:
     return [name for name in dict.fromkeys((pair.id, pair.own_id)) if name]
 
 
-def _usual(pair: EditPair) -> Iterator[str]:
-    folders = [f"{name}/" for name in pair.category_names if "/" not in name and name.strip(".")]
-    return map("".join, product([*folders, ""], _ids(pair), SUFFIXES))
+def _usual(pair: EditPair) -> Iterator[list[str]]:
+    folders = [name for name in pair.category_names if "/" not in name and name.strip(".")]
+    for name in _ids(pair):
+        yield [f"{folder}/{name}" for folder in folders]
+    for name in _ids(pair):
+        yield [name]
 
 
-def _by_pattern(pattern: str, pair: EditPair) -> Iterator[str]:
-    for category, name in product(pair.category_names, _ids(pair)):
+def _by_pattern(pattern: str, pair: EditPair) -> Iterator[list[str]]:
+    for name in _ids(pair):
         values = {
             **pair.fields,
-            "category": category,
             "id": name,
             "difficulty": pair.difficulty,
             "seed": pair.seed,
         }
-        try:
-            yield pattern.format_map(
-                {key: str(value).replace("/", "-") for key, value in values.items()}
-            )
-        except KeyError:
-            return  # a row without that field has no finished image
+        texts = {key: str(value).replace("/", "-") for key, value in values.items()}
+        names = [category.replace("/", "-") for category in pair.category_names]
+        with suppress(KeyError):  # a row without that field has no finished image
+            yield [pattern.format_map({**texts, "category": category}) for category in names]

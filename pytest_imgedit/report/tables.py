@@ -32,6 +32,8 @@ from pytest_imgedit.core.sanitize import (
     shorten,
     signed,
 )
+from pytest_imgedit.kinds.folder import has_finished_edits
+from pytest_imgedit.stats.alike import alike_edits
 from pytest_imgedit.stats.outcome import copies_line, failed_alike, outcome
 
 CATEGORY_HEADER = (
@@ -283,8 +285,8 @@ def _spread(results: Results) -> Iterator[str]:
 
 
 def _edits(results: Results) -> Iterator[str]:
-    """Count near-copies, edits of another aspect ratio, leaks, and what other environments
-    computed.
+    """Count near-copies, edits of another aspect ratio, finished edits that are one image, leaks,
+    and what other environments computed.
     """
     edits = [edit for item in results.items for edit in item.edits]
     copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
@@ -297,6 +299,9 @@ def _edits(results: Results) -> Iterator[str]:
             "source (over 3%)"
         )
     yield from _seeds(results.editor)
+    alike = alike_edits(results.items) if has_finished_edits(results.editor.spec) else None
+    if alike is not None and str(alike) not in outcome(results).line:
+        yield f"warning: {alike}"
     if leaks := sum(edit.leaked for edit in edits):
         yield f"leaks: {leaks} of {len(edits)} edits equal the reference of their pair"
     reuse = results.reuse

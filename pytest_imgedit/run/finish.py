@@ -14,6 +14,7 @@ from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import Results
+from pytest_imgedit.kinds.folder import has_finished_edits
 from pytest_imgedit.protocols.protocol import Call, Protocol, Row
 from pytest_imgedit.run import seed_trial
 from pytest_imgedit.run.further import FurtherScorer
@@ -86,6 +87,7 @@ def make_results(ended: EndedRun) -> results.Results:
         controls,
         request.resting,
         {} if plan.blocks is None else plan.blocks.decided,
+        has_finished_edits(computed.editor.spec),
     )
     gates, comparison = decide(evidence)
     selected, whole = request.selection.counts(OVERALL)

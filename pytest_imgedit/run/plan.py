@@ -42,6 +42,7 @@ from pytest_imgedit.run.work import (
     missing_edits,
 )
 from pytest_imgedit.stats import comparison, planning, sequential
+from pytest_imgedit.stats.alike import largest_alike
 from pytest_imgedit.stats.gates import (
     MeanGate,
     Observation,
@@ -514,7 +515,9 @@ def _plan_edits(
     selected = request.pairs if request.shard is None else request.shard.pairs
     allowed = allowed_pairs(settings.gates.max_errors, len(selected))
     judge = None if stage == "edit" else request.models.get("judge")
-    for line in (*suite.remarks, *_missing_lines(model, judge, works, allowed)):
+    for line in (*suite.remarks, *_missing_lines(model, judge, suite.pairs, works, allowed)):
+        note(line)
+    for line in _alike_lines(works):
         note(line)
     if len(candidates) > 1:
         contents: dict[str, Identity] = {}
@@ -548,7 +551,11 @@ def _plan_edits(
 
 
 def _missing_lines(
-    editor: Model, judge: Model | None, works: Sequence[Work], allowed: int
+    editor: Model,
+    judge: Model | None,
+    suite_pairs: Sequence[EditPair],
+    works: Sequence[Work],
+    allowed: int,
 ) -> Iterator[str]:
     """Yield one line for each thing that pairs lack; those pairs will end in an error.
 
@@ -561,7 +568,7 @@ def _missing_lines(
     problems: list[tuple[str, list[Work], object]] = []
     if broken:
         problems.append(("a source or reference that cannot be read", broken, broken[0].error))
-    if without and (finished := editor.finished_images(work.pair for work in works)):
+    if without and (finished := editor.finished_images(suite_pairs)):
         problems.append((f"no finished image for {editor.spec}", without, finished.summary))
     if judge is not None and judge.needs_reference:
         problems.append(
@@ -584,6 +591,17 @@ def _missing_lines(
         if affected is not broken and len(names) == pairs:
             raise errors.UsageError(line)
         yield f"warning: {line}"
+
+
+def _alike_lines(works: Sequence[Work]) -> Iterator[str]:
+    """Yield a line if finished images of pairs with different sources are one and the same file."""
+    alike = largest_alike(
+        (work.pair.id, work.source.sha256, work.recipe["image"])
+        for work in works
+        if work.source is not None and "image" in work.recipe
+    )
+    if alike is not None:
+        yield f"warning: {alike}"
 
 
 def _name(pair: EditPair, with_row: bool) -> str:

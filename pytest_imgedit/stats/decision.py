@@ -20,6 +20,7 @@ from pytest_imgedit.core.results import (
     Summary,
 )
 from pytest_imgedit.stats import collapse, controls, estimates, outcome, sequential
+from pytest_imgedit.stats.alike import alike_edits
 from pytest_imgedit.stats.comparison import Computed, PairedItems, compare, environment_differences
 from pytest_imgedit.stats.gates import (
     Observation,
@@ -46,7 +47,7 @@ class Evidence:
     `items` are those of all selected pairs, `measures` what they are measured by. `expects_scores`
     says whether they were to be scored.
     `resting` gates are not selected. `decided` holds gates that were decided before the end, by
-    kind and field.
+    kind and field. `are_finished` says that the edits are finished images, which nothing here made.
     """
 
     items: Sequence[Item]
@@ -58,6 +59,7 @@ class Evidence:
     controls: Controls | None = None
     resting: Sequence[GateResult] = ()
     decided: Mapping[tuple[str, str], GateResult] = field(default_factory=dict)
+    are_finished: bool = False
 
     @property
     def needed(self) -> list[Item]:
@@ -72,7 +74,10 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     measures = evidence.measures
     samples = {name: observe(items, name, measure) for name, measure in measures.items()}
     errors = coverage(settings, samples[SCORE], _count_errors(items), evidence.expects_scores)
-    gates = [_against_replaced(errors, items)]
+    errors = _against_replaced(errors, items)
+    if evidence.are_finished:
+        errors = _against_alike(errors, items)
+    gates = [errors]
     if evidence.expects_scores:
         at_the_end = sequential.at_the_end(settings)
         gates += _unless_decided(
@@ -214,6 +219,14 @@ def _against_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
         return gate
     why = f"{outcome.replaced_line(touched, judged)}, more than {MOST_REPLACED:.0%}; {gate.why}"
     return replace(gate, state="INVALID", why=why)
+
+
+def _against_alike(gate: GateResult, items: Sequence[Item]) -> GateResult:
+    """Invalidate the gate on errors if most finished edits are one image, whatever their source."""
+    found = alike_edits(items)
+    if gate.state != "PASS" or found is None or not found.are_most:
+        return gate
+    return replace(gate, state="INVALID", why=f"{found}; {gate.why}")
 
 
 def measures_of(items: Iterable[Item], declared: Mapping[str, Measure]) -> dict[str, Measure]:

@@ -18,7 +18,7 @@ from pytest_imgedit.core.requests import EditRequest, job_seed
 from pytest_imgedit.kinds.adapters import call_arguments, call_signature, check_arguments
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
-from pytest_imgedit.kinds.folder import check_pattern, find_image, find_images
+from pytest_imgedit.kinds.folder import Pictures, check_pattern, find_images
 from pytest_imgedit.kinds.registry import make_model
 
 PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
@@ -96,9 +96,9 @@ def test_folder_prefers_the_category_folder(tmp_path):
     (tmp_path / "physics").mkdir()
     Image.new("RGB", (9, 9), "red").save(tmp_path / "physics" / "a.png")
     Image.new("RGB", (9, 9), "blue").save(tmp_path / "a.png")
-    assert find_image(str(tmp_path), pair()) == tmp_path / "physics" / "a.png"
-    assert find_image(str(tmp_path), pair(category="social")) == tmp_path / "a.png"
-    assert find_image(str(tmp_path), pair(id="b")) is None
+    assert Pictures(str(tmp_path)).of(pair()) == tmp_path / "physics" / "a.png"
+    assert Pictures(str(tmp_path)).of(pair(category="social")) == tmp_path / "a.png"
+    assert Pictures(str(tmp_path)).of(pair(id="b")) is None
 
 
 def test_folder_finds_images_by_the_suites_own_names(tmp_path):
@@ -112,10 +112,10 @@ def test_folder_finds_images_by_the_suites_own_names(tmp_path):
         {"category": "c" * 300},
         {"own_id": "a\0"},
     ):
-        assert find_image(str(tmp_path), pair(**names)) == find_image(str(tmp_path), pair())
-    assert find_image(str(tmp_path), pair(id="i" * 300)) is None
-    assert find_image(str(tmp_path), theirs) == tmp_path / "物理" / "00000_物理_medium.png"
-    assert find_image(str(tmp_path), pair(own_id="../secret")) is None
+        assert Pictures(str(tmp_path)).of(pair(**names)) == Pictures(str(tmp_path)).of(pair())
+    assert Pictures(str(tmp_path)).of(pair(id="i" * 300)) is None
+    assert Pictures(str(tmp_path)).of(theirs) == tmp_path / "物理" / "00000_物理_medium.png"
+    assert Pictures(str(tmp_path)).of(pair(own_id="../secret")) is None
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,104 @@ def test_folder_finds_images_by_a_pattern(tmp_path, pattern, name):
     if name:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (9, 9), "red").save(tmp_path / name)
-    found = find_image(f"{tmp_path}?{pattern}", pair(difficulty="hard", fields={"model": "ours"}))
+    found = Pictures(f"{tmp_path}?{pattern}").of(pair(difficulty="hard", fields={"model": "ours"}))
     assert found == (tmp_path / name if name else None)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.PNG", "a.jpg", "a.JPG", "a.Jpeg", "a.webp", "a.WEBP"])
+@pytest.mark.parametrize("pattern", ["", "?{id}", "?{category}/{id}"])
+def test_without_a_suffix_the_known_ones_are_tried_in_any_case(tmp_path, pattern, name):
+    folder = tmp_path / ("physics" if "category" in pattern else "")
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"")
+    (folder / "a.txt").write_bytes(b"")
+    (folder / "ab.png").write_bytes(b"")
+    assert Pictures(f"{tmp_path}{pattern}").of(pair()) == folder / name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("{id}.v2", "a.v2.jpeg"),
+        ("{file}", "a.png"),
+        ("{file}", "a.png.webp"),
+        ("{id}.{kind}", "a.JPG"),
+        ("{id}", "a"),
+        ("{id}.bmp", "a.bmp"),
+    ],
+)
+def test_a_pattern_may_end_in_a_field_or_in_another_suffix(tmp_path, pattern, name):
+    (tmp_path / name).write_bytes(b"")
+    asked = pair(fields={"file": "a.png", "kind": "JPG"})
+    assert Pictures(f"{tmp_path}?{pattern}").of(asked) == tmp_path / name
+
+
+def test_a_pattern_with_a_suffix_takes_that_alone(tmp_path):
+    for name in ("a.png", "a.jpg", "a.PNG"):
+        (tmp_path / name).write_bytes(b"")
+    assert Pictures(f"{tmp_path}?{{id}}.png").of(pair()) == tmp_path / "a.png"
+    assert Pictures(f"{tmp_path}?{{id}}.webp").of(pair()) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("", ("a.jpg", "a.png")),
+        ("?{id}", ("a.PNG", "a.png")),
+        ("", ("physics/a.jpeg", "physics/a.webp")),
+        ("", ("physics/a.png", "物理/a.png")),
+        ("?{category}/{id}.png", ("physics/a.png", "物理/a.png")),
+    ],
+)
+def test_two_finished_images_of_a_pair_are_refused_by_name(tmp_path, pattern, names):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(UsageError) as error:
+        find_images(f"{tmp_path}{pattern}", [pair(id="b"), pair()])
+    first, second = (tmp_path / name for name in names)
+    assert str(error.value).startswith(
+        f"editor folder: pair 'a' has 2 finished images, {first}, {second}, expected one: "
+    )
+
+
+def test_two_names_of_one_finished_image_are_no_two_images(tmp_path):
+    (tmp_path / "physics").mkdir()
+    (tmp_path / "physics" / "a.png").write_bytes(b"")
+    (tmp_path / "物理").symlink_to("physics")
+    (tmp_path / "physics" / "a.jpg").symlink_to("a.png")
+    assert find_images(str(tmp_path), [pair()]).by_pair["a"].name in ("a.jpg", "a.png")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "line"),
+    [
+        ("", (), "holds no pictures, expected {category}/{id}.png or {id}.png"),
+        ("?{id}", ("a.txt", ".b.png"), "holds no pictures, expected {id}.png"),
+        (
+            "?{id}.jpg",
+            ("a.jpg", "b.jpg"),
+            "holds 2 pictures, 2 of them match ids; expected {id}.jpg",
+        ),
+        (
+            "?{id}.png",
+            ("a.png", "b.PNG", "c.png"),
+            "holds 3 pictures, 1 of them matches an id, 2 match none: b.PNG, c.png; "
+            "expected {id}.png",
+        ),
+        (
+            "?{id}",
+            ("a.png", "b.PNG", "u.png", "v.png", "x.png", "y.jpg"),
+            "holds 6 pictures, 2 of them match ids, 4 match none: u.png, v.png, x.png and 1 more; "
+            "expected {id}.png",
+        ),
+    ],
+)
+def test_a_summary_counts_the_pictures_that_match(tmp_path, pattern, names, line):
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    found = find_images(f"{tmp_path}{pattern}", [pair(), pair(id="b")])
+    assert found.summary == f"{tmp_path} {line}"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +250,8 @@ def test_patterns_that_lead_nowhere_are_refused(pattern):
 
 def test_an_image_that_would_be_that_of_two_pairs_is_that_of_none(tmp_path):
     Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
-    found = find_images(
-        str(tmp_path), [pair(id="p-a", own_id="a"), pair(id="q-a", own_id="a"), pair(id="b")]
-    )
+    pairs = [pair(id="p-a", own_id="a"), pair(id="q-a", own_id="a"), pair(id="b")]
+    found = find_images(str(tmp_path), pairs).by_pair
     assert (
         found["p-a"]
         == f"{tmp_path}/a.png would be the finished image of 2 pairs, expected one for each"

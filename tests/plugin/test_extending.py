@@ -129,7 +129,43 @@ def test_folder_editor_takes_finished_images(bench):
     result.stdout.fnmatch_lines(
         [
             "*3 of 5 pairs have no finished image for folder:done (environment-0000, *); done "
-            "holds 2 images, such as *"
+            "holds 2 pictures, 2 of them match ids; expected {category}/{id}.png or {id}.png"
+        ]
+    )
+
+
+def test_finished_edits_that_are_one_file_are_told_and_do_not_pass(bench):
+    from PIL import Image
+
+    done = bench.path / "done"
+    done.mkdir()
+    for category in ("physics", "environment", "social", "causal", "referential"):
+        photo = Image.effect_noise((128, 128), 60).convert("RGB")
+        photo.save(done / f"{category}-0000.PNG")
+    options = (
+        "--imgedit-editor=folder:done?{id}",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-limit=1",
+    )
+    good = bench.run(*options)
+    good.assert_outcomes(passed=5)
+    good.stdout.no_fnmatch_line("*one and the same*")
+    for name in ("social", "causal", "referential"):
+        (done / f"{name}-0000.PNG").write_bytes((done / "physics-0000.PNG").read_bytes())
+    line = "4 of 5 finished edits are one and the same image, of 4 different sources (*"
+    bad = bench.run(*options)
+    assert bad.ret == 1
+    bad.stdout.fnmatch_lines([f"*warning: {line}", f"*INVALID*{line}"])
+    assert ("max_errors", "INVALID") in [
+        (gate["kind"], gate["state"]) for gate in bench.results["gates"]
+    ]
+    (done / "physics-0000.jpg").write_bytes(b"")
+    doubled = bench.run(*options)
+    assert doubled.ret == 4
+    doubled.stderr.fnmatch_lines(
+        [
+            "ERROR: editor folder: pair 'physics-0000' has 2 finished images, "
+            "done/physics-0000.PNG, done/physics-0000.jpg, expected one: *"
         ]
     )
 

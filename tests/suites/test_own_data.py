@@ -219,8 +219,9 @@ def test_what_all_pairs_lack_is_one_line_before_anything_is_edited(bench):
     for options, line in (
         (
             ("--imgedit-editor=folder:out", *FAST[2:]),
-            "2 of 2 pairs have no finished image for folder:out (a, b); out holds 2 images, such "
-            "as img_1.jpg",
+            "2 of 2 pairs have no finished image for folder:out (a, b); out holds 2 pictures, 0 of "
+            "them match ids, 2 match none: img_1.jpg, img_2.jpg; expected {category}/{id}.png or "
+            "{id}.png",
         ),
         (
             ("--imgedit-judge=reference",),
