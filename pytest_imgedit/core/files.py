@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import pwd
 import secrets
 import shutil
 import stat
@@ -166,3 +167,29 @@ def why_unwritten(error: OSError) -> str:
     path = Path(error.filename).absolute()
     folder = next(parent for parent in path.parents if is_folder(parent))
     return f"{reason} ({shutil.disk_usage(folder).free / 2**20:.1f} MiB free)"
+
+
+def is_writable(path: Path) -> bool:
+    """Return whether a file can be written, or files can be made in a folder."""
+    mode = os.W_OK | os.X_OK if is_folder(path) else os.W_OK
+    return os.access(path, mode, effective_ids=True)
+
+
+def why_denied(path: Path) -> str:
+    """Return why a path cannot be written: the file system, or whose it is with which mode."""
+    with suppress(OSError):
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return os.strerror(errno.EROFS)
+    return f"{os.strerror(errno.EACCES)}{owner(path)}"
+
+
+def owner(path: Path) -> str:
+    """Say whose a path is, ` (of user ann, mode 0644)`; an empty text if that cannot be seen."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return ""
+    name = str(status.st_uid)
+    with suppress(KeyError):
+        name = pwd.getpwuid(status.st_uid).pw_name
+    return f" (of user {name}, mode {stat.S_IMODE(status.st_mode):04o})"

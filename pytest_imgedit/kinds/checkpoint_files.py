@@ -3,7 +3,6 @@ hub, which of its files are loaded, whether these are whole, in safetensors, and
 their digests.
 """
 
-import fcntl
 import json
 import operator
 import os
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import errors, sanitize, strict_json
+from pytest_imgedit.core import errors, locks, sanitize, strict_json
 from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
 
 #: Holds the embedded models too.
@@ -507,11 +506,7 @@ def _locked(cache: Path) -> Iterator[None]:
     can be had.
     """
     with ExitStack() as stack:
-        with suppress(OSError):
+        with suppress(OSError, locks.Held):
             cache.parent.mkdir(parents=True, exist_ok=True)
-            path = cache.with_name(f".{cache.name}.lock")
-            # With O_RDWR, opening a pipe waits for nobody.
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            stack.enter_context(locks.held(cache.with_name(f".{cache.name}.lock")))
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import secrets
 import shutil
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit.core import errors, files
+from pytest_imgedit.core import errors, files, locks
 
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
@@ -147,8 +146,7 @@ class Exchange:
         from pytest_imgedit.suites.index import from_index, to_index
 
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        with (self.folder / "suite.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locks.held(self.folder / "suite.lock"):
             index = self._read("suite.json")
             if index is not None and "problem" in index:
                 raise errors.UsageError(index["problem"])

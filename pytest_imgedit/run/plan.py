@@ -401,6 +401,8 @@ def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> N
         )
         for line in _expected_lines(request, store):
             note(line)
+    if store.warning:
+        note(f"warning: {store.warning}")
     for journal in (store.edits, store.verdicts):
         if journal.torn:
             note(f"warning: {journal.path}: dropped a torn last line")

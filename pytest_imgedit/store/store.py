@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
-import re
 import secrets
-import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
-from io import FileIO
 from pathlib import Path
 
-from pytest_imgedit.core import environments, errors, strict_json
+from pytest_imgedit.core import environments, errors, files, locks, strict_json
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 
 #: A folder with any of these is a store; a lock that a cleaner removed is made again.
-_KNOWN_BY = frozenset({"lock", "edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs"})
-
-#: What the holder of a lock writes into it, and the most bytes of that. The last number is when its
-#: process started, which tells it from a later process of the same number.
-_HOLDER = re.compile(
-    r"(process ([0-9]{1,9}) on (\S+) since [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC) ([0-9]*)"
+_KNOWN_BY = frozenset(
+    {"lock", "lock.held", "edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs"}
 )
-_MAX_HOLDER = 400
 
 
 class Store:
@@ -39,7 +31,9 @@ class Store:
         self._opened: os.stat_result | None = None
         #: Environments of the records that were read or written, by their digests.
         self.environments: dict[str, environments.Environment] = {}
-        self._lock: FileIO | None = None
+        #: What a user should know of how the store is held; empty if it is as ever.
+        self.warning = ""
+        self._lock: locks.Lock | None = None
 
     @cached_property
     def edits(self) -> Journal[EditRecord]:
@@ -77,14 +71,13 @@ class Store:
                     raise errors.UsageError(f"{path}: not a regular file, expected that of a store")
             if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
-            file = self._open_lock(lock)
+            self._lock = self._take_lock(lock)
             try:
-                self._take_lock(file)
                 self._opened = self.folder.stat()
+                self._require_writable()
             except BaseException:
-                file.close()
+                self._release()
                 raise
-            self._lock = file
         except OSError as error:
             raise errors.UsageError(
                 f"{error.filename or self.folder}: {error.strerror}, expected a folder that can be "
@@ -92,20 +85,43 @@ class Store:
             ) from error
         return self
 
-    @staticmethod
-    def _open_lock(path: Path) -> FileIO:
-        """Open the lock for reading and writing; raises `UsageError` for a link, and for a file of
-        another user that this one cannot write.
-        """
+    def _take_lock(self, path: Path) -> locks.Lock:
+        """Take the lock; raises `UsageError` for one that is held, a link, or of another user."""
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except OSError as error:
-            reason = "a link" if path.is_symlink() else error.strerror
+            lock = locks.take(path)
+        except locks.Held as held:
+            over = f"; if that run is over, delete {held.file}" if held.file else ""
             raise errors.UsageError(
-                f"{path}: {reason}, expected a folder that can be written, and its lock too; "
-                "remove the lock if no run holds it"
+                f"{self.folder}: the store is held by {held.holder}; wait for it or use "
+                f"--imgedit-out{over}"
+            ) from None
+        except OSError as error:
+            place = Path(error.filename or path)
+            reason = "a link" if place.is_symlink() else error.strerror
+            whose = files.owner(place) if error.errno in (errno.EACCES, errno.EPERM) else ""
+            raise errors.UsageError(
+                f"{place}: {reason}{whose}, expected a folder that can be written, and its lock "
+                "too; remove the lock if no run holds it, or use --imgedit-out"
             ) from error
-        return os.fdopen(descriptor, "r+b", buffering=0)
+        if lock.why:
+            self.warning = (
+                f"{self.folder}: the file system has no locks (flock: {lock.why}); {lock.made} "
+                "keeps other runs out"
+            )
+        return lock
+
+    def _require_writable(self) -> None:
+        """Raise `UsageError` if a part of the store cannot be written, as one that another user
+        made.
+        """
+        names = ("edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs")
+        for path in (*map(self.folder.joinpath, names), *self.blobs.folder.glob("??")):
+            place = path if os.path.lexists(path) else self.folder
+            if not files.is_writable(place):
+                raise errors.UsageError(
+                    f"{place}: {files.why_denied(place)}, expected a store that can be written: "
+                    "its owner can change that (chmod -R), or use --imgedit-out"
+                )
 
     def _require_there(self) -> None:
         """Raise `StoreError` if the folder that was opened has been removed or moved since."""
@@ -114,25 +130,6 @@ class Store:
                 return
         raise errors.StoreError(
             f"{self.folder}: the store is gone, expected it where the run began"
-        )
-
-    def _take_lock(self, file: FileIO) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(file.read(_MAX_HOLDER).decode("utf-8", "replace"))
-            raise errors.UsageError(
-                f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out"
-            ) from None
-        except OSError as error:
-            raise errors.UsageError(
-                f"{self.folder}: {error.strerror}, expected a file system that has locks (flock); "
-                "use --imgedit-out"
-            ) from error
-        file.truncate(0)
-        file.write(
-            f"process {os.getpid()} on {socket.gethostname()} since "
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC {_start_of(os.getpid())}".encode()
         )
 
     def __exit__(self, *error: object) -> None:
@@ -145,10 +142,7 @@ class Store:
     def _release(self) -> None:
         """Let go of the lock, also where its file can no longer be written."""
         if self._lock is not None:
-            with suppress(OSError):
-                self._lock.truncate(0)
-            with suppress(OSError):
-                self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def new_run(self) -> Path:
@@ -164,30 +158,6 @@ class Store:
                 f"{folder}: {error.strerror}, expected a folder that can be written"
             ) from error
         return folder
-
-
-def _holder(text: str) -> str:
-    """Say who holds a lock by the text of its holder, which a process that was killed, or one that
-    shares the lock with it, may have left.
-    """
-    match = _HOLDER.fullmatch(text)
-    if match is None:
-        return "another process"
-    named, pid, host, start = match.groups()
-    if host == socket.gethostname() and _start_of(pid) != start:
-        return f"another process (its lock names {named}, which is not to be found here)"
-    return named
-
-
-def _start_of(pid: int | str) -> str:
-    """Return when a process started, in clock ticks since the boot; empty for one that has ended or
-    is hidden.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
 
 
 def store_names(folder: Path) -> int:

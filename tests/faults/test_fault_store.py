@@ -143,6 +143,50 @@ def test_second_run_on_a_held_store_exits_4_and_names_the_holder(bench):
     assert bench.run("--imgedit-limit=1").ret == 0  # a lock does not outlive its holder
 
 
+@pytest.fixture
+def without_locks(bench):
+    """A benchmark whose file system has no locks."""
+    (bench.path / "conftest.py").write_text(
+        "import errno, fcntl\n"
+        "def flock(*_): raise OSError(errno.ENOSYS, 'Function not implemented')\n"
+        "fcntl.flock = flock\n"
+    )
+    return bench.path / ".imgedit" / "lock.held"
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        None,
+        signal.SIGINT,
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.full),
+        signal.SIGKILL,
+    ],
+)
+def test_without_locks_the_second_of_two_runs_exits_4_and_names_the_first(
+    bench, without_locks, number
+):
+    """Two runs of processes; whatever ends the first, the third run can begin."""
+    slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant")
+    process = bench.start(*slow, *(() if number else ("--imgedit-limit=1",)))
+    bench.wait_for(lambda: bench.stored_edits() >= 1)
+    result = bench.run_subprocess("--imgedit-limit=1")
+    if number is None:
+        output = bench.finish(process)
+        assert process.returncode == 0
+        assert "imgedit: warning: " in output
+        assert "the file system has no locks (flock: Function not implemented); " in output
+    else:
+        assert result.ret == 4
+        result.stderr.fnmatch_lines([f"ERROR: *the store is held by process {process.pid} on *"])
+        process.send_signal(number)
+        bench.finish(process)
+    assert without_locks.exists() == (number == signal.SIGKILL)
+    assert bench.run_subprocess("--imgedit-limit=1").ret == 0
+    assert not without_locks.exists()
+
+
 def test_store_that_cannot_be_written_is_refused(bench):
     (bench.path / "file").write_text("")
     result = bench.run("--imgedit-limit=1", "--imgedit-out=file/store")

@@ -8,9 +8,12 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import zlib
 from io import FileIO
 from pathlib import Path
@@ -18,10 +21,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from pytest_imgedit.core import locks
 from pytest_imgedit.core.environments import Environment, key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import write_json
 from pytest_imgedit.core.images import encode_png
+from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, VerdictRecord
 from pytest_imgedit.store.store import Store
@@ -368,7 +373,7 @@ def test_a_lock_that_cannot_be_written_is_told_and_let_go(tmp_path, monkeypatch,
 
     setattr(Bad, name, fail)
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_open_lock", lambda *_: Bad(tmp_path / "lock", "w+"))
+        patch.setattr(locks, "_open", lambda _: Bad(tmp_path / "lock", "w+"))
         with pytest.raises(UsageError, match=os.strerror(number)):
             Store(tmp_path).__enter__()
     with Store(tmp_path):
@@ -392,7 +397,7 @@ def test_a_store_is_let_go_though_its_files_cannot_be_closed(tmp_path, number):
         for journal in (store.edits, store.models):
             journal._file.close()
             journal._file = Bad(journal.path, "a")
-        store._lock = Bad(os.dup(store._lock.fileno()), "r+")
+        store._lock._file = Bad(os.dup(store._lock._file.fileno()), "r+")
     with Store(tmp_path) as store:
         assert store.edits.records
 
@@ -417,32 +422,225 @@ def test_a_lock_that_is_no_file_is_named_in_one_line(tmp_path, kind):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_lock_of_another_user_is_named(tmp_path, monkeypatch):
-    """The tests may run as root, who may write every file, so that the refusal is that of a
-    stand-in.
+@pytest.fixture
+def of_another(tmp_path):
+    """The folder of a store with a run of another user's, in a folder that everybody may write; the
+    test is not that user, nor root.
     """
+    folder = Path(tempfile.mkdtemp())
+    with Store(folder / "s") as store:
+        store.edits.append([record("a")])
+        store.blobs.put(PNG)
+        store.new_run()
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(12345)
+    yield folder / "s"
+    if is_root:
+        os.seteuid(0)
+    shutil.rmtree(folder)
 
-    def refuse(path, *_):
-        raise PermissionError(13, "Permission denied", str(path))
 
-    (tmp_path / "lock").touch(mode=0o444)
-    monkeypatch.setattr(os, "open", refuse)
+def as_owner(path, mode):
+    """Change a mode as the user does whose file it is."""
+    user = os.geteuid()
+    if os.getuid() == 0:
+        os.seteuid(0)
+    path.chmod(mode)
+    os.seteuid(user)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("lock", 0o644),
+        ("lock", 0o444),
+        ("edits.jsonl", 0o444),
+        ("runs", 0o555),
+        ("blobs", 0o555),
+        (f"blobs/{hashlib.sha256(PNG).hexdigest()[:2]}", 0o555),
+        (".", 0o555),
+    ],
+)
+def test_what_another_user_s_store_does_not_let_be_written_is_named(of_another, name, mode):
+    with Store(of_another):
+        pass
+    place = of_another / name
+    as_owner(place, mode if os.getuid() == 0 else mode & 0o555)
     with pytest.raises(UsageError) as raised:
-        Store(tmp_path).__enter__()
-    assert str(raised.value) == (
-        f"{tmp_path}/lock: Permission denied, expected a folder that can be written, and its lock "
-        "too; remove the lock if no run holds it"
-    )
+        Store(of_another).__enter__()
+    [told] = str(raised.value).splitlines()
+    owner = place.owner()
+    assert told.startswith(f"{place}: Permission denied (of user {owner}, mode ")
+    assert told.endswith(" or use --imgedit-out")
+    as_owner(place, 0o777)
+    with Store(of_another):  # nothing was left behind
+        pass
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, number):
+def test_a_store_on_a_read_only_file_system_is_told(tmp_path, monkeypatch):
+    def refuse(path, *_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with Store(tmp_path / "s"):
+        pass
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UsageError, match="/s/lock: Read-only file system, expected a folder that"):
+        Store(tmp_path / "s").__enter__()
+
+
+NO_LOCKS = pytest.mark.parametrize(
+    "number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP]
+)
+
+
+def without_locks(monkeypatch, number=errno.ENOSYS):
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(UsageError, match=r"expected a file system that has locks \(flock\)"):
-        Store(tmp_path).__enter__()
+
+
+@NO_LOCKS
+def test_without_locks_a_file_keeps_others_out_until_the_store_is_closed(
+    tmp_path, monkeypatch, number
+):
+    without_locks(monkeypatch, number)
+    made = tmp_path / "s" / "lock.held"
+    with Store(tmp_path / "s") as store:
+        assert store.warning == (
+            f"{tmp_path}/s: the file system has no locks (flock: {os.strerror(number)}); {made} "
+            "keeps other runs out"
+        )
+        assert is_held_by(tmp_path / "s").startswith(f"process {os.getpid()} on ")
+        assert made.exists()
+    assert not made.exists()
+    with pytest.raises(ZeroDivisionError), Store(tmp_path / "s"):
+        raise ZeroDivisionError
+    assert not made.exists()
+
+
+def test_a_file_that_stands_for_a_lock_also_keeps_out_who_has_locks(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        without_locks(patch)
+        Store(tmp_path / "s").__enter__()
+    assert is_held_by(tmp_path / "s").startswith(f"process {os.getpid()} on ")
+
+
+def left_by(lock, pid, host=None, start="1"):
+    """Let a process that has ended leave the file that stands for a lock."""
+    host = host or socket.gethostname()
+    here = locks._here().partition("/")[2]
+    lock.parent.mkdir()
+    lock.write_text(f"process {pid} on {host} since 2026-01-01 00:00:00 UTC {start} {host}/{here}")
+
+
+@pytest.mark.parametrize("kind", ["ended", "another by now"])
+def test_the_file_of_a_process_that_has_ended_is_taken_over(tmp_path, monkeypatch, other, kind):
+    without_locks(monkeypatch)
+    left_by(tmp_path / "s" / "lock.held", ended() if kind == "ended" else other.pid)
+    with Store(tmp_path / "s"):
+        assert is_held_by(tmp_path / "s").startswith(f"process {os.getpid()} on ")
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == [".gitignore", "lock"]
+
+
+@pytest.mark.parametrize("kind", ["another host", "another boot", "empty", "garbage", "folder"])
+def test_a_file_whose_process_cannot_be_looked_up_is_refused_and_named(tmp_path, monkeypatch, kind):
+    """A folder's name, an empty file and garbage may be of a run of any host."""
+    without_locks(monkeypatch)
+    monkeypatch.setattr(locks, "_PAUSE", 0)
+    made = tmp_path / "s" / "lock.held"
+    left_by(made, ended(), "other-host" if kind == "another host" else None)
+    if kind == "another boot":
+        made.write_text(f"{made.read_text()}x")
+    elif kind in ("empty", "garbage"):
+        made.write_text("" if kind == "empty" else "\x1b[2J::error::")
+    elif kind == "folder":
+        made.unlink()
+        made.mkdir()
+    with pytest.raises(UsageError) as raised:
+        Store(tmp_path / "s").__enter__()
+    told = str(raised.value)
+    assert told.endswith(f"use --imgedit-out; if that run is over, delete {made}")
+    assert ("on other-host since" in told) == (kind == "another host")
+    made.rmdir() if kind == "folder" else made.unlink()
+    with Store(tmp_path / "s"):
+        pass
+
+
+def test_of_takers_of_a_file_that_was_left_one_gets_it(tmp_path):
+    """Eight processes at once, in ten rounds."""
+    script = (
+        "import errno, fcntl, sys\n"
+        "from pathlib import Path\n"
+        "from pytest_imgedit.core import locks\n"
+        "def flock(*_): raise OSError(errno.ENOSYS, '')\n"
+        "fcntl.flock = flock\n"
+        "for round in sys.stdin:\n"
+        "    try: lock = locks.take(Path('s', round.strip()))\n"
+        "    except locks.Held: print('held', flush=True)\n"
+        "    else: print('taken', flush=True)\n"
+    )
+    takers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    left_by(tmp_path / "s" / "0.held", gone := ended())
+    for number in range(1, 10):
+        (tmp_path / "s" / f"{number}.held").write_text((tmp_path / "s" / "0.held").read_text())
+    for number in range(10):
+        for taker in takers:
+            taker.stdin.write(f"{number}\n")
+            taker.stdin.flush()
+        said = sorted(taker.stdout.readline() for taker in takers)
+        assert said == ["held\n"] * 7 + ["taken\n"], gone
+    for taker in takers:
+        taker.kill()
+        taker.communicate()
+
+
+def test_a_taker_that_was_killed_amid_taking_over_is_named(tmp_path, monkeypatch):
+    without_locks(monkeypatch)
+    monkeypatch.setattr(locks, "_PAUSE", 0)
+    left_by(tmp_path / "s" / "lock.held", ended())
+    guard = tmp_path / "s" / "lock.held.removing"
+    guard.touch()
+    with pytest.raises(UsageError, match=f"if that run is over, delete {re.escape(str(guard))}$"):
+        Store(tmp_path / "s").__enter__()
+    guard.unlink()
+    with Store(tmp_path / "s"):
+        pass
+
+
+def test_who_releases_a_lock_removes_no_file_of_another(tmp_path, monkeypatch):
+    without_locks(monkeypatch)
+    made = tmp_path / "s" / "lock.held"
+    with Store(tmp_path / "s"):
+        made.unlink()  # by hand, as if this run were over
+        made.parent.rename(tmp_path / "old")
+        left_by(made, 1, "other-host")
+    assert "on other-host since" in made.read_text()
+
+
+@NO_LOCKS
+def test_without_locks_digests_are_made_all_the_same(tmp_path, monkeypatch, number):
+    without_locks(monkeypatch, number)
+    (tmp_path / "weights").write_bytes(b"w")
+    digests = Digests(tmp_path / "c" / "fingerprints.json")
+    left_by(tmp_path / "c" / ".fingerprints.json.lock.held", 1, "other-host")
+    known = {"weights": hashlib.sha256(b"w").hexdigest()}
+    assert digests.of(tmp_path, ["weights"]) == known
+    (tmp_path / "c" / ".fingerprints.json.lock.held").unlink()
+    assert digests.of(tmp_path, ["weights"]) == known
+    assert not (tmp_path / "c" / ".fingerprints.json.lock.held").exists()
 
 
 def test_unwritable_store_is_a_usage_error(tmp_path):
