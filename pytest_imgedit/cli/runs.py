@@ -78,7 +78,10 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
 def render_again(
     reference: str, out: Path, html: Path | None, md: Path | None, html_embed: bool
 ) -> tuple[JsonObject, str, int]:
-    """Write the reports of a run anew, from its results.json and the images in its store."""
+    """Write the reports of a run anew, from its results.json and the images in its store.
+
+    Where the run's folder cannot be written, only the copies that are asked for are written.
+    """
     path = find_run(reference, out)
     results = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=html_embed)
@@ -90,15 +93,28 @@ def render_again(
         raise errors.UsageError(
             f"{path}: not in a store, and {out} is none: expected the run's store as --out"
         )
-    reports = {**write.write_reports(results, path.parent, blobs, settings), "results": str(path)}
-    for problem in write.write_copies(results, path.parent, blobs, settings, kept):
+    folder, why = path.parent, ""
+    if files.is_writable(folder):
+        reports = {**write.write_reports(results, folder, blobs, settings), "results": str(path)}
+    else:  # another user's
+        why = f"{folder}: {files.why_denied(folder)}, so that the reports in it stay as they are"
+        reports = {
+            name: str(report)
+            for name, report in {**write.paths(folder), "results": path}.items()
+            if report.is_file()
+        }
+    for problem in write.write_copies(results, folder, blobs, settings, kept):
         raise errors.UsageError(problem)
     conclusion = outcome(results)
     copies = list(map(str, settings.copies.values()))
-    lines = [*(f"{name}: {report}" for name, report in reports.items()), *copies, conclusion.line]
+    lines = [*(f"{name}: {report}" for name, report in reports.items()), *copies]
+    if why:
+        lines.append(printable(why if copies else f"{why}; --html or --md writes them elsewhere"))
+    lines.append(conclusion.line)
     document = {
         "reports": reports,
         "copies": copies,
+        "unwritten": why or None,
         "state": conclusion.state,
         "outcome": conclusion.line,
     }

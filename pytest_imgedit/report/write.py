@@ -21,18 +21,25 @@ def write_reports(
 
     Raises `StoreError` if they cannot be written.
     """
-    reports = {
+    reports = paths(folder)
+    locate = pictures.linked(blobs, reports["html"])
+    with _store_errors(folder):
+        texts = {"markdown": markdown.render(results)}
+        if settings.html_embed:
+            locate = pictures.embedded(blobs)
+        texts["html"] = html.render(results, locate)
+        for name, text in texts.items():
+            files.write_text(reports[name], text)
+    return {name: os.path.relpath(path) for name, path in reports.items()}
+
+
+def paths(folder: Path) -> dict[str, Path]:
+    """Return where the results and reports of a run are in its folder, by name."""
+    return {
         "results": folder / "results.json",
         "markdown": folder / "report.md",
         "html": folder / "report.html",
     }
-    locate = pictures.linked(blobs, reports["html"])
-    with _store_errors(folder):
-        files.write_text(reports["markdown"], markdown.render(results))
-        if settings.html_embed:
-            locate = pictures.embedded(blobs)
-        files.write_text(reports["html"], html.render(results, locate))
-    return {name: os.path.relpath(path) for name, path in reports.items()}
 
 
 def write_copies(

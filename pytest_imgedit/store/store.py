@@ -98,10 +98,11 @@ class Store:
         except OSError as error:
             place = Path(error.filename or path)
             reason = "a link" if place.is_symlink() else error.strerror
-            whose = files.owner(place) if error.errno in (errno.EACCES, errno.EPERM) else ""
+            if error.errno in (errno.EACCES, errno.EPERM):
+                reason = f"{reason}{files.owner(place)}"
             raise errors.UsageError(
-                f"{place}: {reason}{whose}, expected a folder that can be written, and its lock "
-                "too; remove the lock if no run holds it, or use --imgedit-out"
+                f"{place}: {reason}, expected a folder that can be written, and its lock too; "
+                "remove the lock if no run holds it, or use --imgedit-out"
             ) from error
         if lock.why:
             self.warning = (

@@ -8,7 +8,9 @@ import argparse
 import errno
 import hashlib
 import os
+import shutil
 import stat
+import tempfile
 import threading
 from pathlib import Path
 
@@ -458,3 +460,76 @@ def test_ctrl_c_during_a_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         files.write_text(tmp_path / "old", "new")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old", "old")]
+
+
+@pytest.fixture
+def of_another(monkeypatch):
+    """The store of another user, which can be read alone, in a folder that can be written; the test
+    is not that user, nor root.
+    """
+    folder = Path(tempfile.mkdtemp())
+    monkeypatch.chdir(folder)
+    for name in ("first", "second"):
+        write_run(Path(".imgedit"), name)
+    (Path(".imgedit") / "blobs").mkdir()
+    Path("ratings.csv").write_text("id,score\np0,5\np1,6\np2,7\n")
+    for path in (folder, *folder.rglob("*")):
+        is_read = folder / ".imgedit" in (path, *path.parents)
+        path.chmod(0o777 if not is_read else 0o555 if path.is_dir() else 0o444)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(12345)
+    yield folder
+    if is_root:
+        os.seteuid(0)
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            path.chmod(0o777)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "runs",
+        "report latest",
+        "report first --html=page.html",
+        "report first --md=page.md --html-embed --html=page.html",
+        "compare first second",
+        "leaderboard first second --reference=first",
+        "leaderboard first second --csv=table.csv",
+        "trend first second",
+        "runs --json",
+        "agreement first ratings.csv",
+        "export first exported",
+    ],
+)
+def test_another_user_s_store_is_read_by_every_command_without_a_write(of_another, capsys, command):
+    before = content(of_another / ".imgedit")
+    code, told = main(command.split()), capsys.readouterr()
+    assert code in (0, 1), told.err
+    assert told.err == ""
+    assert content(of_another / ".imgedit") == before
+    assert not list(of_another.rglob("*.partial"))
+    for option in ("page.html", "page.md", "table.csv", "exported"):
+        assert (of_another / option).exists() == (option in command)
+    if command.startswith("report"):
+        folder = (of_another / ".imgedit" / "runs" / command.split()[1]).relative_to(of_another)
+        why = ", so that the reports in it stay as they are"
+        assert why in told.out
+        assert ("; --html or --md writes them elsewhere" in told.out) == ("page" not in command)
+        assert not (folder / "report.md").exists()
+
+
+def test_a_report_that_cannot_be_made_leaves_the_old_ones_as_they_are(here, monkeypatch):
+    assert main(["report", "first"]) == 1  # the run itself did not pass
+    written = {path: path.read_bytes() for path in Path(".imgedit/runs/first").glob("report.*")}
+    for path in written:
+        path.write_text("old")
+
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("pytest_imgedit.report.html.render", fail)
+    assert main(["report", "first"]) == 4
+    assert {path.read_text() for path in written} == {"old"}
