@@ -25,7 +25,7 @@ _MOST_DIGITS, _MOST_OF_LIST = 300, 100_000
 _EXACT = 2**53
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 #: A list of texts as Python writes it. Two texts without a comma are no list: numpy writes so.
-_PYTHON_LIST = re.compile(rf"\[\s*(?:{_QUOTED}(?:\s*,\s*{_QUOTED})*\s*,?)?\s*\]")
+_PYTHON_LIST = re.compile(rf"\[\s*(?:{_QUOTED}(?:\s*,\s*{_QUOTED})*\s*(?:,\s*)?)?\]")
 
 
 def is_missing(value: object) -> bool:

@@ -156,6 +156,7 @@ LISTS = {
     "['\\x']": REFUSED,
     "[": REFUSED,
     "[" * 90_000: REFUSED,
+    "[" + " " * 90_000 + "x": REFUSED,
     "['" + "a" * 200_000 + "']": REFUSED,
 }
 
