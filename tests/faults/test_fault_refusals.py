@@ -1,8 +1,17 @@
-"""A system that refuses a thread: the run goes on, or ends in one line."""
+"""A system that refuses a thread, a file, a folder or a process: the run goes on, or ends in one
+line.
+"""
 
 from __future__ import annotations
 
+import builtins
+import errno
+import io
+import os
+import re
+import subprocess
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -77,3 +86,113 @@ def test_without_threads_for_workers_there_is_one_line(bench, few_threads):
     assert [line for line in result.errlines if line.strip()] == [
         "ERROR: worker edit-0: can't start new thread, expected room for more (ulimit -u)"
     ]
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """Use it as a context in which a call of `os` fails for the paths that match, as counted in
+    what it yields.
+    """
+    calls = {
+        "open": ((builtins, "open"), (io, "open"), (os, "open")),
+        "mkdir": ((os, "mkdir"),),
+        "replace": ((os, "replace"), (os, "rename")),
+    }
+
+    @contextmanager
+    def refuse(name: str, number: int, paths: str):
+        refused = []
+        with monkeypatch.context() as patch:  # pytester's own patches stay
+            for owner, attribute in calls[name]:
+                real = getattr(owner, attribute)
+
+                def call(path, *arguments, real=real, **named):
+                    if isinstance(path, str | os.PathLike) and re.search(paths, os.fspath(path)):
+                        refused.append(os.fspath(path))
+                        raise OSError(number, os.strerror(number), os.fspath(path))
+                    return real(path, *arguments, **named)
+
+                patch.setattr(owner, attribute, call)
+            yield refused
+
+    return refuse
+
+
+def check_refused(bench, result, reason: str) -> None:
+    """Check that a run has failed with the reason, and that the next one does what it left."""
+    lines = [line for line in result.errlines if line.strip()]
+    if result.ret == 4:
+        [line] = lines
+    else:
+        assert result.ret == 1
+        [line] = [line for line in result.outlines if line.startswith("imgedit: FAIL: ")]
+    assert reason in line
+    assert not list(bench.path.rglob("*.partial"))
+    assert run(bench).ret == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "paths", "code"),
+    [
+        (errno.EMFILE, r"\.imgedit/lock$", 4),
+        (errno.ENFILE, r"/run\.log$", 4),
+        (errno.ENFILE, r"/models\.jsonl$", 1),
+        (errno.EMFILE, r"/edits\.jsonl$", 1),
+        (errno.EMFILE, r"/verdicts\.jsonl$", 1),
+        (errno.ENFILE, r"/blobs/\.partial$", 4),
+        (errno.EMFILE, r"\.thumbnail\.webp\.partial$", 1),
+        (errno.EMFILE, r"results\.json\.partial$", 1),
+        (errno.ENFILE, r"report\.html\.partial$", 1),
+    ],
+)
+def test_a_file_that_is_not_opened_is_named_in_one_line(bench, refusing, number, paths, code):
+    with refusing("open", number, paths) as refused:
+        result = run(bench)
+    assert refused
+    assert result.ret == code
+    check_refused(bench, result, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "paths", "code"),
+    [
+        (errno.EDQUOT, r"\.imgedit$", 4),
+        (errno.ENOSPC, r"\.imgedit/runs$", 4),
+        (errno.EMLINK, r"\.imgedit/runs/[^/]+$", 4),
+        (errno.ENOSPC, r"\.imgedit/blobs/..$", 4),
+    ],
+)
+def test_a_folder_that_is_not_made_is_named_in_one_line(bench, refusing, number, paths, code):
+    """Without space, quota or inodes, or with as many folders as the file system takes."""
+    with refusing("mkdir", number, paths) as refused:
+        result = run(bench)
+    assert refused
+    assert result.ret == code
+    check_refused(bench, result, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "paths", "code"),
+    [(errno.EDQUOT, r"/blobs/\.partial$", 4), (errno.ENOSPC, r"results\.json\.partial$", 1)],
+)
+def test_a_name_that_is_not_given_is_named_in_one_line(bench, refusing, number, paths, code):
+    with refusing("replace", number, paths) as refused:
+        result = run(bench)
+    assert refused
+    assert result.ret == code
+    check_refused(bench, result, os.strerror(number))
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_a_process_that_is_not_forked_is_one_line(bench, monkeypatch, number):
+    def fork(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "_execute_child", fork)
+        result = bench.run_with_workers(*RUN)
+    assert "Traceback" not in f"{result.stdout}{result.stderr}"
+    assert result.ret == 4
+    [line] = [line for line in result.errlines if line.strip()]
+    assert line.startswith("ERROR: edit-0: ")
+    assert line.endswith(os.strerror(number))
