@@ -1,4 +1,4 @@
-"""What a gate says of good work: simulated comparisons of an editor whose edits are drawn anew.
+"""What a gate says of good work: simulated comparisons of an editor whose edits are resampled.
 
 python perf/good_work.py --json before.json                       # 400 comparisons a cell
 PYTHONPATH=OTHER python perf/good_work.py --against before.json   # the same by another tree

@@ -167,12 +167,13 @@ class SeedResult:
 class Item(Part):
     """One selected pair: its texts and images, and its results.
 
-    `score` and `aspects` are means over the seeds. Where a seed has no verdict, `score` is `None`
-    and `aspects` is empty. `aspects` holds the values of metrics too, as `NAME`, and those of
-    further judges, as `NAME.score` and `NAME.ASPECT`; `missing` names those that an edit failed to
-    get. In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they were
-    done; pairs `not_needed` were left out since every gate was decided. `source` and `reference`
-    name blobs. `rewritten` is the instruction that the editor was given in place of the pair's own.
+    `score` and `aspects` are means over the seeds. If a seed has no verdict, `score` is `None` and
+    `aspects` is empty. `aspects` also holds the values of metrics, as `NAME`, and those of further
+    judges, as `NAME.score` and `NAME.ASPECT`; `missing` names the values that could not be
+    obtained. In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they
+    finished; `not_needed` pairs were skipped because every gate was already decided. `source` and
+    `reference` name blobs. `rewritten` is the instruction that the editor received instead of the
+    pair's own.
     """
 
     id: PairId
@@ -714,8 +715,8 @@ class EditorInfo(ModelInfo):
 
 
 class PublishedRow(Part):
-    """A number that others have published: the value of `row` for a `model` over so many `pairs`,
-    and what its source says of how it was made. The source is of the month `date`.
+    """A published number: the `value` of `row` for a `model` over `pairs` pairs, and what its
+    source states about how it was obtained. `date` is the month of the source.
     """
 
     row: str
@@ -787,8 +788,8 @@ class Usage(Part):
 
 
 class CanaryGrade(Part):
-    """A grade that was another one after a run than before it: with the first pair's `own` picture
-    in place of an edit, or with that of an `other` pair.
+    """A grade that differs before and after a run. In place of the edit, the judge saw the `own`
+    picture of the first pair or the picture of an `other` pair.
     """
 
     picture: Literal["own", "other"]
