@@ -92,9 +92,11 @@ def parameters_of(role, name):
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-run.md"])
 def test_printed_table_has_the_columns_of_the_terminal(page):
     left_out = {*ONLY_VERBOSE, *ONLY_COUNTS}
-    columns = [name for name in CATEGORY_HEADER if name not in left_out]
+    columns = " ".join(name for name in CATEGORY_HEADER if name not in left_out).split()
     [header] = re.findall(r"^category .+", (ROOT / page).read_text(), re.MULTILINE)
-    assert header.split() == " ".join(columns).split()
+    shown = header.split()
+    assert shown[: len(columns)] == columns
+    assert shown[len(columns) :] in ([], ["instruction", "preservation", "realism"])
 
 
 def test_every_setting_parameter_and_attribute_has_a_meaning():
