@@ -7,11 +7,13 @@ A gate names its field as `[MEASURE@]GROUP`; without a measure it is the score. 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Measure
+
+T = TypeVar("T")
 
 SCORE = "score"
 OVERALL = "overall"
@@ -79,6 +81,15 @@ def groups_of(item: Grouped) -> tuple[str, ...]:
 def count_groups(items: Iterable[Grouped]) -> Counter[str]:
     """Count the items of each group."""
     return Counter(group for item in items for group in groups_of(item))
+
+
+def by_group(things: Iterable[T], groups: Callable[[T], Iterable[str]]) -> dict[str, list[T]]:
+    """Divide things into their groups; `groups` lists those of one, each once."""
+    members: dict[str, list[T]] = {}
+    for thing in things:
+        for group in groups(thing):
+            members.setdefault(group, []).append(thing)
+    return members
 
 
 def groups_in(items: Iterable[Grouped]) -> list[str]:

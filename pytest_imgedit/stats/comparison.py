@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from pytest_imgedit.core import environments
-from pytest_imgedit.core.measures import SCORE, Field, groups_in, groups_of
+from pytest_imgedit.core.measures import SCORE, Field, by_group, groups_in, groups_of
 from pytest_imgedit.core.results import (
     ComparedPair,
     Comparison,
@@ -183,18 +183,23 @@ def _family(
     alpha: float,
 ) -> dict[str, ComparisonRow]:
     observations = [observation for _, observation in pairs]
-    estimates = [estimate_group(group, observations) for group in groups]
+    members = by_group(observations, Observation.all_groups)
+    estimates = [estimate_group(group, members[group]) for group in groups]
     drops = holm.holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
     rises = holm.holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
     before = means_before(groups, observations)
-    values = [
-        Observation(item.category, item.id, item.value(name), groups=groups_of(item))
-        for item, pair in pairs
-        if pair.value is not None
-    ]
+    values = by_group(
+        (
+            Observation(item.category, item.id, item.value(name), groups=groups_of(item))
+            for item, pair in pairs
+            if pair.value is not None
+        ),
+        Observation.all_groups,
+    )
     rows = {}
     for group, estimate, drop, rise in zip(groups, estimates, drops, rises, strict=True):
-        now = estimate_group(group, values)
+        valued = values.get(group, [])
+        now = estimate_group(group, valued)
         columns: dict[str, Any] = {"p": None, "p_rise": None, "finding": "unknown", "mde": None}
         if estimate is not None and estimate.se is not None:
             columns = {
@@ -204,7 +209,7 @@ def _family(
                 "mde": estimate.mde(alpha / len(groups)),
             }
         rows[group] = ComparisonRow(
-            n=sum(value.is_in(group) for value in values),
+            n=len(valued),
             before=before.get(group),
             now=None if now is None else now.mean,
             difference=None if estimate is None else estimate.mean,

@@ -5,7 +5,15 @@ pairs of the baseline, near-copies, and environments.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
+from pytest_imgedit.core.measures import (
+    OVERALL,
+    SCORE,
+    SCORE_ONLY,
+    Field,
+    by_group,
+    groups_in,
+    groups_of,
+)
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import (
     Comparison,
@@ -265,14 +273,12 @@ def _drafts(items: Sequence[Item], name: str, measure: Measure) -> dict[str, est
     """Draft the rows of a measure by group, with that of the mean over all pairs, `MICRO`."""
     items = list(measured_by(items, name))
     _, *groups = groups_in(items)
+    members = by_group(items, groups_of)
     micro = _draft(items, name, measure)
     macro_mean = estimate_group(OVERALL, observe(items, name, measure))
     return {
         OVERALL: replace(micro, mean=macro_mean),
-        **{
-            group: _draft([item for item in items if group in groups_of(item)], name, measure)
-            for group in groups
-        },
+        **{group: _draft(members[group], name, measure) for group in groups},
         MICRO: micro,
     }
 

@@ -14,7 +14,15 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors, results, sanitize
-from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, Measured, groups_of
+from pytest_imgedit.core.measures import (
+    OVERALL,
+    SCORE,
+    SCORE_ONLY,
+    Field,
+    Measured,
+    by_group,
+    groups_of,
+)
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.stats import holm, planning
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
@@ -49,6 +57,10 @@ class Observation:
 
     def is_in(self, group: str) -> bool:
         return group in (OVERALL, self.category) or group in self.groups
+
+    def all_groups(self) -> tuple[str, ...]:
+        """Return the groups of the pair, each once."""
+        return tuple(dict.fromkeys((OVERALL, self.category, *self.groups)))
 
     @property
     def negated(self) -> Observation:
@@ -330,7 +342,8 @@ def max_drop(
 def means_before(groups: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
     """Return the baseline's mean of each group, over the pairs that have a difference."""
     known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
-    estimates = {group: estimate_group(group, known) for group in groups}
+    members = by_group(known, Observation.all_groups)
+    estimates = {group: estimate_group(group, members.get(group, ())) for group in groups}
     return {group: before.mean for group, before in estimates.items() if before is not None}
 
 

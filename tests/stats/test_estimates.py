@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from documents import a_baseline, an_item
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from pytest_imgedit.core.measures import SCORE_ONLY
+from pytest_imgedit.stats import decision
+from pytest_imgedit.stats.comparison import PairedItems, compare
 from pytest_imgedit.stats.estimates import complete, draft, estimate, sign_flip, summarize
+from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.holm import holm
+from pytest_imgedit.store.baselines import reduced
 
 
 def own_clusters(values):
@@ -273,3 +280,30 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
         low, high = estimate(list(values), [str(index // 3) for index in range(60)]).interval()
         covered += low <= 5 <= high
     assert 0.92 <= covered / 600 <= 0.98
+
+
+def test_work_is_linear_in_tags_of_few_pairs_each(monkeypatch):
+    """Bounds how often an observation is looked at: 150 pairs, each with 3 tags of its own."""
+    items = [
+        an_item(f"p{number}", "physics", number % 10).model_copy(
+            update={"tags": tuple(f"object {number}-{part}" for part in range(3))}
+        )
+        for number in range(150)
+    ]
+    looks = Counter()
+    groups_of, is_in = decision.groups_of, Observation.is_in
+    monkeypatch.setattr(decision, "groups_of", lambda item: looks.update("g") or groups_of(item))
+    monkeypatch.setattr(
+        Observation, "is_in", lambda pair, group: looks.update("i") or is_in(pair, group)
+    )
+    _, overall, measured = decision.summarize_items(items, SCORE_ONLY)
+    assert len(measured["score"].rows) == 2 + 450
+    assert overall.micro.n == 150
+    baseline = a_baseline()
+    paired = PairedItems(
+        baseline.model_copy(update={"items": tuple(map(reduced, items))}),
+        [reduced(item) for item in items],
+        SCORE_ONLY,
+    )
+    assert len(compare(paired, 0.05).measures["score"]) == 2 + 450
+    assert looks.total() < 30 * 150
