@@ -408,12 +408,13 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
                 results, folder, store.blobs.folder, RunSettings()
             ).items()
         }
-    write.add_to_github_summary(folder)
+    full = write.add_to_github_summary(results)
     conclusion = outcome(results)
     lines = [
         *_probe_lines(shards),
         terminal.render(results, shutil.get_terminal_size().columns, color=False).rstrip(),
         f"imgedit: {conclusion.line}",
+        *([f"warning: {full}"] if full else []),
         *(f"{report}: {path}" for report, path in reports.items()),
     ]
     document = {

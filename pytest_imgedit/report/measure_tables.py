@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results
 from pytest_imgedit.core.sanitize import interval, number, shorten, signed
-from pytest_imgedit.report.tables import MICRO, Table, comparison_table, p_value
+from pytest_imgedit.report.tables import MICRO, Table, comparison_table, p_value, urgency
 
 GROUP_HEADER = (*("group", "n", "scored", "mean", "95% CI", "std", "median", "min", "max", "MDE"),)
 COMPARED_HEADER = (
@@ -37,6 +37,7 @@ def _groups_table(results: Results, name: str) -> Table:
     if measured.is_uneven:
         groups[MICRO] = measured.micro
     groups |= measured.rows
+    groups = {group: row for group, row in groups.items() if name != SCORE or "=" in group}
     rows = [
         (
             shorten(group, 60),
@@ -50,9 +51,15 @@ def _groups_table(results: Results, name: str) -> Table:
             ),
         )
         for group, row in groups.items()
-        if name != SCORE or "=" in group
     ]
-    return Table(f"measure {label(name, measured)}", GROUP_HEADER, rows, [], is_detail=True)
+    return Table(
+        f"measure {label(name, measured)}",
+        GROUP_HEADER,
+        rows,
+        [],
+        is_detail=True,
+        urgency=[urgency(row.mean, measured.lower_is_better) for row in groups.values()],
+    )
 
 
 def label(name: str, measure: Measure) -> str:
@@ -104,6 +111,10 @@ def compared_tables(
                 ],
                 [],
                 is_detail=True,
+                urgency=[
+                    urgency(row.difference, measures[name].lower_is_better)
+                    for row in groups.values()
+                ],
             )
 
 

@@ -411,13 +411,25 @@ def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
 
 
 class Table(NamedTuple):
-    """A table of texts, with lines that follow it; the HTML report folds one that `is_detail`."""
+    """A table of texts, with lines that follow it; the HTML report folds one that `is_detail`.
+
+    Where a table is cut, the rows with the lowest `urgency` stay, one number a row; without, the
+    first rows.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     notes: list[str]
     is_detail: bool = False
+    urgency: Sequence[float] = ()
+
+
+def urgency(value: float | None, lower_is_better: bool = False) -> float:
+    """Return the urgency of a mean or a difference; what has none comes first."""
+    if value is None:
+        return float("-inf")
+    return -value if lower_is_better else value
 
 
 def further_tables(results: Results, brief: bool = False) -> list[Table]:
@@ -519,6 +531,7 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
     """One row a category and `overall` against the baseline, for a run of so many `pairs`."""
     commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
     part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
+    ordered = sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
     return Table(
         f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
         f"{commit}{part}",
@@ -535,9 +548,10 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
                 f"rose, p {p_value(row.p_rise)}" if row.finding == "rose" else row.finding,
                 number(row.mde),
             )
-            for field, row in sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
+            for field, row in ordered
         ],
         list(_comparison_notes(comparison)),
+        urgency=[urgency(row.difference) for _, row in ordered],
     )
 
 

@@ -13,6 +13,13 @@ from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import html, markdown, outputs, pictures
 from pytest_imgedit.stats.outcome import Outcome
 
+#: Beyond so many bytes that a step appends to `GITHUB_STEP_SUMMARY`, GitHub drops the whole page.
+SUMMARY_BYTES = 1024 * 1024
+#: Bytes of these that are left to what else the step appends.
+SPARE_BYTES = 32 * 1024
+#: GitHub shows so many errors, and so many warnings, of a step.
+ANNOTATIONS = 10
+
 
 def write_reports(
     results: Results, folder: Path, blobs: Path, settings: RunSettings
@@ -91,20 +98,35 @@ def _store_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def add_to_github_summary(folder: Path) -> None:
-    """Append the report.md of a run's `folder` to the file that `GITHUB_STEP_SUMMARY` names, if
-    that can be written.
+def add_to_github_summary(results: Results) -> str:
+    """Append the Markdown report to the file that `GITHUB_STEP_SUMMARY` names, if that can be
+    written; it is cut to what GitHub shows of a step, less what the file already holds.
+
+    Return why nothing was appended, where the file is full.
     """
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with suppress(OSError):
-            files.append_bytes(Path(summary), (folder / "report.md").read_bytes() + b"\n")
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not summary:
+        return ""
+    path, held = Path(summary), 0
+    with suppress(OSError):
+        held = path.stat().st_size
+    why = f"GitHub shows {SUMMARY_BYTES // 1024:,} KiB of a step; report.md has all"
+    for most in (SUMMARY_BYTES - SPARE_BYTES, SUMMARY_BYTES):
+        if text := markdown.render_within(results, most - held - 1, why):
+            with suppress(OSError):
+                files.append_bytes(path, f"{text}\n".encode())
+            return ""
+    return f"GITHUB_STEP_SUMMARY: nothing was appended to {held:,} bytes: {why}"
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:
-    """One `::error` line a gate that did not pass (`::warning` where it only warns), or one for the
-    whole run.
+    """One `::error` line a gate that did not pass (`::warning` where it only warns), a FAIL first,
+    or one for the whole run.
     """
-    open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
+    open_gates = sorted(
+        (gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")),
+        key=lambda gate: gate.state != "FAIL",
+    )
     if results.run.status != "complete" or (outcome.fails and not open_gates):
         return [command("error", "imgedit", outcome.line)]
     options = results.run.options.gates
@@ -118,7 +140,23 @@ def gate_commands(results: Results, outcome: Outcome) -> list[str]:
     ]
 
 
+def shown(commands: Sequence[str]) -> list[str]:
+    """Return the commands of which GitHub shows all; the last of a level counts the others."""
+    kept: list[str] = []
+    for level in ("error", "warning"):
+        alike = [line for line in commands if line.startswith(f"::{level} ")]
+        if len(alike) > ANNOTATIONS:
+            more = len(alike) - ANNOTATIONS + 1
+            told = f"{more} more are in the log and in report.md: GitHub shows {ANNOTATIONS} a step"
+            alike[ANNOTATIONS - 1 :] = [command(level, "imgedit", told)]
+        kept += alike
+    return kept
+
+
 def command(level: str, title: str, message: str) -> str:
     """Write a workflow command; what would end a part of it is escaped."""
-    title, message = (sanitize.printable(text).replace("%", "%25") for text in (title, message))
+    title, message = (
+        sanitize.printable(sanitize.shorten(text, most)).replace("%", "%25")
+        for text, most in ((title, 200), (message, 4000))
+    )
     return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}"

@@ -243,6 +243,7 @@ class Evaluation:
 
     def _report(self, results: Results, folder: Path, interrupts: Interrupts) -> finish.FinishedRun:
         """Write results and reports, results first, and call the hooks that come with them."""
+        full = ""
         try:
             write.write_results(results, folder)
             sections = self._sections(results, interrupts)
@@ -255,13 +256,14 @@ class Evaluation:
             self.unwritten_copies = write.write_copies(
                 results, folder, self.store.blobs.folder, self.settings.run, self._inputs
             )
-            write.add_to_github_summary(folder)
+            full = write.add_to_github_summary(results)
         except errors.StoreError as error:
             self._failures.insert(0, str(error))
         self.run = finish.FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
         hooks = GuardedHooks(self.hooks, interrupts.call, self._failures.append)
         texts = hooks("run_finished", results=results, store=self.store.folder)
-        self.warnings = [sanitize.shorten(text) for text in texts if isinstance(text, str)]
+        texts = [full, *(text for text in texts if isinstance(text, str))]
+        self.warnings = [sanitize.shorten(text) for text in texts if text]
         return self.run
 
     def _run(self, request: Request, folder: Path, interrupts: Interrupts) -> Results:
@@ -441,10 +443,12 @@ class Evaluation:
         """
         if os.environ.get("GITHUB_ACTIONS") != "true":
             return []
-        return [
-            *write.gate_commands(self._results, self.outcome()),
-            *(write.command("error", "imgedit", problem) for problem in self.unwritten_copies),
-        ]
+        return write.shown(
+            [
+                *(write.command("error", "imgedit", problem) for problem in self.unwritten_copies),
+                *write.gate_commands(self._results, self.outcome()),
+            ]
+        )
 
     def outcome(self) -> Outcome:
         """Return the outcome of the run, which fails on missing reports, hooks and items too."""

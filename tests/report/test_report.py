@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError, Summary
 from pytest_imgedit.plugin.junit import gate_reports
-from pytest_imgedit.report import charts, html, markdown, tables, terminal
+from pytest_imgedit.report import charts, html, markdown, tables, terminal, write
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
+from pytest_imgedit.stats.decision import measures_of, summarize_items
 from pytest_imgedit.stats.estimates import summarize
 from pytest_imgedit.stats.outcome import Outcome, outcome
 
@@ -325,3 +326,100 @@ def test_pairs_with_one_reason_are_one_line_with_their_count():
     first = f"50 pairs (p0, p1, p2, p3, p4 and 45 more): {same}"
     assert error_lines(results) == [first, f"q: {other}"]
     assert error_lines(results, most=1) == [first, "and 1 pair more"]
+
+
+def a_long_run(**changes):
+    """A run of 60 pairs, each with 150 long names of its own as tags, and a baseline."""
+    items = [
+        an_item(f"p{number}", ("physics", "causal")[number % 2], float(number % 10)).model_copy(
+            update={
+                "tags": tuple(f"物 object <{number}-{part}> " + "y" * 40 for part in range(150))
+            }
+        )
+        for number in range(60)
+    ]
+    categories, overall, measures = summarize_items(items, measures_of(items, {}))
+    return a_run(
+        items=items,
+        measures=measures,
+        categories=categories,
+        overall=overall,
+        **changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def long_run():
+    return a_long_run()
+
+
+@pytest.mark.parametrize("held", [0, 100, 500_000, 1_000_000])
+def test_what_github_would_drop_is_cut_counted_and_said(long_run, tmp_path, monkeypatch, held):
+    summary = tmp_path / "summary.md"
+    summary.write_text("x" * held)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert len(markdown.render(long_run).encode()) > write.SUMMARY_BYTES
+    assert write.add_to_github_summary(long_run) == ""
+    assert held < summary.stat().st_size <= write.SUMMARY_BYTES
+    page = summary.read_text("utf-8")[held:]
+    [told] = [line for line in page.splitlines() if "left out" in line]
+    assert re.fullmatch(
+        r"[0-9]+ lines of [0-9]+ tables? or lists? left out: .*report\\?\.md has all", told
+    )
+    shown, whole = (set(text.splitlines()) for text in (page, markdown.render(long_run)))
+    assert shown <= whole | {told}
+    assert len(markdown.render(long_run).splitlines()) - len(page.splitlines()) + 2 >= int(
+        told.partition(" ")[0]
+    )
+    for line in ("| overall", "| causal", "| physics", "**"):
+        assert any(row.startswith(line) for row in shown)
+
+
+@pytest.mark.parametrize("held", [1024 * 1024 - 200, 1024 * 1024, 1024 * 1024 + 1])
+def test_a_full_summary_is_left_alone_and_said(long_run, tmp_path, monkeypatch, held):
+    summary = tmp_path / "summary.md"
+    summary.write_text("x" * held)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert write.add_to_github_summary(long_run).startswith(
+        f"GITHUB_STEP_SUMMARY: nothing was appended to {held:,} bytes: GitHub shows 1,024 KiB"
+    )
+    assert summary.stat().st_size == held
+
+
+@pytest.mark.parametrize("most", [2_000, 5_000, 20_000, 200_000, 900_000])
+def test_a_page_that_is_cut_keeps_overall_categories_and_the_worst(long_run, most):
+    page = markdown.render_within(long_run, most, "limit")
+    assert len(page.encode()) <= most
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert any(row.startswith("| overall") for row in rows)
+    tags = [row for row in rows if row.startswith("| tag=")]
+    means = [float(row.split(" | ")[3]) for row in tags]
+    if len(tags) > 0:
+        assert most >= 20_000
+        assert sum(row.startswith(("| causal ", "| physics ")) for row in rows) >= 2
+        assert min(means) == 0
+    if most == 20_000:
+        assert set(means) <= {0.0, 1.0}
+
+
+def test_sections_and_errors_are_cut_too(long_run):
+    section = {"title": "of mine", "body": "\n".join(f"line {n} ::error::" for n in range(90_000))}
+    gates = [
+        GateResult(f"tag={n}", "fail_under", 5, 4, "FAIL" if n % 2 else "INVALID", "w" * 900)
+        for n in range(3_000)
+    ]
+    run = a_run(sections=[section], gates=gates)
+    page = markdown.render_within(run, 500_000, "limit")
+    assert len(page.encode()) <= 500_000
+    assert page.count("- FAIL: www") > 400
+    assert "- INVALID" not in page
+
+
+def test_of_many_annotations_the_last_counts_the_others():
+    errors = [write.command("error", f"g{number}", "why") for number in range(14)]
+    warnings = [write.command("warning", f"g{number}", "why") for number in range(10)]
+    shown = write.shown([*warnings, *errors])
+    assert shown[:9] == errors[:9]
+    assert "5 more are in the log" in shown[9]
+    assert shown[10:] == warnings
+    assert len(write.command("error", "t" * 10_000, "m" * 100_000)) < 4500
