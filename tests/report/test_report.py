@@ -363,7 +363,7 @@ def test_what_github_would_drop_is_cut_counted_and_said(long_run, tmp_path, monk
         r"[0-9]+ lines of [0-9]+ tables? or lists? left out: .*report\\?\.md has all", told
     )
     shown, whole = (set(text.splitlines()) for text in (page, markdown.render(long_run)))
-    assert shown <= whole | {told}
+    assert not sorted(shown - whole - {told})[:3]
     assert len(markdown.render(long_run).splitlines()) - len(page.splitlines()) + 2 >= int(
         told.partition(" ")[0]
     )
@@ -391,11 +391,10 @@ def test_a_page_that_is_cut_keeps_overall_categories_and_the_worst(long_run, mos
     tags = [row for row in rows if row.startswith("| tag=")]
     means = [float(row.split(" | ")[3]) for row in tags]
     if len(tags) > 0:
-        assert most >= 20_000
         assert sum(row.startswith(("| causal ", "| physics ")) for row in rows) >= 2
         assert min(means) == 0
     if most == 20_000:
-        assert set(means) <= {0.0, 1.0}
+        assert set(means) == {0.0}
 
 
 def test_sections_and_errors_are_cut_too(long_run):
