@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     )
     from pytest_imgedit.kinds.checkpoint_files import Layout
     from pytest_imgedit.protocols.protocol import Call, Protocol, Row, mean_row
+    from pytest_imgedit.report.read import read_results
     from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
     from pytest_imgedit.run.session import open_models
-    from pytest_imgedit.store.baselines import read_results
     from pytest_imgedit.suites.base import SuiteLoader
 
 __all__ = [
@@ -122,10 +122,10 @@ _MODULES = {
     "kinds.checkpoint_files": ("Layout",),
     "core.pairs": ("EditPair", "ImageSource"),
     "protocols.protocol": ("Call", "Protocol", "Row", "mean_row"),
+    "report.read": ("read_results",),
     "run.calls": ("EditWorkers", "RewardModel"),
     "run.finish": ("FinishedRun",),
     "run.session": ("open_models",),
-    "store.baselines": ("read_results",),
     "suites.base": ("SuiteLoader",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -18,10 +18,10 @@ from pytest_imgedit.core.results import Item
 from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
+from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats.agreement import Agreement, agreement
 from pytest_imgedit.stats.raters import RaterAgreement, RatingRows, rater_agreement
 from pytest_imgedit.stats.resampling import Statistic
-from pytest_imgedit.store.baselines import read_results
 from pytest_imgedit.store.references import find_run
 from pytest_imgedit.suites import cells
 

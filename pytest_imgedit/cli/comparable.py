@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core import errors
-from pytest_imgedit.store import references
+from pytest_imgedit.report import read
 from pytest_imgedit.store.baselines import (
     FOLDER,
     Baseline,
@@ -51,7 +51,7 @@ def baselines_folder() -> Path:
 
 def read_either(reference: str, out: Path) -> Baseline:
     """Read a run or a baseline."""
-    return references.read_either(reference, out, baselines_folder())
+    return read.read_either(reference, out, baselines_folder())
 
 
 def suites_of(runs: Iterable[Baseline]) -> list[str]:

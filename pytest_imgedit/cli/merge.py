@@ -38,6 +38,7 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.kinds.folder import has_finished_edits
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import outputs, terminal, write
+from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run.finish import protocol_table
 from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed, other_probes, places_of
@@ -49,7 +50,7 @@ from pytest_imgedit.stats.decision import (
     summarize_items,
 )
 from pytest_imgedit.stats.outcome import outcome
-from pytest_imgedit.store.baselines import Baseline, make_baseline, read_results
+from pytest_imgedit.store.baselines import Baseline, make_baseline
 from pytest_imgedit.store.references import find_run
 
 #: What a judge has told in the run of a shard, not what it is.

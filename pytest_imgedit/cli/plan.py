@@ -15,10 +15,11 @@ from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.core.sanitize import counted, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
+from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats import estimates, gates, planning
 from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
-from pytest_imgedit.store.baselines import Baseline, BaselineItem, read_results, reduced
+from pytest_imgedit.store.baselines import Baseline, BaselineItem, reduced
 from pytest_imgedit.store.references import find_run
 
 #: Edits a pair for which is planned.

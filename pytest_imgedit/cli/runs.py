@@ -12,8 +12,9 @@ from pytest_imgedit.core.results import Item, Results, SeedResult
 from pytest_imgedit.core.sanitize import counted, first_of, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import outputs, tables, terminal, write
+from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats.outcome import outcome
-from pytest_imgedit.store.baselines import Baseline, read_results
+from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 from pytest_imgedit.store.references import find_run, no_runs

@@ -17,9 +17,10 @@ from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import outputs, terminal, trend_page
+from pytest_imgedit.report.read import as_baseline
 from pytest_imgedit.stats.gates import estimate_group, measured_by, observe
 from pytest_imgedit.stats.trend import evidence_by_group
-from pytest_imgedit.store.baselines import Baseline, as_baseline
+from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.store.references import no_runs
 from pytest_imgedit.store.store import finished_runs
 

@@ -11,7 +11,9 @@ from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files, sanitize
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import html, markdown, outputs, pictures
+from pytest_imgedit.stats.contradictions import contradictions
 from pytest_imgedit.stats.outcome import Outcome
+from pytest_imgedit.store.baselines import contradiction
 
 #: Beyond so many bytes that a step appends to `GITHUB_STEP_SUMMARY`, GitHub drops the whole page.
 SUMMARY_BYTES = 1024 * 1024
@@ -83,9 +85,14 @@ def check_copies(settings: RunSettings, kept: Sequence[Path]) -> None:
 
 
 def write_results(results: Results, folder: Path) -> None:
-    """Write results.json, from which reports can be made at any time; raises `StoreError`."""
+    """Write results.json, from which reports can be made at any time; raises `StoreError`, also for
+    results that contradict themselves.
+    """
+    path = folder / "results.json"
+    if problem := contradiction(path, contradictions(results)):
+        raise errors.StoreError(f"{problem}: it is not written")
     with _store_errors(folder):
-        files.write_text(folder / "results.json", results.to_json())
+        files.write_text(path, results.to_json())
 
 
 @contextmanager

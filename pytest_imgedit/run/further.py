@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_imgedit.core.measures import SCORE, SCORE_ONLY, further_score
-from pytest_imgedit.core.results import Measure, Verdict
+from pytest_imgedit.core.results import Measure
 from pytest_imgedit.kinds.base import Metric, Model
 from pytest_imgedit.run.score import Scorer
 from pytest_imgedit.run.work import Work
@@ -36,6 +36,11 @@ class FurtherScorer:
         return self.scorer.judge.model
 
     @property
+    def is_judge(self) -> bool:
+        """Whether it is a judge; else it is a metric."""
+        return not isinstance(self.model, Metric)
+
+    @property
     def measures(self) -> dict[str, Measure]:
         """What it measures edits by."""
         return named_measures(self.name, self.model, self.scorer.measures)
@@ -51,26 +56,3 @@ class FurtherScorer:
                 )
                 taken.append(work.scored[self.name])
         return taken
-
-    def means(self, works: Sequence[Work | None]) -> dict[str, float] | None:
-        """Return the mean values over the repetitions of a pair; none of a pair that was not to be
-        scored, and `None` if a repetition has no verdict.
-        """
-        if any(work is None for work in works):
-            return {}
-        verdicts = [work.verdict for work in works if work is not None and work.verdict is not None]
-        if len(verdicts) < len(works):
-            return None
-        return mean_values(list(map(self._values, verdicts)))
-
-    def _values(self, verdict: Verdict) -> dict[str, float]:
-        if isinstance(self.model, Metric):
-            return {self.name: verdict.score}
-        aspects = {f"{self.name}.{aspect}": value for aspect, value in verdict.aspects.items()}
-        return {further_score(self.name): verdict.score, **aspects}
-
-
-def mean_values(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means of the values that all repetitions have."""
-    shared = [name for name in values[0] if all(name in others for others in values)]
-    return {name: sum(each[name] for each in values) / len(values) for name in shared}

@@ -1,9 +1,9 @@
 """The items of a run: the repetitions of each pair, joined."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from pytest_imgedit.core import results
-from pytest_imgedit.run.further import FurtherScorer, mean_values
+from pytest_imgedit.core import repetitions, results
+from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.work import Work, by_pair
 
 
@@ -42,11 +42,12 @@ def _item(
     works: Sequence[Work], needs_verdict: bool, further: Sequence[FurtherScorer]
 ) -> results.Item:
     pair, inputs = works[0].pair, works[0].inputs
-    error = next((work.error for work in works if work.error is not None), None)
-    score, aspects = _means(works) if error is None and needs_verdict else (None, {})
+    seeds = tuple(map(seed_result, works))
+    aspects = repetitions.aspects_of(seeds, needs_verdict)
     missing: list[str] = []
     for scorer in further:
-        values = scorer.means([work.scored.get(scorer.name) for work in works])
+        ends = [seed.further.get(scorer.name) for seed in seeds]
+        values = repetitions.values_of(scorer.name, scorer.is_judge, ends)
         if values is None:
             missing += scorer.measures
         else:
@@ -62,12 +63,12 @@ def _item(
         reference=inputs[-1],
         tags=tuple(pair.tags),
         difficulty=pair.difficulty,
-        status=_status(works, error, needs_verdict),
-        score=score,
+        status=repetitions.status_of(seeds, needs_verdict),
+        score=repetitions.score_of(seeds, needs_verdict),
         aspects=aspects,
         missing=tuple(missing),
-        seeds=tuple(map(seed_result, works)),
-        error=error,
+        seeds=seeds,
+        error=repetitions.first_error(seeds),
     )
 
 
@@ -84,29 +85,3 @@ def seed_result(work: Work) -> results.SeedResult:
             if (outcome := scored.verdict or scored.error) is not None
         },
     )
-
-
-#: Errors that are a status of their own.
-_STATUS_OF: Mapping[str, results.Status] = {
-    "not_needed": "not_needed",
-    "refused": "refused",
-    "dropped": "dropped",
-}
-
-
-def _status(
-    works: Sequence[Work], error: results.ItemError | None, needs_verdict: bool
-) -> results.Status:
-    if error is None:
-        return "scored" if needs_verdict else "edited"
-    if error.kind in _STATUS_OF:
-        return _STATUS_OF[error.kind]
-    if all(work.error is None or work.error.kind == "interrupted" for work in works):
-        return "interrupted"
-    return "edit_error" if error.stage == "edit" else "judge_error"
-
-
-def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:
-    verdicts = [work.verdict for work in works if work.verdict is not None]
-    aspects = mean_values([verdict.aspects for verdict in verdicts])
-    return sum(verdict.score for verdict in verdicts) / len(verdicts), aspects

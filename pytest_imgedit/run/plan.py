@@ -27,6 +27,7 @@ from pytest_imgedit.core.sanitize import counted, first_of
 from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run import edit, placement, pools, score
 from pytest_imgedit.run.canary import may_have_canary, rounds_of
 from pytest_imgedit.run.further import FurtherScorer
@@ -57,7 +58,6 @@ from pytest_imgedit.stats.gates import (
 from pytest_imgedit.store.baselines import (
     Baseline,
     content_sha256,
-    read_results,
     reduced,
     refuse,
     unlike_further,

@@ -16,6 +16,7 @@ from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.report import outputs
+from pytest_imgedit.report.read import as_baseline, read_either
 from pytest_imgedit.run.further import named_measures
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
@@ -23,7 +24,6 @@ from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import (
     FOLDER,
     Baseline,
-    as_baseline,
     baseline_path,
     make_baseline,
     refuse,
@@ -31,7 +31,6 @@ from pytest_imgedit.store.baselines import (
     unlike_rewrites,
     write_baseline,
 )
-from pytest_imgedit.store.references import read_either
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 

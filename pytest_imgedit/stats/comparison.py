@@ -47,9 +47,7 @@ class PairedItems:
         """The pairs that have no score on either side, for the same reason."""
         was = {item.id: item.status for item in self.baseline.items if item.score is None}
         return [
-            item
-            for item in self.items
-            if item.score is None and item.status is not None and item.status == was.get(item.id)
+            item for item in self.items if item.score is None and item.status == was.get(item.id)
         ]
 
     @cached_property
@@ -147,7 +145,7 @@ def compare(
         fell=tuple(pair for pair in moved if pair.difference < 0)[:MOST],
         rose=tuple(pair for pair in reversed(moved) if pair.difference > 0)[:MOST],
         collapsed=tuple(collapsed),
-        failed_alike={item.id: item.status for item in paired.failed_alike if item.status},
+        failed_alike={item.id: item.status for item in paired.failed_alike},
     )
 
 

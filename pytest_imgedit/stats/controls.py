@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_imgedit.core import results, sanitize
 from pytest_imgedit.core.closed_words import CLASSES
-from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
+from pytest_imgedit.stats.estimates import ENOUGH, Draft, complete, draft, estimate
 
 #: Editors whose edits are of known quality, best first.
 EDITED = ("oracle", "blend", "damaged", "identity", "shuffled", "blank", "noise")
@@ -52,14 +52,8 @@ def describe_controls(
     own_mean = None if "oracle" in scores or not own_scores else fmean(own_scores)
     rows = []
     for name, scored in scores.items():
-        of_control = [trial for trial in trials if trial.control == name]
-        pending = sum(trial.pending for trial in of_control)
-        summary = summarize(
-            [score for score, _ in scored.values()],
-            [cluster for _, cluster in scored.values()],
-            errors=len(of_control) - len(scored) - pending,
-            pending=pending,
-        )
+        summary = complete([draft_control(name, trials)])[0]
+        pending = sum(trial.pending for trial in trials if trial.control == name)
         row = results.ControlRow(**asdict(summary), control=name, pending=pending)
         if name == "oracle" or is_waiting:
             rows.append(row)
@@ -79,6 +73,19 @@ def describe_controls(
         untried=untried,
         rows=tuple(sorted(rows, key=lambda row: (row.mean is None, -(row.mean or 0.0)))),
         trials=tuple(trials),
+    )
+
+
+def draft_control(name: str, trials: Sequence[results.ControlTrial]) -> Draft:
+    """Draft the summary of the scores of a control."""
+    of_control = [trial for trial in trials if trial.control == name]
+    scored = [(trial.score, trial.cluster) for trial in of_control if trial.score is not None]
+    pending = sum(trial.pending for trial in of_control)
+    return draft(
+        [score for score, _ in scored],
+        [cluster for _, cluster in scored],
+        errors=len(of_control) - len(scored) - pending,
+        pending=pending,
     )
 
 

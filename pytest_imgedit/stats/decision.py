@@ -253,11 +253,7 @@ def summarize_items(
     items: Sequence[Item], measures: Mapping[str, Measure]
 ) -> tuple[dict[str, Summary], Overall, dict[str, MeasuredGroups]]:
     """Summarize the score by category and overall, and every measure by group."""
-    drafts = {
-        name: _drafts(items, name, measure)
-        for name, measure in measures.items()
-        if name == SCORE or any(measured_by(items, name))
-    }
+    drafts = draft_groups(items, measures)
     summaries = iter(estimates.complete([row for rows in drafts.values() for row in rows.values()]))
     measured = {}
     for name, of_measure in drafts.items():
@@ -267,6 +263,19 @@ def summarize_items(
     score = measured[SCORE]
     categories = {name: score.rows[name] for name in in_order(item.category for item in items)}
     return categories, Overall(macro=score.rows[OVERALL], micro=score.micro), measured
+
+
+def draft_groups(
+    items: Sequence[Item], measures: Mapping[str, Measure]
+) -> dict[str, dict[str, estimates.Draft]]:
+    """Draft the rows of the score, and of each measure that applies to an item, by group, with that
+    of the mean over all pairs, `MICRO`.
+    """
+    return {
+        name: _drafts(items, name, measure)
+        for name, measure in measures.items()
+        if name == SCORE or any(measured_by(items, name))
+    }
 
 
 def _drafts(items: Sequence[Item], name: str, measure: Measure) -> dict[str, estimates.Draft]:

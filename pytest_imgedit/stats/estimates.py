@@ -483,13 +483,6 @@ def draft(
     return Draft(spread, estimate(scores, clusters), ends)
 
 
-def summarize(
-    scores: Sequence[float], clusters: Sequence[str], errors: int = 0, pending: int = 0
-) -> Summary:
-    """Summarize scores from 0 to 10, one a pair, as `draft` does."""
-    return complete([draft(scores, clusters, errors, pending)])[0]
-
-
 def complete(drafts: Sequence[Draft]) -> list[Summary]:
     """Complete summaries by their means and the errors of these.
 

@@ -5,23 +5,22 @@ A baseline holds a run's scores with their provenance in a small JSON file.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt, ValidationError
 
-from pytest_imgedit.core import errors, files, images, pairs, sanitize, strict_json
+from pytest_imgedit.core import errors, files, images, pairs, repetitions, sanitize, strict_json
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import (
-    RESULTS_SCHEMA,
     BlobPath,
     Category,
     Commit,
@@ -45,8 +44,7 @@ from pytest_imgedit.core.results import (
     once,
 )
 
-#: The schemas of baselines that are read, that of new ones first.
-SCHEMAS = ("imgedit.baseline/4", "imgedit.baseline/3")
+SCHEMA = "imgedit.baseline/5"
 #: The largest document that is read.
 MAX_BYTES = 256 * 2**20
 #: The folder of baselines, below pytest's root folder.
@@ -83,9 +81,8 @@ class BaselineSeed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineItem:
     """One pair: `sha256` covers its texts and images (`content_sha256`), `source` names the blob of
-    its source image. `status` is how the pair ended, which baselines of the schema
-    `imgedit.baseline/3` do not say. `values` are those of measures beside the score, `missing` the
-    measures that it failed to get.
+    its source image. `status` is how the pair ended. `score` is the mean of the seeds' scores.
+    `values` are those of measures beside the score, `missing` the measures that it failed to get.
     """
 
     id: PairId
@@ -94,7 +91,7 @@ class BaselineItem:
     source: BlobPath | None
     tags: tuple[str, ...] = ()
     difficulty: str = ""
-    status: Status | None = None
+    status: Status
     score: Annotated[Score | None, Field(strict=True)]
     values: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
@@ -124,13 +121,11 @@ class BaselineCategory(Part):
 
 
 class Baseline(Part):
-    """A run's scores, with their provenance; scores are rounded to six digits. `controls` are
-    without their trials.
+    """A run's scores, with their provenance; scores are rounded to six digits, and `overall` and
+    `categories` are made of the rounded ones. `controls` are without their trials.
     """
 
-    schema_name: Literal["imgedit.baseline/4", "imgedit.baseline/3"] = Field(
-        default="imgedit.baseline/4", alias="schema"
-    )
+    schema_name: Literal["imgedit.baseline/5"] = Field(default="imgedit.baseline/5", alias="schema")
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")
     run: str
     finished: str
@@ -167,6 +162,8 @@ class Baseline(Part):
 
 def make_baseline(results: Results, name: str) -> Baseline:
     """Reduce results to the values that later runs are compared with."""
+    items = tuple(sorted(map(reduced, results.items), key=lambda item: item.id))
+    overall, categories = means_of(items)
     return Baseline(
         name=name,
         run=results.run.id,
@@ -180,20 +177,43 @@ def make_baseline(results: Results, name: str) -> Baseline:
         judge=results.judge,
         further=results.further,
         seeds=results.run.options.editor.seeds,
-        not_needed=sum(item.status == "not_needed" for item in results.items),
+        not_needed=_count_not_needed(items),
         measures={name: measured.bare for name, measured in results.measures.items()},
-        overall=_rounded(results.overall.macro.mean),
-        categories={
-            category: BaselineCategory(n=row.n, scored=row.scored, mean=_rounded(row.mean))
-            for category, row in results.categories.items()
-        },
+        overall=overall,
+        categories=categories,
         controls=results.controls and results.controls.model_copy(update={"trials": ()}),
-        items=tuple(sorted(map(reduced, results.items), key=lambda item: item.id)),
+        items=items,
     )
+
+
+def means_of(
+    items: Iterable[BaselineItem],
+) -> tuple[float | None, dict[str, BaselineCategory]]:
+    """Return the mean of the category means, `None` if a category has no score, and the counts and
+    the mean of each category; pairs that were not needed count nowhere.
+    """
+    scores: dict[str, list[float | None]] = {}
+    for item in items:
+        if item.status != "not_needed":
+            scores.setdefault(item.category, []).append(item.score)
+    means: list[float | None] = []
+    rows: dict[str, BaselineCategory] = {}
+    for category in pairs.in_order(scores):
+        known = [score for score in scores[category] if score is not None]
+        means.append(fmean(known) if known else None)
+        rows[category] = BaselineCategory(
+            n=len(scores[category]), scored=len(known), mean=_rounded(means[-1])
+        )
+    return _rounded(repetitions.mean_score(means)), rows
+
+
+def _count_not_needed(items: Iterable[BaselineItem]) -> int:
+    return sum(item.status == "not_needed" for item in items)
 
 
 def reduced(item: Item) -> BaselineItem:
     """Reduce an item of a run to the values that are compared."""
+    seeds = tuple(map(_reduced_seed, item.seeds))
     return BaselineItem(
         id=item.id,
         category=item.category,
@@ -202,11 +222,15 @@ def reduced(item: Item) -> BaselineItem:
         tags=item.tags,
         difficulty=item.difficulty,
         status=item.status,
-        score=_rounded(item.score),
+        score=None if item.score is None else _score_of(seeds),
         values={name: round(value, 6) for name, value in item.aspects.items()},
         missing=item.missing,
-        seeds=tuple(map(_reduced_seed, item.seeds)),
+        seeds=seeds,
     )
+
+
+def _score_of(seeds: Sequence[BaselineSeed]) -> float | None:
+    return _rounded(repetitions.mean_score([seed.score for seed in seeds]))
 
 
 def _reduced_seed(result: SeedResult) -> BaselineSeed:
@@ -231,13 +255,18 @@ def content_sha256(content: Sequence[str | None]) -> str:
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:
-    """Write `folder/NAME.json` with one item a line, so that a diff shows which pairs changed;
-    raises `OSError`.
+    """Write `folder/NAME.json` with a digest of the whole in its head, so that git finds a conflict
+    wherever two branches saved it, and one item a line, so that a diff shows which pairs changed.
+
+    Raises `OSError`, and `StoreError` for a baseline that contradicts itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{baseline.name}.json"
+    if problem := contradiction(path, contradictions(baseline)):
+        raise errors.StoreError(f"{problem}: it is not saved")
     document = baseline.model_dump(mode="json")
-    head = json.dumps({**document, "items": []}, ensure_ascii=False, indent=1, allow_nan=False)
+    signed = {"schema": SCHEMA, "digest": digest_of(document), **document}
+    head = json.dumps({**signed, "items": []}, ensure_ascii=False, indent=1, allow_nan=False)
     lines = ",\n  ".join(
         json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"]
     )
@@ -246,64 +275,117 @@ def write_baseline(folder: Path, baseline: Baseline) -> Path:
     return path
 
 
+def digest_of(document: strict_json.JsonObject) -> str:
+    """Return the SHA-256, in hex, of all that a baseline says beside its digest; the layout of the
+    file does not count.
+    """
+    said = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def contradictions(baseline: Baseline) -> Iterator[str]:
+    """Yield where a baseline says something twice, and not alike."""
+    for index, item in enumerate(baseline.items):
+        place = f"items.{index} ({item.id})"
+        score = _score_of(item.seeds) if item.status == "scored" else None
+        yield from unlike(f"{place}.score", item.score, score, "its status and its seeds")
+        if item.status == "scored" and item.score is None:
+            yield f"{place}.status: scored, its score: none"
+        yield from unlike(
+            f"{place}.seeds", len(item.seeds), baseline.seeds, "the seeds of the baseline"
+        )
+        for name in item.values.keys() & {*item.missing}:
+            yield f"{place}.values: {name!r}, which is missing too"
+    overall, categories = means_of(baseline.items)
+    for name in {**categories, **baseline.categories}:
+        of_items = categories.get(name)
+        row = baseline.categories.get(name)
+        if row is None or of_items is None:
+            yield f"categories.{name}: {_named(row)}, its items: {_named(of_items)}"
+        else:
+            for key, value in row:
+                yield from unlike(
+                    f"categories.{name}.{key}", value, getattr(of_items, key), "its items"
+                )
+    yield from unlike("overall", baseline.overall, overall, "its items")
+    yield from unlike(
+        "not_needed", baseline.not_needed, _count_not_needed(baseline.items), "its items"
+    )
+    yield from _unlike_environments(baseline)
+
+
+def _unlike_environments(baseline: Baseline) -> Iterator[str]:
+    """Compare the environments with their digests, and their counts with the edits and verdicts."""
+    seeds = [seed for item in baseline.items for seed in item.seeds]
+    counts = {
+        "edits": sum(seed.edit is not None for seed in seeds),
+        "verdicts": sum(seed.score is not None for seed in seeds),
+    }
+    places = baseline.environments
+    yield from unlike_digests(places)
+    for name, count in counts.items():
+        if places:
+            told = sum(getattr(place, name) for place in places.values())
+            yield from unlike(f"environments: {name}", told, count, "its items")
+
+
+def unlike_digests(environments: Mapping[str, ComputedIn]) -> Iterator[str]:
+    """Yield the environments whose names are not their digests."""
+    for name, environment in environments.items():
+        yield from unlike(f"environments.{name}", name, environment.bare.digest, "its digest")
+
+
+def unlike(place: str, told: object, made: object, source: str) -> Iterator[str]:
+    """Yield a contradiction if what is told at a place is not what its source makes it."""
+    if told != made:
+        yield f"{place}: {_shown(told)}, {source}: {_shown(made)}"
+
+
+def _named(row: object) -> str:
+    return "not there" if row is None else "there"
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else sanitize.shorten(sanitize.printable(str(value)), 60)
+
+
+def contradiction(path: Path, found: Iterable[str]) -> str | None:
+    """Return a line about the first two contradictions of a document; `None` if there are none."""
+    first = list(islice(found, 3))
+    if not first:
+        return None
+    more = ", and more" if len(first) > 2 else ""
+    return f"{path}: contradicts itself: {sanitize.printable('; '.join(first[:2]))}{more}"
+
+
 def baseline_path(reference: str, folder: Path) -> Path | None:
     """Return the file of the baseline of this name; `None` if a folder has none."""
     path = folder / f"{reference}.json"
     return path if _NAME.fullmatch(reference) and path.exists() else None
 
 
-def as_baseline(path: Path) -> Baseline:
-    """Read a baseline, or make one of a results.json; raise `UsageError`."""
-    with _no_collections():
-        document = _read_document(path, (*SCHEMAS, RESULTS_SCHEMA))
-        if document["schema"] != RESULTS_SCHEMA:
-            return _as_baseline(path, document)
-        results = _as_results(path, document)
-        return make_baseline(results, results.run.name or pairs.slug(results.run.id))
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Pause the search for garbage in cycles: a large document makes none, and many objects to
-    search.
+def baseline_of(path: Path, document: strict_json.JsonObject) -> Baseline:
+    """Return the baseline that a document holds; raises `UsageError`, which names the file and the
+    places, for anything else, and for one that contradicts itself.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
+    told = document.pop("digest", None)
     try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _as_baseline(path: Path, document: strict_json.JsonObject) -> Baseline:
-    try:
-        return Baseline.model_validate(document)
+        baseline = Baseline.model_validate(document)
     except ValidationError as error:
         raise errors.UsageError(
             f"{path}: {errors.first_problem(error)}, expected a baseline as --imgedit-save "
             "writes it, or a results.json"
         ) from None
-
-
-def read_results(path: Path) -> Results:
-    """Read a results.json; raises `UsageError`, which names the file and the place, for anything
-    else.
-    """
-    with _no_collections():
-        return _as_results(path, _read_document(path, (RESULTS_SCHEMA,)))
-
-
-def _as_results(path: Path, document: strict_json.JsonObject) -> Results:
-    try:
-        return Results.model_validate(document)
-    except ValidationError as error:
+    digest = unlike("digest", told, digest_of(document), "its content")
+    if problem := contradiction(path, chain(contradictions(baseline), digest)):
         raise errors.UsageError(
-            f"{path}: not a whole results document: {errors.first_problem(error)}"
-        ) from None
+            f"{problem}: merged by hand or by git? take one side's file whole, or "
+            "remove it and save it again (--imgedit-save)"
+        )
+    return baseline
 
 
-def _read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
+def read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
     """Read a JSON object whose `schema` is one of these; raises `UsageError`."""
     try:
         document = strict_json.loads(
@@ -315,9 +397,14 @@ def _read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject
         raise errors.UsageError(f"{path}: not valid JSON: {error}") from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
+        expected = " or ".join(map(repr, schemas))
+        if isinstance(schema, str) and schema.startswith(("imgedit.baseline/", "imgedit.results/")):
+            raise errors.UsageError(
+                f"{path}: schema {_shown(schema)}, expected {expected}: of another version, "
+                "remove it and save it again (--imgedit-save)"
+            )
         raise errors.UsageError(
-            f"{path}: schema {schema!r}, expected {' or '.join(map(repr, schemas))}: of another "
-            "version, or no such file"
+            f"{path}: schema {_shown(schema)}, expected {expected}: no such file"
         )
     return dict(document)
 

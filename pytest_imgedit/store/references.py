@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of
-from pytest_imgedit.store.baselines import Baseline, as_baseline, baseline_path
+from pytest_imgedit.store.baselines import baseline_path
 from pytest_imgedit.store.store import finished_runs
 
 
@@ -51,11 +51,6 @@ def find_either(reference: str, out: Path, baselines: Path) -> Path:
         f"{baselines} {has}, {out} has {counted(len(finished_runs(out)), 'run')}{named}"
         f"{did_you_mean(reference, [*saved, *names])}"
     )
-
-
-def read_either(reference: str, out: Path, baselines: Path) -> Baseline:
-    """Read a run or a baseline; raises `UsageError` if it is not there, or cannot be read."""
-    return as_baseline(find_either(reference, out, baselines))
 
 
 def no_runs(out: Path) -> str:

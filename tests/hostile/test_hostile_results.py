@@ -15,7 +15,7 @@ from PIL import Image
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import SeedResult
-from pytest_imgedit.store.baselines import read_results
+from pytest_imgedit.report.read import read_results
 from pytest_imgedit.store.blobs import Blobs
 
 

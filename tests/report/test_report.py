@@ -16,7 +16,7 @@ from pytest_imgedit.report import charts, html, markdown, tables, terminal, writ
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
 from pytest_imgedit.stats.decision import measures_of, summarize_items
-from pytest_imgedit.stats.estimates import summarize
+from pytest_imgedit.stats.estimates import complete, draft
 from pytest_imgedit.stats.outcome import Outcome, outcome
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1)) \x1b[31m\u202e\"'&"
@@ -88,8 +88,8 @@ def test_verbose_terminal_shows_statistics_and_workers():
 def test_categories_of_twenty_pairs_have_an_interval():
     scores = [5.0 + n / 10 for n in range(20)]
     categories = {
-        "physics": summarize(scores, [f"p{n}" for n in range(20)]),
-        "social": summarize(scores[:19], [f"s{n}" for n in range(19)]),
+        "physics": complete([draft(scores, [f"p{n}" for n in range(20)])])[0],
+        "social": complete([draft(scores[:19], [f"s{n}" for n in range(19)])])[0],
     }
     text = terminal.render(run(categories=categories), 100, color=False)
     assert re.search(r"^physics +20 +0 +5\.95 +[\d.]+ to [\d.]+ +5\.00 +6\.90 +7\.00$", text, re.M)

@@ -23,7 +23,7 @@ def saved(bench):
 def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(saved):
     text = (saved.path / "benchmarks/baselines/main.json").read_text()
     document = json.loads(text)
-    assert document["schema"] == "imgedit.baseline/4"
+    assert document["schema"] == "imgedit.baseline/5"
     assert len(document["items"]) == 50
     assert document["machine"]["gpus"] == []
     assert str(saved.path) not in text

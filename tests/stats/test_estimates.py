@@ -15,7 +15,7 @@ from scipy import stats as scipy_stats
 from pytest_imgedit.core.measures import SCORE_ONLY
 from pytest_imgedit.stats import decision
 from pytest_imgedit.stats.comparison import PairedItems, compare
-from pytest_imgedit.stats.estimates import complete, draft, estimate, sign_flip, summarize
+from pytest_imgedit.stats.estimates import complete, draft, estimate, sign_flip
 from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.store.baselines import reduced
@@ -23,6 +23,10 @@ from pytest_imgedit.store.baselines import reduced
 
 def own_clusters(values):
     return [str(index) for index in range(len(values))]
+
+
+def summarize(*drafted, **counts):
+    return complete([draft(*drafted, **counts)])[0]
 
 
 @given(st.lists(st.floats(0, 10), min_size=2, max_size=30))

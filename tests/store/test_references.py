@@ -9,8 +9,9 @@ import pytest
 from documents import a_baseline, a_run, baseline_item
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.store.baselines import as_baseline, write_baseline
-from pytest_imgedit.store.references import find_either, find_run, read_either
+from pytest_imgedit.report.read import as_baseline, read_either
+from pytest_imgedit.store.baselines import write_baseline
+from pytest_imgedit.store.references import find_either, find_run
 
 
 def finish_run(out, run_id, name, order):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from pytest_imgedit.core.repetitions import status_of
 from pytest_imgedit.core.results import (
     Edit,
     GateResult,
@@ -18,7 +20,7 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.stats.decision import measures_of, summarize_items
-from pytest_imgedit.store.baselines import Baseline, BaselineItem
+from pytest_imgedit.store.baselines import SCHEMA, Baseline, BaselineItem, digest_of, means_of
 
 #: What the items of these runs are measured by beside the score.
 MEASURES = {"realism": Measure(scale=(0.0, 10.0), is_main=True)}
@@ -39,14 +41,13 @@ def an_item(
         signature=changes.pop("signature", ""),
         **changes.pop("edit", {}),
     )
-    status = "judge_error" if error else "scored"
+    seeds = (SeedResult(0, edit, verdict, error),)
     given = {
         "instruction": "make it rain",
         "source": f"ab/{'ab' * 32}.png",
-        "status": status,
+        "status": status_of(seeds, needs_verdict=True),
         **changes,
     }
-    seeds = (SeedResult(0, edit, verdict, error),)
     return Item(id=name, category=category, score=score, aspects=aspects, seeds=seeds, **given)
 
 
@@ -86,8 +87,8 @@ def a_run(**changes: Any) -> Results:
     categories, overall, measured = summarize_items(items, measures_of(items, declared))
     document = {
         "run": run,
-        "suite": {"name": "s", "sha256": "0" * 64, "pairs": 4},
-        "selection": {"selected": 4, "whole": 4, "skipped": 0},
+        "suite": {"name": "s", "sha256": "0" * 64, "pairs": len(items)},
+        "selection": {"selected": len(items), "whole": len(items), "skipped": 0},
         "editor": {"spec": "identity", "fingerprint": "0" * 64},
         "judge": {
             "spec": "j",
@@ -127,6 +128,7 @@ def baseline_item(
         "category": category,
         "sha256": content_of(name),
         "source": None,
+        "status": "judge_error" if score is None else "scored",
         "score": score,
         "seeds": [{"seed": 0, "score": score, "edit": "ab" * 32}],
         **changes,
@@ -142,9 +144,14 @@ def a_baseline_item(
 
 
 def baseline_document(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A baseline as its file holds it."""
-    return {
-        "schema": "imgedit.baseline/4",
+    """A baseline as its file holds it; it says nothing twice that is not alike, unless `changes`
+    do, or an item is none.
+    """
+    overall, categories = None, {}
+    with suppress(ValidationError):
+        overall, categories = means_of(TypeAdapter(list[BaselineItem]).validate_python(items))
+    document = {
+        "schema": SCHEMA,
         "name": "main",
         "run": "r1",
         "finished": "2026-01-02T00:00:00+00:00",
@@ -159,11 +166,16 @@ def baseline_document(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
             "fingerprint": "1" * 64,
         },
         "seeds": 1,
+        "overall": overall,
+        "categories": {name: dict(row) for name, row in categories.items()},
         "items": list(items),
         **changes,
     }
+    return {"digest": digest_of(document), **document}
 
 
 def a_baseline(*items: dict[str, Any], **changes: Any) -> Baseline:
     """A baseline as it is read."""
-    return Baseline.model_validate(baseline_document(*items, **changes))
+    document = baseline_document(*items, **changes)
+    del document["digest"]
+    return Baseline.model_validate(document)

@@ -1,0 +1,81 @@
+"""What the repetitions of a pair amount to: its status, score and values."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from pytest_imgedit.core.measures import further_score
+from pytest_imgedit.core.results import ItemError, SeedResult, Status, Verdict
+
+#: Errors that are a status of their own.
+_STATUS_OF: Mapping[str, Status] = {
+    "not_needed": "not_needed",
+    "refused": "refused",
+    "dropped": "dropped",
+}
+
+
+def first_error(seeds: Sequence[SeedResult]) -> ItemError | None:
+    """Return the first error of the repetitions of a pair, which is that of the pair."""
+    return next((seed.error for seed in seeds if seed.error is not None), None)
+
+
+def status_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> Status:
+    """Return how a pair ended; without `needs_verdict`, an edit is enough."""
+    error = first_error(seeds)
+    if error is None:
+        return "scored" if needs_verdict else "edited"
+    if error.kind in _STATUS_OF:
+        return _STATUS_OF[error.kind]
+    if all(seed.error is None or seed.error.kind == "interrupted" for seed in seeds):
+        return "interrupted"
+    return "edit_error" if error.stage == "edit" else "judge_error"
+
+
+def mean_score(scores: Sequence[float | None]) -> float | None:
+    """Return the mean score of the repetitions; `None` if one of them has none."""
+    known = [score for score in scores if score is not None]
+    return fmean(known) if known and len(known) == len(scores) else None
+
+
+def score_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> float | None:
+    """Return the score of a pair; `None` if a repetition ended in an error, or has no verdict."""
+    if first_error(seeds) is not None or not needs_verdict:
+        return None
+    return mean_score([seed.verdict.score if seed.verdict else None for seed in seeds])
+
+
+def mean_values(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of the values that all repetitions have."""
+    shared = [name for name in values[0] if all(name in others for others in values)]
+    return {name: fmean(each[name] for each in values) for name in shared}
+
+
+def aspects_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> dict[str, float]:
+    """Return the values beside the score that the judge gives a pair; none if it has no score."""
+    if score_of(seeds, needs_verdict) is None:
+        return {}
+    return mean_values([seed.verdict.aspects for seed in seeds if seed.verdict is not None])
+
+
+def values_of(
+    name: str, is_judge: bool, ends: Sequence[Verdict | ItemError | None]
+) -> dict[str, float] | None:
+    """Return the values of a further judge or metric by measure, from how its work on each
+    repetition ended.
+
+    There are none for a pair that was not to be scored (a repetition without an end), and `None` if
+    a repetition ended in an error.
+    """
+    if any(end is None for end in ends):
+        return {}
+    verdicts = [end for end in ends if isinstance(end, Verdict)]
+    if len(verdicts) < len(ends):
+        return None
+    return mean_values([_values(name, is_judge, verdict) for verdict in verdicts])
+
+
+def _values(name: str, is_judge: bool, verdict: Verdict) -> dict[str, float]:
+    if not is_judge:
+        return {name: verdict.score}
+    aspects = {f"{name}.{aspect}": value for aspect, value in verdict.aspects.items()}
+    return {further_score(name): verdict.score, **aspects}

@@ -1,0 +1,73 @@
+"""Reads the documents that outlive a run: results.json, and baselines; one that contradicts itself
+is refused.
+"""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pytest_imgedit.core import errors, pairs, strict_json
+from pytest_imgedit.core.results import RESULTS_SCHEMA, Results
+from pytest_imgedit.stats.contradictions import contradictions
+from pytest_imgedit.store import baselines
+from pytest_imgedit.store.baselines import Baseline
+from pytest_imgedit.store.references import find_either
+
+
+def read_results(path: Path) -> Results:
+    """Read a results.json; raises `UsageError`, which names the file and the place, for anything
+    else, and for one that contradicts itself.
+    """
+    with _no_collections():
+        return _results_of(path, baselines.read_document(path, (RESULTS_SCHEMA,)))
+
+
+def as_baseline(path: Path) -> Baseline:
+    """Read a baseline, or make one of a results.json; raises `UsageError` as `read_results`
+    does.
+    """
+    with _no_collections():
+        document = baselines.read_document(path, (baselines.SCHEMA, RESULTS_SCHEMA))
+        if document["schema"] == baselines.SCHEMA:
+            return baselines.baseline_of(path, document)
+        results = _results_of(path, document)
+        return baselines.make_baseline(results, results.run.name or pairs.slug(results.run.id))
+
+
+def read_either(reference: str, out: Path, folder: Path) -> Baseline:
+    """Read a run of the store `out`, or a baseline of a folder; raises `UsageError` if it is not
+    there, or cannot be read.
+    """
+    return as_baseline(find_either(reference, out, folder))
+
+
+def _results_of(path: Path, document: strict_json.JsonObject) -> Results:
+    try:
+        results = Results.model_validate(document)
+    except ValidationError as error:
+        raise errors.UsageError(
+            f"{path}: not a whole results document: {errors.first_problem(error)}"
+        ) from None
+    if problem := baselines.contradiction(path, contradictions(results)):
+        raise errors.UsageError(
+            f"{problem}: changed by hand, or merged by git? run it again, which takes the scores "
+            "from the store"
+        )
+    return results
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the search for garbage in cycles: a large document makes none, and many objects to
+    search.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

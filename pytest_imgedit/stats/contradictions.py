@@ -1,0 +1,301 @@
+"""What a results document says twice, and not alike: its tables against its items, its items
+against their repetitions, and counts against lists.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+from pytest_imgedit.core import repetitions
+from pytest_imgedit.core.measures import OVERALL, SCORE, Field
+from pytest_imgedit.core.results import (
+    Comparison,
+    Controls,
+    GateResult,
+    Item,
+    Results,
+    Summary,
+    Verdict,
+)
+from pytest_imgedit.stats.controls import draft_control
+from pytest_imgedit.stats.decision import FAILED, MICRO, draft_groups
+from pytest_imgedit.stats.estimates import Draft
+from pytest_imgedit.stats.gates import allowed_pairs
+from pytest_imgedit.store.baselines import reduced, unlike, unlike_digests
+
+#: Sums that are added up in another order differ by less than this, relative to their size.
+ROUNDING = 1e-9
+#: What another version of the libraries computes alike from the values of a row. The other fields
+#: of a row rest on random draws or on a search.
+_COUNTS, _MOMENTS = ("n", "scored", "errors", "refused"), ("std", "median", "min", "max")
+
+
+def contradictions(results: Results) -> Iterator[str]:
+    """Yield where results say something twice, and not alike."""
+    yield from _of_selection(results)
+    for index, item in enumerate(results.items):
+        yield from _of_item(f"items.{index} ({item.id})", item, results)
+    yield from _of_tables(results)
+    yield from _of_environments(results)
+    for gate in results.gates:
+        yield from _of_gate(f"gates.{gate.kind} {gate.field}", gate, results)
+    if results.comparison is not None:
+        yield from _of_comparison(results.comparison, results)
+    if results.controls is not None:
+        yield from _of_controls(results.controls, results)
+    if results.protocol is not None:
+        yield from unlike(
+            "protocol.touched", results.protocol.touched, _count_touched(results), "its items"
+        )
+
+
+def _needed(results: Results) -> list[Item]:
+    return [item for item in results.items if item.status != "not_needed"]
+
+
+def _of_selection(results: Results) -> Iterator[str]:
+    run, selection = results.run, results.selection
+    if run.status == "complete":
+        yield from unlike("run.stopped_by", run.stopped_by, None, "its status")
+        yield from unlike("run.trials_left", run.trials_left, 0, "its status")
+    listed = [item.id for item in results.items]
+    if selection.shard is not None:
+        for name in {*listed} - {*selection.shard.ids}:
+            yield f"items ({name}): not among the ids of selection.shard"
+        listed = list(selection.shard.ids)
+    yield from unlike("selection.selected", selection.selected, len(listed), "its list of pairs")
+    yield from unlike(
+        "selection.whole",
+        selection.whole,
+        results.suite.pairs - selection.skipped,
+        "the pairs of the suite without those skipped",
+    )
+
+
+def _of_item(place: str, item: Item, results: Results) -> Iterator[str]:
+    needs_verdict = results.run.options.run.stage != "edit"
+    status = repetitions.status_of(item.seeds, needs_verdict)
+    score = repetitions.score_of(item.seeds, needs_verdict)
+    error = repetitions.first_error(item.seeds)
+    yield from unlike(f"{place}.status", item.status, status, "its seeds")
+    yield from _apart(f"{place}.score", item.score, score, "its seeds")
+    if item.status == "scored" and item.score is None:
+        yield f"{place}.status: scored, its score: none"
+    yield from unlike(f"{place}.error", item.error, error, "its seeds")
+    yield from unlike(
+        f"{place}.seeds", len(item.seeds), results.run.options.editor.seeds, "options.editor.seeds"
+    )
+    aspects, missing = repetitions.aspects_of(item.seeds, needs_verdict), set[str]()
+    for name, further in results.further.items():
+        ends = [seed.further.get(name) for seed in item.seeds]
+        values = repetitions.values_of(name, further.role == "judge", ends)
+        if values is None:
+            missing.add(name)
+        else:
+            aspects |= values
+    for name in {**item.aspects, **aspects}:
+        yield from _apart(
+            f"{place}.aspects.{name}", item.aspects.get(name), aspects.get(name), "its seeds"
+        )
+    owners = {_owner(name, results) for name in item.missing}
+    for name in owners ^ missing:
+        told, made = name in owners, name in missing
+        yield from unlike(f"{place}.missing, values of {name}", told, made, "its seeds")
+
+
+def _owner(measure: str, results: Results) -> str:
+    """Return the further judge or metric that a measure is of; the measure itself if there is
+    none.
+    """
+    owners = (name for name in results.further if measure.startswith(f"{name}."))
+    return max(owners, key=len, default=measure)
+
+
+def _of_tables(results: Results) -> Iterator[str]:
+    measures = {name: measured.bare for name, measured in results.measures.items()}
+    drafts = draft_groups(_needed(results), measures)
+    for name in dict.fromkeys(name for item in _needed(results) for name in item.aspects):
+        if name not in results.measures:
+            yield f"measures.{name}: not there, its items: there"
+    for name, measured in results.measures.items():
+        told = {**measured.rows, MICRO: measured.micro}
+        made = drafts.get(name, {})
+        for group in {**told, **made}:
+            place = f"measures.{name}.rows.{group}" if group else f"measures.{name}.micro"
+            if group not in told or group not in made:
+                yield from unlike(place, group in told, group in made, "its items")
+            else:
+                yield from _of_row(place, told[group], made[group])
+    if SCORE not in results.measures:
+        yield f"measures.{SCORE}: not there, expected in all results"
+        return
+    score = results.measures[SCORE]
+    rows = {f"categories.{name}": row for name, row in results.categories.items()}
+    of_score = {
+        f"categories.{name}": row
+        for name, row in score.rows.items()
+        if name != OVERALL and "=" not in name
+    }
+    rows |= {"overall.macro": results.overall.macro, "overall.micro": results.overall.micro}
+    of_score |= {"overall.macro": score.rows[OVERALL], "overall.micro": score.micro}
+    for place in {**rows, **of_score}:
+        told_row, made_row = rows.get(place), of_score.get(place)
+        for key in Summary.__dataclass_fields__:
+            yield from unlike(
+                f"{place}.{key}",
+                getattr(told_row, key, None),
+                getattr(made_row, key, None),
+                f"measures.{SCORE}",
+            )
+
+
+def _of_row(place: str, told: Summary, made: Draft) -> Iterator[str]:
+    for name in _COUNTS:
+        yield from unlike(
+            f"{place}.{name}", getattr(told, name), getattr(made.summary, name), "its items"
+        )
+    for name in _MOMENTS:
+        yield from _apart(
+            f"{place}.{name}", getattr(told, name), getattr(made.summary, name), "its items"
+        )
+    mean, se, clusters = None, None, 0
+    if made.mean is not None:
+        mean, se, clusters = made.mean.mean, made.mean.se, made.mean.clusters
+    yield from _apart(f"{place}.mean", told.mean, mean, "its items")
+    yield from _apart(f"{place}.se", told.se, se, "its items")
+    yield from unlike(f"{place}.clusters", told.clusters, clusters, "its items")
+
+
+def _of_environments(results: Results) -> Iterator[str]:
+    yield from unlike_digests(results.environments)
+    seeds = [seed for item in results.items for seed in item.seeds]
+    counts = {
+        "edits": Counter(seed.edit.environment for seed in seeds if seed.edit),
+        "verdicts": Counter(seed.verdict.environment for seed in seeds if seed.verdict),
+        "further": Counter(
+            end.environment
+            for seed in seeds
+            for end in seed.further.values()
+            if isinstance(end, Verdict)
+        ),
+    }
+    named = chain(results.environments, *counts.values())
+    for digest in dict.fromkeys(filter(None, named)):
+        environment = results.environments.get(digest)
+        for kind, count in counts.items():
+            told = getattr(environment, kind, 0)
+            yield from unlike(f"environments.{digest}.{kind}", told, count[digest], "its items")
+
+
+def _of_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+    """Compare a gate with the options and the tables; what was decided before the end rests on the
+    pairs of that time.
+    """
+    options, shard = results.run.options.gates, results.selection.shard
+    if gate.kind == "max_errors":
+        pairs = len(_needed(results)) if shard is None else len(shard.ids)
+        failed = sum(item.status in FAILED for item in results.items)
+        limit = allowed_pairs(options.max_errors, pairs)
+        yield from unlike(f"{place}: limit", gate.limit, limit, "options.gates")
+        yield from unlike(f"{place}: value", gate.value, failed, "its items")
+        if gate.state == "PASS" and failed > limit:
+            yield f"{place}: PASS, {failed} of its items without a score, {limit} allowed"
+        if gate.state == "FAIL" and failed <= limit:
+            yield f"{place}: FAIL, {failed} of its items without a score, {limit} allowed"
+    if gate.kind not in ("fail_under", "max_drop"):
+        return
+    limits = getattr(options, gate.kind)
+    if gate.field in limits:
+        yield from unlike(f"{place}: limit", gate.limit, limits[gate.field], "options.gates")
+    if options.until == "decided" or gate.p is None or gate.state == "NOT SELECTED":
+        return
+    measure, group = Field.parse(gate.field)
+    if gate.kind == "fail_under" and measure in results.measures:
+        row = results.measures[measure].rows.get(group)
+        yield from _apart(f"{place}: value", gate.value, getattr(row, "mean", None), "its table")
+    if gate.kind == "max_drop" and results.comparison is not None:
+        compared = results.comparison.measures.get(measure, {}).get(group)
+        yield from _apart(
+            f"{place}: value", gate.value, getattr(compared, "difference", None), "its comparison"
+        )
+    is_significant = gate.p <= options.alpha_of(gate.kind)
+    if is_significant and gate.state in ("PASS", "INCONCLUSIVE"):
+        yield f"{place}: {gate.state}, its p {gate.p:.2g} is that of FAIL"
+    if not is_significant and gate.state == "FAIL":
+        yield f"{place}: FAIL, its p {gate.p:.2g} is not"
+
+
+def _of_comparison(comparison: Comparison, results: Results) -> Iterator[str]:
+    items = {item.id: item for item in _needed(results)}
+    listed = {*comparison.pairs, *comparison.failed_alike}
+    yield from unlike(
+        "comparison.pairs", len(listed & {*items}), len(items), "the number of its items"
+    )
+    yield from unlike("comparison.pairs", len(listed), len(items), "the number of its items")
+    if comparison.size < len(listed):
+        yield f"comparison.size: {comparison.size}, its pairs: {len(listed)}"
+    for name, pair in comparison.pairs.items():
+        now = reduced(items[name]).score if name in items else None
+        difference = None if now is None or pair.before is None else round(now - pair.before, 6)
+        yield from unlike(
+            f"comparison.pairs.{name}.difference", pair.difference, difference, "its item"
+        )
+    for moved in (*comparison.fell, *comparison.rose):
+        place = f"comparison, {moved.id}"
+        row = comparison.pairs.get(moved.id)
+        now = reduced(items[moved.id]).score if moved.id in items else None
+        yield from unlike(f"{place}.now", moved.now, now, "its item")
+        yield from unlike(f"{place}.before", moved.before, row and row.before, "comparison.pairs")
+        yield from unlike(
+            f"{place}.difference", moved.difference, row and row.difference, "comparison.pairs"
+        )
+    for name in {*comparison.collapsed} - {*comparison.pairs}:
+        yield f"comparison.collapsed: {name}, which is not among its pairs"
+    for name, status in comparison.failed_alike.items():
+        of_item = items[name].status if name in items else None
+        yield from unlike(f"comparison.failed_alike.{name}", status, of_item, "its item")
+    for group, of_group in comparison.rows.items():
+        of_score = comparison.measures.get(SCORE, {}).get(group)
+        yield from unlike(
+            f"comparison.rows.{group}", of_group, of_score, "comparison.measures.score"
+        )
+    compared = sum(pair.difference is not None for pair in comparison.pairs.values())
+    if OVERALL in comparison.rows:
+        yield from unlike(
+            "comparison.rows.overall.n", comparison.rows[OVERALL].n, compared, "its pairs"
+        )
+
+
+def _of_controls(controls: Controls, results: Results) -> Iterator[str]:
+    clusters = {trial.pair: trial.cluster for trial in controls.trials}
+    yield from unlike("controls.pairs", controls.pairs, len(clusters), "its trials")
+    yield from unlike("controls.sources", controls.sources, len({*clusters.values()}), "its trials")
+    tried = {trial.control for trial in controls.trials}
+    yield from unlike("controls.has_oracle", controls.has_oracle, "oracle" in tried, "its trials")
+    told = {row.control for row in controls.rows}
+    for name in told ^ tried:
+        yield from unlike(f"controls.rows.{name}", name in told, name in tried, "its trials")
+    for row in controls.rows:
+        yield from _of_row(
+            f"controls.rows.{row.control}", row, draft_control(row.control, controls.trials)
+        )
+
+
+def _count_touched(results: Results) -> int:
+    judged = [item for item in _needed(results) if item.is_judged]
+    return sum(
+        (item.status == "dropped") + sum(len(verdict.touched) for verdict in item.verdicts)
+        for item in judged
+    )
+
+
+def _apart(place: str, told: float | None, made: float | None, source: str) -> Iterator[str]:
+    """Yield a contradiction if two numbers differ by more than the order of their sums."""
+    is_close = (
+        told is not None
+        and made is not None
+        and math.isclose(told, made, rel_tol=ROUNDING, abs_tol=ROUNDING)
+    )
+    if not is_close:
+        yield from unlike(place, told, made, source)
