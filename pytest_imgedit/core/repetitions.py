@@ -34,7 +34,9 @@ def status_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> Status:
 def mean_score(scores: Sequence[float | None]) -> float | None:
     """Return the mean score of the repetitions; `None` if one of them has none."""
     known = [score for score in scores if score is not None]
-    return fmean(known) if known and len(known) == len(scores) else None
+    if not known or len(known) < len(scores):
+        return None
+    return fmean(known) if len(known) > 1 else known[0]
 
 
 def score_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> float | None:
@@ -46,6 +48,8 @@ def score_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> float | None:
 
 def mean_values(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the means of the values that all repetitions have."""
+    if len(values) == 1:
+        return dict(values[0])
     shared = [name for name in values[0] if all(name in others for others in values)]
     return {name: fmean(each[name] for each in values) for name in shared}
 

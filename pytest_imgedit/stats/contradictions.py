@@ -4,11 +4,15 @@ against their repetitions, and counts against lists.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pytest_imgedit.core import repetitions
-from pytest_imgedit.core.measures import OVERALL, SCORE, Field
+from pytest_imgedit.core.measures import OVERALL, SCORE, Field, groups_of
 from pytest_imgedit.core.results import (
     Comparison,
     Controls,
@@ -19,9 +23,9 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.stats.controls import draft_control
-from pytest_imgedit.stats.decision import FAILED, MICRO, draft_groups
-from pytest_imgedit.stats.estimates import Draft
-from pytest_imgedit.stats.gates import allowed_pairs
+from pytest_imgedit.stats.decision import FAILED, MICRO
+from pytest_imgedit.stats.estimates import Draft, Floats
+from pytest_imgedit.stats.gates import allowed_pairs, measured_by
 from pytest_imgedit.store.baselines import reduced, unlike, unlike_digests
 
 #: Sums that are added up in another order differ by less than this, relative to their size.
@@ -74,34 +78,37 @@ def _of_selection(results: Results) -> Iterator[str]:
 
 
 def _of_item(place: str, item: Item, results: Results) -> Iterator[str]:
-    needs_verdict = results.run.options.run.stage != "edit"
-    status = repetitions.status_of(item.seeds, needs_verdict)
-    score = repetitions.score_of(item.seeds, needs_verdict)
-    error = repetitions.first_error(item.seeds)
-    yield from unlike(f"{place}.status", item.status, status, "its seeds")
-    yield from _apart(f"{place}.score", item.score, score, "its seeds")
-    if item.status == "scored" and item.score is None:
-        yield f"{place}.status: scored, its score: none"
-    yield from unlike(f"{place}.error", item.error, error, "its seeds")
-    yield from unlike(
-        f"{place}.seeds", len(item.seeds), results.run.options.editor.seeds, "options.editor.seeds"
-    )
-    aspects, missing = repetitions.aspects_of(item.seeds, needs_verdict), set[str]()
+    seeds, needs_verdict = item.seeds, results.run.options.run.stage != "edit"
+    aspects, missing = repetitions.aspects_of(seeds, needs_verdict), set[str]()
     for name, further in results.further.items():
-        ends = [seed.further.get(name) for seed in item.seeds]
+        ends = [seed.further.get(name) for seed in seeds]
         values = repetitions.values_of(name, further.role == "judge", ends)
         if values is None:
             missing.add(name)
         else:
             aspects |= values
-    for name in {**item.aspects, **aspects}:
-        yield from _apart(
-            f"{place}.aspects.{name}", item.aspects.get(name), aspects.get(name), "its seeds"
-        )
-    owners = {_owner(name, results) for name in item.missing}
-    for name in owners ^ missing:
-        told, made = name in owners, name in missing
-        yield from unlike(f"{place}.missing, values of {name}", told, made, "its seeds")
+    told = {
+        "status": item.status,
+        "error": item.error,
+        "seeds": len(seeds),
+        "further without values": {_owner(name, results) for name in item.missing},
+    }
+    made = {
+        "status": repetitions.status_of(seeds, needs_verdict),
+        "error": repetitions.first_error(seeds),
+        "seeds": results.run.options.editor.seeds,
+        "further without values": missing,
+    }
+    if told != made:
+        for name in told:
+            yield from unlike(f"{place}.{name}", told[name], made[name], "its seeds")
+    numbers = {"score": item.score, **item.aspects}
+    of_seeds = {"score": repetitions.score_of(seeds, needs_verdict), **aspects}
+    if numbers != of_seeds:
+        for name in {**numbers, **of_seeds}:
+            yield from _apart(f"{place}.{name}", numbers.get(name), of_seeds.get(name), "its seeds")
+    if item.status == "scored" and item.score is None:
+        yield f"{place}.status: scored, its score: none"
 
 
 def _owner(measure: str, results: Results) -> str:
@@ -112,21 +119,89 @@ def _owner(measure: str, results: Results) -> str:
     return max(owners, key=len, default=measure)
 
 
+class _Columns:
+    """The items of a run in columns, and the rows of tables that they make."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        self.index = {item.id: index for index, item in enumerate(items)}
+        members: dict[str, list[int]] = {}
+        for index, item in enumerate(items):
+            for group in groups_of(item):
+                members.setdefault(group, []).append(index)
+        self.members = {group: np.array(indices) for group, indices in members.items()}
+        names = {item.cluster: 0 for item in items}
+        numbers = {name: number for number, name in enumerate(names)}
+        self.clusters = np.array([numbers[item.cluster] for item in items], dtype=np.intp)
+        self.refused = np.array([item.status == "refused" for item in items], dtype=bool)
+        self.failed = np.array([item.status in FAILED for item in items], dtype=bool)
+
+    def rows(self, name: str) -> dict[str, dict[str, float | None]]:
+        """Return the rows of a measure by group, with that over all pairs, `MICRO`."""
+        values = np.array(
+            [np.nan if (value := item.value(name)) is None else value for item in self.items]
+        )
+        applies = np.zeros(len(self.items), dtype=bool)
+        failed = self.failed.copy()
+        for item in measured_by(self.items, name):
+            index = self.index[item.id]
+            applies[index] = True
+            failed[index] |= name in item.missing
+        rows = {}
+        for group, indices in self.members.items():
+            if applies[indices].any():
+                rows[group] = self._row(indices[applies[indices]], values, failed)
+        if OVERALL in rows:
+            rows[MICRO] = dict(rows[OVERALL])
+            means = [row["mean"] for group, row in rows.items() if group in self.categories]
+            rows[OVERALL]["mean"] = repetitions.mean_score(means)
+        return rows
+
+    @cached_property
+    def categories(self) -> set[str]:
+        return {item.category for item in self.items}
+
+    def _row(
+        self, indices: NDArray[np.intp], values: Floats, failed: NDArray[np.bool_]
+    ) -> dict[str, float | None]:
+        is_known = ~np.isnan(values[indices])
+        known, without = values[indices[is_known]], indices[~is_known]
+        refused = int(self.refused[without].sum())
+        row: dict[str, float | None] = {
+            "n": len(indices),
+            "scored": len(known),
+            "errors": int(failed[without].sum()) - refused,
+            "refused": refused,
+            "clusters": len(np.unique(self.clusters[indices[is_known]])),
+            **dict.fromkeys(("mean", "std", "median", "min", "max")),
+        }
+        if len(known):
+            row["mean"] = float(known.mean())
+            row["std"] = float(np.std(known, ddof=1)) if len(known) > 1 else None
+            row["median"] = float(np.median(known))
+            row["min"], row["max"] = float(known.min()), float(known.max())
+        return row
+
+
 def _of_tables(results: Results) -> Iterator[str]:
-    measures = {name: measured.bare for name, measured in results.measures.items()}
-    drafts = draft_groups(_needed(results), measures)
-    for name in dict.fromkeys(name for item in _needed(results) for name in item.aspects):
+    columns = _Columns(_needed(results))
+    for name in dict.fromkeys(name for item in columns.items for name in item.aspects):
         if name not in results.measures:
             yield f"measures.{name}: not there, its items: there"
     for name, measured in results.measures.items():
         told = {**measured.rows, MICRO: measured.micro}
-        made = drafts.get(name, {})
+        made = columns.rows(name)
         for group in {**told, **made}:
             place = f"measures.{name}.rows.{group}" if group else f"measures.{name}.micro"
+            if group not in made and name == SCORE and not columns.items:
+                continue
             if group not in told or group not in made:
                 yield from unlike(place, group in told, group in made, "its items")
             else:
-                yield from _of_row(place, told[group], made[group])
+                for key, number in made[group].items():
+                    yield from _apart(
+                        f"{place}.{key}", getattr(told[group], key), number, "its items"
+                    )
     if SCORE not in results.measures:
         yield f"measures.{SCORE}: not there, expected in all results"
         return
