@@ -12,6 +12,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import distribution
 from importlib.resources import files
 from importlib.util import find_spec
@@ -22,11 +23,13 @@ from urllib.parse import unquote, urlsplit
 from pytest_imgedit.cli.guess import Guess, guess_suite
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, provenance, strict_json, versions
+from pytest_imgedit.core.files import MAX_TEXT_BYTES, read_utf8
 from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
 from pytest_imgedit.kinds.base import GIB, ROLES, Role
 from pytest_imgedit.kinds.registry import kind_of
 from pytest_imgedit.report import outputs
 from pytest_imgedit.stats import planning
+from pytest_imgedit.store.baselines import FOLDER as BASELINES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
@@ -34,6 +37,9 @@ _PACKAGE = "pytest-imgedit"
 FOLDER = Path("benchmarks")
 CONFIG = FOLDER / "imgedit.toml"
 REQUIREMENTS = FOLDER / "requirements.txt"
+ATTRIBUTES = Path(".gitattributes")
+#: What keeps git from merging the lines of two baselines.
+UNMERGED = f"/{BASELINES.as_posix()}/*.json -merge"
 CI_FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}
 _SHIPPED = files("pytest_imgedit.benchmark")
 #: What the second line of a ready config says.
@@ -87,7 +93,7 @@ def init(
     data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None
 ) -> tuple[strict_json.JsonObject, str, int]:
     """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays
-    as it is.
+    as it is, and `.gitattributes` gets a line.
     """
     if config is not None and config not in configs():
         raise errors.UsageError(
@@ -124,6 +130,8 @@ def init(
     if is_new and guess.rows:
         contents[FOLDER / guess.file_name] = _suite_text(guess)
     contents |= {CI_FILES[system]: _workflow(system, name is not None) for system in systems}
+    if added := _with_attributes():
+        contents[ATTRIBUTES] = added
     written, existing = _write(contents)
     document = {
         "written": written,
@@ -231,14 +239,32 @@ def _write(contents: Mapping[Path, str]) -> tuple[list[str], list[str]]:
             raise errors.UsageError(
                 f"{path}: leads to {path.parent.resolve()}, expected a folder below this one"
             )
-    existing = list(filter(os.path.lexists, contents))
+    existing = [path for path in contents if path != ATTRIBUTES and os.path.lexists(path)]
     new = [path for path in contents if path not in existing]
     with ExitStack() as on_failure:
         for path in new:
+            before = path.read_bytes() if os.path.lexists(path) else None
             outputs.write(path, contents[path])
-            on_failure.callback(path.unlink)
+            on_failure.callback(
+                path.unlink if before is None else partial(path.write_bytes, before)
+            )
         on_failure.pop_all()
     return list(map(str, new)), list(map(str, existing))
+
+
+def _with_attributes() -> str:
+    """Return the text of `.gitattributes` with the line for baselines after all that it holds; an
+    empty text if it names them already.
+
+    Raises `UsageError` for one that cannot be read as text.
+    """
+    text = ""
+    if os.path.lexists(ATTRIBUTES):
+        text = read_utf8(ATTRIBUTES, MAX_TEXT_BYTES, "git's attributes")
+    if any(line.split()[:1] == UNMERGED.split()[:1] for line in text.splitlines()):
+        return ""
+    ending = "\n" if text and not text.endswith("\n") else ""
+    return f"{text}{ending}{UNMERGED}\n"
 
 
 def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) -> str:

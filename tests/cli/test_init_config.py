@@ -164,3 +164,21 @@ def test_the_remote_decides_for_which_system_a_workflow_is_written(
         in lines
     )
     assert asks == (not written)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, "/benchmarks/baselines/*.json -merge\n"),
+        ("*.png binary", "*.png binary\n/benchmarks/baselines/*.json -merge\n"),
+        ("*.png binary\n", "*.png binary\n/benchmarks/baselines/*.json -merge\n"),
+        ("/benchmarks/baselines/*.json merge=own\n", "/benchmarks/baselines/*.json merge=own\n"),
+    ],
+)
+def test_the_attributes_of_git_gain_a_line_for_baselines(init, tmp_path, before, after):
+    path = tmp_path / ".gitattributes"
+    if before is not None:
+        path.write_text(before)
+    for _ in range(2):
+        init()
+        assert path.read_text() == after
