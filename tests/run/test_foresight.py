@@ -66,7 +66,15 @@ def test_a_worker_that_halved_its_batches_took_what_the_larger_one_takes(known):
         (run(worker("edit-0", None)), 1, "s"),
         (run(worker("edit-0", 5)), 2, "s"),
         (run(worker("edit-0", 5)), 1, "another suite"),
-        (run(worker("edit-0", 5), selection={"selected": 1, "whole": 4, "skipped": 0}), 1, "s"),
+        (
+            run(
+                worker("edit-0", 5),
+                selection={"selected": 4, "whole": 8, "skipped": 0},
+                suite={"name": "s", "sha256": "0" * 64, "pairs": 8},
+            ),
+            1,
+            "s",
+        ),
         (run(worker("edit-0", 5), editor={"spec": "identity", "fingerprint": "1" * 64}), 1, "s"),
     ],
     ids=["cpu", "batch size", "suite", "a part", "weights"],
