@@ -82,7 +82,8 @@ def read_ratings(path: Path) -> dict[str, list[Rating]]:
                 first_lines[key] = rows.line_num
             ratings.setdefault(pair_id, []).append(rating)
     except csv.Error as error:
-        raise errors.UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
+        problem = f"{path}:{rows.line_num + 1}: not valid CSV: {error}"
+        raise files.unusable(path, "a CSV file", problem) from None
     return ratings
 
 
@@ -93,7 +94,8 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         if header.count(column) > 1:
             raise errors.UsageError(f"{path}:1: twice column {column!r}, {expected}")
         if column != "rater" and column not in header:
-            raise errors.UsageError(f"{path}:1: no column {column!r}, {expected}")
+            problem = f"{path}:1: no column {column!r}, {expected}"
+            raise files.unusable(path, "a CSV file", problem)
 
 
 def _rating(location: str, pair_id: str, row: Mapping[str, str | None], has_raters: bool) -> Rating:

@@ -275,7 +275,8 @@ def _root(path: Path) -> yaml.MappingNode:
     except (yaml.YAMLError, ValueError) as error:
         raise errors.UsageError(f"{path}: not valid YAML: {sanitize.one_line(error)}") from None
     if not isinstance(root, yaml.MappingNode):
-        raise errors.UsageError(f"{path}: holds no keys, expected a config in YAML")
+        problem = f"{path}: holds no keys, expected a config in YAML"
+        raise files.unusable(path, "a config in YAML", problem)
     return root
 
 

@@ -40,8 +40,10 @@ class ConfigFile:
             return cls(path, text, tomllib.loads(text))
         except (ValueError, RecursionError) as error:  # also for thousands of digits or brackets
             line = re.search(r"at line (\d+)", str(error))
+            is_cut = str(error).endswith("(at end of document)")
             raise errors.UsageError(
                 f"{path}:{line[1] if line else 1}: not valid TOML: {error}"
+                f"{': cut short?' if is_cut else ''}"
             ) from error
 
     @classmethod

@@ -5,17 +5,19 @@ completely or not at all.
 import errno
 import hashlib
 import json
+import mmap
 import os
 import pwd
 import secrets
 import shutil
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from pytest_imgedit.core import errors, sanitize, strict_json
+from pytest_imgedit.core import contents, errors, folders, sanitize, strict_json
 
 #: The largest JSON object or TOML file that is read.
 MAX_TEXT_BYTES = 64 * 2**20
@@ -27,11 +29,9 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     Raises `UsageError`, naming the file and what was `expected`, if the file is missing, too large,
     or not regular: reading a pipe blocks, and a device never ends.
     """
-    shown = str(path) if len(str(path)) <= 200 else f"…{str(path)[-200:]}"
+    shown = _shown(path)
     try:
-        with open(
-            path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
-        ) as file:
+        with _opened(path) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise errors.UsageError(f"{shown}: not a regular file, expected {expected}")
@@ -40,27 +40,90 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
             return file.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise errors.UsageError(f"{shown}: {reason}, expected {expected}") from None
+        raise unusable(path, expected, f"{shown}: {reason}, expected {expected}") from None
+
+
+def _shown(path: Path) -> str:
+    return str(path) if len(str(path)) <= 200 else f"…{str(path)[-200:]}"
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file without waiting for one who writes into it, if it is a pipe."""
+    return open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+
+
+def unusable(path: Path, expected: str, otherwise: str) -> errors.UsageError:
+    """Return the error of a file that its reader cannot use: what it is by its bytes, and what
+    mends it, or `otherwise` where these do not tell.
+    """
+    found = misfit(path)
+    return errors.UsageError(otherwise if found is None else found.message(_shown(path), expected))
+
+
+def misfit(path: Path) -> contents.Misfit | None:
+    """Tell what a file is by its bytes, as `contents.misfit` does, or that it is a dead link."""
+    if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114 - any name
+        return _dead_link(path)
+    with suppress(OSError, ValueError), _opened(path) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if status.st_size == 0:
+            return contents.EMPTY
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return contents.misfit(data)
+    return None
+
+
+def _dead_link(path: Path) -> contents.Misfit:
+    target = str(path.readlink())
+    entry = folders.hub_entry(path)
+    if entry is not None:
+        remedy = f"{entry.download} fetches it"
+    elif ".git/annex/objects/" in target:
+        remedy = "git annex get fetches it"
+    elif ".dvc/cache/" in target or "/dvc/" in target:
+        remedy = "dvc pull fetches it"
+    else:
+        remedy = "copy the files too that links lead to (cp -rL)"
+    return contents.Misfit(f"a dead link to {sanitize.shorten(target, 200)}", remedy)
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:
-    """Return the text of a regular file; raises `UsageError` as `read_regular` does, and if it is
-    not UTF-8.
+    """Return the text of a regular file, which may be empty; raises `UsageError` as `read_regular`
+    does, and if it is not UTF-8, or by its bytes no text that anything here reads.
     """
+    data = read_regular(path, most, expected)
+    found = contents.misfit(data)
+    if found not in (None, contents.EMPTY):
+        raise errors.UsageError(found.message(_shown(path), expected))
     try:
-        return read_regular(path, most, expected).decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise errors.UsageError(
             f"{path}: not UTF-8 (byte {error.start}), expected {expected}"
         ) from None
 
 
+def read_json(
+    path: Path, most: int, expected: str, parse: Callable[[str], Any] = json.loads
+) -> Any:
+    """Return the value in a JSON file of at most `most` bytes; raises `UsageError`, naming file and
+    line, for anything else.
+    """
+    text = read_utf8(path, most, expected)
+    try:
+        return parse(text)
+    except (ValueError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        reason = contents.why_no_json(text, error)
+        problem = f"{path}{line}: not valid JSON: {reason}, expected {expected}"
+        raise unusable(path, expected, problem) from None
+
+
 def read_object(path: Path, expected: str) -> strict_json.JsonObject:
     """Return the JSON object in a file; raises `UsageError`, naming the file, for anything else."""
-    try:
-        value = json.loads(read_utf8(path, MAX_TEXT_BYTES, expected))
-    except (ValueError, RecursionError) as error:
-        raise errors.UsageError(f"{path}: not JSON, expected {expected}") from error
+    value = read_json(path, MAX_TEXT_BYTES, expected)
     if not isinstance(value, dict):
         raise errors.UsageError(f"{path}: {type(value).__name__}, expected {expected}")
     return value

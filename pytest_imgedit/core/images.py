@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from pytest_imgedit.core import errors, files
+from pytest_imgedit.core import contents, errors, files
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_BYTES = 64 * 2**20
@@ -35,13 +35,16 @@ class FileImage:
     path: Path
 
     def read(self) -> bytes:
-        """Return the file's bytes; raise `ImageError` if it is missing, not a file, or over
-        `MAX_BYTES`.
+        """Return the file's bytes; raise `ImageError` if it is missing, not a file, over
+        `MAX_BYTES`, or by its first bytes something else.
         """
         try:
-            return files.read_regular(self.path, MAX_BYTES, "an image")
+            data = files.read_regular(self.path, MAX_BYTES, "an image")
         except errors.UsageError as error:
             raise errors.ImageError(str(error)) from error
+        if not is_image(data) and (found := contents.misfit(data)):
+            raise errors.ImageError(found.message(str(self.path), "an image"))
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +106,33 @@ def decode(data: bytes) -> Image.Image:
         rgb.info = {}  # what a file says beside its pixels would be written again with them
         return rgb
     except UnidentifiedImageError as error:
-        raise errors.ImageError(
-            f"not an image in one of the formats {', '.join(FORMATS)}"
-        ) from error
+        raise errors.ImageError(_why_unread(data)) from error
     except errors.ImageError:
         raise
     except Exception as error:  # a damaged chunk raises almost anything
-        raise errors.ImageError(f"broken image: {error}") from error
+        reason = f"cut short ({error})" if _is_cut(data) else error
+        raise errors.ImageError(f"broken image: {reason}") from error
+
+
+def _why_unread(data: bytes) -> str:
+    """Say why no format knows an image by its header."""
+    formats = ", ".join(FORMATS)
+    if is_image(data):
+        return f"broken image: {'cut short' if _is_cut(data) else 'damaged header'}"
+    found = contents.misfit(data)
+    if found is not None:
+        return f"not an image but {found.what}, expected {formats}: {found.remedy}"
+    return f"not an image in one of the formats {formats}"
+
+
+def _is_cut(data: bytes) -> bool:
+    """Tell whether an image lacks the mark of its end, or bytes that its header counts."""
+    match suffix_of(data):
+        case ".jpg":
+            return b"\xff\xd9" not in data[-64:]
+        case ".webp":
+            return int.from_bytes(data[4:8], "little") + 8 > len(data)
+    return b"IEND" not in data[-64:]
 
 
 def check_size(width: int, height: int) -> None:

@@ -389,6 +389,7 @@ def pipeline_class(model: str) -> str | None:
         if not isinstance(cached, str):
             return None
         index = Path(cached)
+    checkpoint_files.require_checkpoint(index.parent, checkpoint_files.Layout.PIPELINE)
     name = files.read_object(index, "a diffusers checkpoint").get("_class_name")
     if not isinstance(name, str):
         raise errors.UsageError(

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import errors, locks, sanitize, strict_json
+from pytest_imgedit.core import contents, errors, files, folders, locks, sanitize, strict_json
 from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
 
 #: Holds the embedded models too.
@@ -59,6 +59,8 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
 )
+#: Bytes of the header of a safetensors file.
+_MAX_HEADER = 100 * 2**20
 _HUB_SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
 
 
@@ -138,6 +140,7 @@ class Checkpoint:
             raise errors.UsageError(
                 f"model {self.model!r}: no such folder, expected a checkpoint folder or a hub id"
             )
+        require_checkpoint(Path(self.model), self.layout)
         return Path(self.model)
 
     def _pin(self, download: bool) -> Path:
@@ -197,6 +200,18 @@ class Checkpoint:
         }
 
 
+def require_checkpoint(folder: Path, layout: Layout) -> None:
+    """Raise `UsageError` for a folder without the file that every checkpoint has, if it is one of
+    the hub's cache or of a trainer: which folder to give.
+    """
+    is_pipeline = layout is Layout.PIPELINE
+    if os.path.lexists(folder / ("model_index.json" if is_pipeline else "config.json")):
+        return
+    what = folders.of_hub_cache(folder) or folders.of_trainer(folder, is_pipeline)
+    if what is not None:
+        raise errors.UsageError(f"model {sanitize.shorten(str(folder), 400)!r}: {what}")
+
+
 def loaded_files(folder: Path, layout: Layout) -> list[str]:
     """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
 
@@ -219,10 +234,22 @@ def _component_files(folder: Path) -> Iterator[str]:
     if (folder / "config.json").exists():
         yield from (path.name for path in weight_files(folder))
         names += [f"{name}.index.json" for name in _WEIGHTS]
-    yield from (name for name in names if (folder / name).is_file())
+    for name in names:
+        path = folder / name
+        if path.is_symlink() or path.is_file():
+            _require_whole(path)
+        if path.is_file():
+            yield name
     # tokenizers of other versions of transformers, and chat templates beside the usual one
     for pattern in ("tokenizer.*.json", "additional_chat_templates/*.jinja"):
         yield from (str(path.relative_to(folder)) for path in folder.glob(pattern))
+
+
+def _require_whole(path: Path) -> None:
+    """Raise `UsageError` for a small file of a model that by its bytes is something else."""
+    found = files.misfit(path)
+    if found is not None and (found != contents.EMPTY or path.suffix == ".json"):
+        raise errors.UsageError(found.message(str(path), "a file of a model"))
 
 
 def find_checkpoint(
@@ -327,9 +354,10 @@ def weight_files(folder: Path) -> list[Path]:
     is_diffusers = config.is_file() and '"_class_name"' in config.read_text("utf-8", "replace")
     for name in _WEIGHTS if is_diffusers else _WEIGHTS[::-1]:
         index, single = folder / f"{name}.index.json", folder / name
-        if single.exists() and (name == _WEIGHTS[1] or not index.exists()):
+        # a dead link stands for weights: what reads them says where it leads
+        if os.path.lexists(single) and (name == _WEIGHTS[1] or not os.path.lexists(index)):
             return [single]
-        if index.exists():
+        if os.path.lexists(index):
             names = read_object(index, "an index of weights").get("weight_map")
             if not isinstance(names, dict) or not all(
                 isinstance(shard, str) for shard in names.values()
@@ -357,7 +385,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header: strict_json.JsonObject = (
-                json.loads(file.read(length)) if length <= 100 * 2**20 else {}
+                json.loads(file.read(length)) if length <= _MAX_HEADER else {}
             )
         tensors = [
             (*map(operator.index, tensor["data_offsets"]), tensor["dtype"])
@@ -369,13 +397,14 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
             (stop - start) // (shrink if dtype == "F32" else 1) for start, stop, dtype in tensors
         )
     except OSError as error:
-        raise errors.UsageError(
-            f"{path}: {error.strerror}, expected weights in safetensors"
-        ) from error
+        expected = "weights in safetensors"
+        problem = f"{path}: {error.strerror}, expected {expected}"
+        raise files.unusable(path, expected, problem) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise errors.UsageError(
-            f"{path}: no readable header, expected a safetensors file"
-        ) from error
+        problem = f"{path}: no readable header, expected a safetensors file"
+        if 8 < size < 8 + length <= _MAX_HEADER:
+            problem = f"{path}: {size} bytes, expected over {8 + length}: the file was cut short"
+        raise files.unusable(path, "a safetensors file", problem) from error
     if size != 8 + length + end:
         raise errors.UsageError(
             f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged"
@@ -475,15 +504,13 @@ def _files_below(folder: Path) -> list[str]:
     if folder.is_file():
         return ["."]
     paths, seen = [], {folder.resolve()}
-    for parent, folders, files in os.walk(folder, followlinks=True):
+    for parent, inner, names in os.walk(folder, followlinks=True):
         inside = {
-            name: Path(parent, name).resolve()
-            for name in sorted(folders)
-            if not name.startswith(".")
+            name: Path(parent, name).resolve() for name in sorted(inner) if not name.startswith(".")
         }
-        folders[:] = [name for name, real in inside.items() if real not in seen]
+        inner[:] = [name for name, real in inside.items() if real not in seen]
         seen.update(inside.values())
-        paths += [Path(parent, name) for name in files if not name.startswith(".")]
+        paths += [Path(parent, name) for name in names if not name.startswith(".")]
     return sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
 
 

@@ -23,7 +23,13 @@ from pytest_imgedit.kinds.base import (
     attention_packages,
     refuse_if,
 )
-from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Digests, Layout, weight_files
+from pytest_imgedit.kinds.checkpoint_files import (
+    ADAPTER_FILES,
+    Digests,
+    Layout,
+    tensor_bytes,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -382,6 +388,9 @@ class QwenVL(CheckpointModel):
                 "adapter",
                 f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
             )
+        if adapter is not None:
+            files.read_object(Path(adapter, ADAPTER_FILES[0]), "the config of an adapter")
+            tensor_bytes(Path(adapter, ADAPTER_FILES[1]))
 
     @property
     def expects_grades(self) -> bool:

@@ -74,7 +74,7 @@ class Prompts:
         try:
             texts = _constants(data) if path.suffix == ".py" else _of_json(data)
         except (SyntaxError, ValueError) as error:
-            raise errors.UsageError(f"{path}: {error}, expected prompts") from None
+            raise files.unusable(path, "prompts", f"{path}: {error}, expected prompts") from None
         for name, pin in self.pins.items():
             if name not in texts:
                 raise errors.UsageError(f"{path}: no prompt {name!r}, expected it in this file")

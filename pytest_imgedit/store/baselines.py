@@ -387,14 +387,7 @@ def baseline_of(path: Path, document: strict_json.JsonObject) -> Baseline:
 
 def read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
     """Read a JSON object whose `schema` is one of these; raises `UsageError`."""
-    try:
-        document = strict_json.loads(
-            files.read_utf8(path, MAX_BYTES, "a baseline or a results.json")
-        )
-    except json.JSONDecodeError as error:
-        raise errors.UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise errors.UsageError(f"{path}: not valid JSON: {error}") from None
+    document = files.read_json(path, MAX_BYTES, "a baseline or a results.json", strict_json.loads)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
         expected = " or ".join(map(repr, schemas))

@@ -15,7 +15,15 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.core import environments, errors, results, sanitize, strict_json
+from pytest_imgedit.core import (
+    contents,
+    environments,
+    errors,
+    files,
+    results,
+    sanitize,
+    strict_json,
+)
 from pytest_imgedit.store.blobs import sync_folder
 
 
@@ -122,10 +130,13 @@ class Journal(Generic[R]):
             for number, line in enumerate(file, start=1):
                 body = _unpack(line)
                 if body is None:
+                    expected = "JSON with its checksum"
+                    problem = f"{self.path}:{number}: damaged record, expected {expected}"
                     if file.tell() < size:
-                        raise errors.UsageError(
-                            f"{self.path}:{number}: damaged record, expected JSON with its checksum"
-                        )
+                        raise files.unusable(self.path, expected, problem)
+                    found = contents.misfit(line)
+                    if found is not None and line.strip(b"\0 "):  # no end that a crash left
+                        raise errors.UsageError(found.message(str(self.path), expected))
                     break
                 self._remember(self._parse(body, number))
                 self._size += len(line)

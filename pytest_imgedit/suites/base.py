@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
-from pytest_imgedit.core import errors, files, targets
+from pytest_imgedit.core import errors, files, folders, targets
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import (
@@ -132,6 +132,8 @@ def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[Edit
             f"suite {settings.spec}: no folder {folder!r}, expected that of the benchmark's data "
             "(imgedit suites says where they come from)"
         )
+    if what := folders.of_hub_cache(Path(folder)) or folders.of_arrow(Path(folder)):
+        raise errors.UsageError(f"suite {settings.spec}: {folder} is {what}")
     per_category, seed = query.number("per_category"), query.number("seed")
     pairs = list(targets.Target.parse(path).load()(Path(folder), query, settings))
     query.end(("language", "subset", "totals", "per_category", "seed"))
@@ -177,16 +179,18 @@ def _load(
 def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
     if not pairs:
         raise errors.UsageError(f"suite {spec}: no pairs, expected at least one")
-    seen: set[str] = set()
+    seen: dict[str, EditPair] = {}
     for pair in pairs:
         if problem := _problem_of_pair(pair):
             place = getattr(pair, "row", "") or f"suite {spec}: {pair!a:.80}"
             raise errors.UsageError(f"{place}: {problem}")
         if pair.id in seen:
+            places = " and ".join(filter(None, (seen[pair.id].row, pair.row)))
             raise errors.UsageError(
-                f"suite {spec}: id {pair.id!r} occurs twice, expected unique ids"
+                f"suite {spec}: id {pair.id!r} occurs twice{places and f', in {places}'}, expected "
+                "unique ids: the folder of one copy, if the files are the same"
             )
-        seen.add(pair.id)
+        seen[pair.id] = pair
 
 
 def with_rewrites(suite: Suite, path: Path) -> Suite:
@@ -208,9 +212,12 @@ def with_rewrites(suite: Suite, path: Path) -> Suite:
 
 
 def _guess(spec: str) -> str:
-    if files.is_folder(Path(spec)):
-        return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
-    return ""
+    folder = Path(spec)
+    if not files.is_folder(folder):
+        return ""
+    if what := folders.of_hub_cache(folder) or folders.of_arrow(folder):
+        return f"; {spec} is {what}"
+    return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
 
 
 def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:

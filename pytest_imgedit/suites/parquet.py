@@ -1,14 +1,20 @@
 """Rows of parquet files, as the Hugging Face hub has them; images stay in the file."""
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pytest_imgedit.core import files
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.suites.rows import Row
+
+#: With these bytes a parquet file begins and ends.
+_MARK = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,17 @@ def parquet_rows(path: Path) -> Iterator[Row]:
                         values[name] = None if values.get(name, ()) is None else image
                     yield Row(path, 1, 0, 0, values, number=number)
     except (OSError, lib.ArrowException) as error:
-        raise UsageError(f"{path}: no parquet file: {one_line(error)}") from None
+        raise files.unusable(path, "a parquet file", _no_parquet(path, error)) from None
+
+
+def _no_parquet(path: Path, error: Exception) -> str:
+    reason = one_line(error)
+    with suppress(OSError), path.open("rb") as file:
+        is_cut = file.read(4) == _MARK
+        file.seek(-4, os.SEEK_END)
+        if is_cut and file.read() != _MARK:
+            reason = f"cut short, its end is missing ({reason})"
+    return f"{path}: no parquet file: {reason}"
 
 
 def _is_image(kind: Any) -> bool:

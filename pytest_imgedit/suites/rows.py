@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core import images, pairs, strict_json
+from pytest_imgedit.core import contents, files, images, pairs, strict_json
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.sanitize import shorten
 
@@ -23,6 +23,7 @@ from pytest_imgedit.core.sanitize import shorten
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _MAX_DEPTH = 64
 MAX_SUITE_BYTES = 16 * 2**30
+_SUITE = "a suite in JSON, JSONL, CSV or TOML"
 #: Mistakes of a suite file that its error names.
 _PROBLEMS_SHOWN = 5
 T = TypeVar("T")
@@ -149,12 +150,16 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[Row]:
     wrong.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: no such file, expected a suite in JSON, JSONL, CSV or TOML")
+        raise files.unusable(path, _SUITE, f"{path}: no such file, expected {_SUITE}")
     size = path.stat().st_size
     if size == 0:
         raise UsageError(f"{path}:1: empty file, expected at least one pair")
     if size > MAX_SUITE_BYTES:
         raise UsageError(f"{path}: file of {size} bytes, expected at most {MAX_SUITE_BYTES}")
+    with path.open("rb") as file:
+        found = contents.misfit(file.read(4096))  # some are a table of one column, or a comment
+    if found not in (None, contents.EMPTY):
+        raise UsageError(found.message(str(path), _SUITE))
     suffix = path.suffix.lower()
     if suffix == ".toml":
         yield from _toml_rows(path)
@@ -177,9 +182,11 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
         line += data[counted:start].count(b"\n")
         counted = start
         try:
-            values = _parse(path, line, data[start:end])
+            values = _parse(path, line, data[start:end], is_last=end == len(data))
             yield Row(path, line, start, end, values, group, number if is_one_line else 0)
         except UsageError as error:
+            if not problems and (found := contents.misfit(data)):
+                raise UsageError(found.message(str(path), _SUITE)) from None
             problems.append(error)
 
 
@@ -238,19 +245,25 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             line = reader.line_num + 1
             for values in reader:
                 if values and len(values) != len(names):
-                    raise UsageError(
+                    is_cut = len(values) < len(names) and _is_unfinished(path)
+                    problem = (
                         f"{path}:{line}: {len(values)} values, expected {len(names)}, one a column"
+                    )
+                    raise files.unusable(
+                        path, _SUITE, f"{problem}: cut short?" if is_cut else problem
                     )
                 if values:
                     yield Row(path, line, 0, 0, dict(zip(names, values, strict=True)))
                 line = reader.line_num + 1
         except UnicodeError as error:
-            raise UsageError(
+            problem = (
                 f"{path}:{_first_bad_line(path)}: not UTF-8, expected UTF-8 text: save it as CSV "
                 "UTF-8 in the spreadsheet"
-            ) from error
+            )
+            raise files.unusable(path, _SUITE, problem) from error
         except csv.Error as error:
-            raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
+            problem = f"{path}:{reader.line_num}: not valid CSV: {error}"
+            raise files.unusable(path, _SUITE, problem) from error
 
 
 def _encoding(path: Path) -> str:
@@ -260,6 +273,13 @@ def _encoding(path: Path) -> str:
     with path.open("rb") as file:
         first = file.read(2)
     return "utf-16" if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Return whether a table ends within a line."""
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() not in (b"\n", b"\r", b"\0")
 
 
 def _first_bad_line(path: Path) -> int:
@@ -317,14 +337,17 @@ def _json_spans(path: Path, data: mmap.mmap, first: int) -> Iterator[tuple[int, 
 
 def _check_gaps(path: Path, data: mmap.mmap, gaps: Sequence[tuple[int, int]]) -> None:
     """Parse the text around the rows, with a 0 for each row."""
+    text = b"0".join(data[start:end] for start, end in gaps)
     try:
-        value = strict_json.loads(b"0".join(data[start:end] for start, end in gaps).decode("utf-8"))
+        value = strict_json.loads(text.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = _line(data, gaps, error.start)
-        raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
+        problem = f"{path}:{line}: not UTF-8, expected UTF-8 text"
+        raise files.unusable(path, _SUITE, problem) from error
     except json.JSONDecodeError as error:
         line = _line(data, gaps, len(error.doc[: error.pos].encode()))
-        raise UsageError(f"{path}:{line}: not valid JSON: {error.msg}") from error
+        problem = f"{path}:{line}: not valid JSON: {contents.why_no_json(error.doc, error)}"
+        raise files.unusable(path, _SUITE, problem) from error
     except ValueError as error:
         raise UsageError(f"{path}:1: not valid JSON: {error}") from error
     lists = list(value.values()) if isinstance(value, dict) else [value]
@@ -343,7 +366,7 @@ def _line(data: mmap.mmap, gaps: Sequence[tuple[int, int]], offset: int) -> int:
     return data[: start + offset].count(b"\n") + 1
 
 
-def _parse(path: Path, line: int, data: bytes) -> strict_json.JsonObject:
+def _parse(path: Path, line: int, data: bytes, is_last: bool) -> strict_json.JsonObject:
     try:
         values = strict_json.loads(data.decode("utf-8"))
         if _is_deep(values):
@@ -351,9 +374,8 @@ def _parse(path: Path, line: int, data: bytes) -> strict_json.JsonObject:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
     except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{path}:{line + error.lineno - 1}: not valid JSON: {error.msg}"
-        ) from error
+        reason = contents.why_no_json(error.doc, error) if is_last else error.msg
+        raise UsageError(f"{path}:{line + error.lineno - 1}: not valid JSON: {reason}") from error
     except ValueError as error:
         raise UsageError(f"{path}:{line}: not valid JSON: {error}") from error
     except RecursionError as error:

@@ -95,9 +95,9 @@ def test_what_has_no_counterpart_may_hold_anything(here, capsys, value):
 STATISTICS = '{"mean": %s, "std": 0, "median": 0, "min": 0, "max": 0, "num_samples": %s}'
 REPORT = '{"category_statistics": {}, "overall_statistics": %s}'
 REPORTS = {
-    "deep": ("[" * 200_000, "not JSON"),
+    "deep": ("[" * 200_000, "not valid JSON"),
     "many-digits": (REPORT % STATISTICS % ("9" * 400, 1), "expected numbers"),
-    "more-digits": (REPORT % STATISTICS % ("9" * 5_000, 1), "not JSON"),
+    "more-digits": (REPORT % STATISTICS % ("9" * 5_000, 1), "not valid JSON"),
     "nan": (REPORT % STATISTICS % ("NaN", 1), "expected numbers"),
     "infinity": (REPORT % STATISTICS % ("1e999", 1), "expected numbers"),
     "samples": (REPORT % STATISTICS % (1, '"\\ud800"'), "expected numbers"),

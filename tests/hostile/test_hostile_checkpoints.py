@@ -98,7 +98,7 @@ EDITORS = [
     ),
     pytest.param(
         lambda folder: (folder / "model_index.json").write_text("{"),
-        "*model_index.json: not JSON, expected a diffusers checkpoint",
+        "*model_index.json:1: not valid JSON: *, expected a diffusers checkpoint",
         id="index-broken",
     ),
 ]

@@ -54,7 +54,7 @@ def test_other_attention_is_not_covered(found, reason):
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ("{", "not JSON"),
+        ("{", "not valid JSON"),
         ("[]", "list, expected the config of a transformers model"),
         ("{}", "no 'architectures'"),
         (

@@ -53,7 +53,7 @@ def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", ":1: not valid JSON: "),
+        ("", "empty file, expected a baseline or a results.json: "),
         ("{\n}}", ":2: not valid JSON: "),
         ("[]", "schema none, expected 'imgedit.baseline/5' or "),
         ('{"schema": "imgedit.baseline/4"}', "schema imgedit.baseline/4, expected "),

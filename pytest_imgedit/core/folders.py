@@ -1,0 +1,189 @@
+"""Folders of other tools that are given in the place of a model or of a suite's data: entries of
+the hub's cache, states of trainers, data sets in Arrow.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_imgedit.core.sanitize import first_of
+
+_ENTRY = re.compile(r"(models|datasets|spaces)--(.+)")
+_PARTS = ("snapshots", "blobs", "refs")
+#: What trainers save to go on from, by patterns of names.
+_STATES = (
+    *("optimizer.bin", "optimizer.pt", "scheduler.bin", "random_states_*.pkl", "rng_state*.pth"),
+    *("trainer_state.json", "optimizer_*", "pytorch_model_fsdp_*", "*.distcp"),
+    *("zero_to_fp32.py", "global_step*", "distributed_checkpoint"),
+)
+_LORA = ("pytorch_lora_weights.safetensors", "adapter_model.safetensors")
+_MERGES = (
+    ("zero_to_fp32.py", "zero_to_fp32.py beside it merges DeepSpeed's shards"),
+    ("pytorch_model_fsdp_*", "accelerate merge-weights merges FSDP's shards"),
+    ("*.distcp", "accelerate merge-weights merges FSDP's shards"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HubEntry:
+    """The entry of a repository, such as `models--ORG--NAME`, in the cache of the Hugging Face
+    hub.
+    """
+
+    folder: Path
+
+    @property
+    def repository(self) -> str:
+        return self.folder.name.partition("--")[2].replace("--", "/")
+
+    @property
+    def is_model(self) -> bool:
+        return self.folder.name.startswith("models--")
+
+    @property
+    def download(self) -> str:
+        """The command that fetches what the entry lacks."""
+        kind = self.folder.name.partition("s--")[0]
+        return f"hf download {self.repository}{'' if self.is_model else f' --repo-type {kind}'}"
+
+    @property
+    def newest(self) -> Path | None:
+        """The snapshot of `refs/main`, or else the one that changed last; `None` if there is
+        none.
+        """
+        snapshots = self.folder / "snapshots"
+        with suppress(OSError, ValueError):
+            main = snapshots / (self.folder / "refs" / "main").read_text("utf-8").strip()
+            if main.parent == snapshots and main.is_dir():
+                return main
+        there = _folders(snapshots)
+        return max(there, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def hub_entry(path: Path) -> HubEntry | None:
+    """Return the entry of the hub's cache that a path is in, or is itself."""
+    place = path.absolute()
+    for folder in (place, *place.parents):
+        if _ENTRY.fullmatch(folder.name):
+            return HubEntry(folder)
+    return None
+
+
+def of_hub_cache(folder: Path) -> str | None:
+    """Say which snapshot to give in the place of a folder that is an entry of the hub's cache, or
+    one of its parts; `None` for any other folder, a snapshot too.
+    """
+    entry = hub_entry(folder)
+    if entry is None:
+        inside = [path for path in _folders(folder) if _ENTRY.fullmatch(path.name)]
+        if not inside:
+            return None
+        names = first_of([path.name for path in inside])
+        return f"the cache of the hub with {names}, expected a snapshot of one: DIR/snapshots/HASH"
+    parts = folder.absolute().relative_to(entry.folder).parts
+    if parts and not (len(parts) == 1 and parts[0] in _PARTS):
+        return None
+    if not any((entry.folder / name).is_dir() for name in _PARTS):
+        return None  # a folder of the user's own that is called so
+    newest = entry.newest
+    what = f"the entry of {entry.repository} in the hub's cache"
+    if newest is None:
+        return f"{what}, without a snapshot: {entry.download} fetches one"
+    return f"{what}, expected its snapshot {newest}"
+
+
+def of_trainer(folder: Path, is_pipeline: bool) -> str | None:
+    """Say what to give in the place of a folder that holds one network of a pipeline, a trainer's
+    state, an adapter, or checkpoints in folders; `None` for any other.
+    """
+    main = "model_index.json" if is_pipeline else "config.json"
+    class_name = _class_name(folder)
+    if is_pipeline and class_name:
+        return _network(folder, class_name)
+    for name in _LORA:
+        if (folder / name).is_file():
+            key = (
+                f"editor.loras names {folder / name}"
+                if is_pipeline
+                else (f"judge.adapter={folder}")
+            )
+            return f"an adapter, expected the model that it was trained on, and {key}"
+    networks = [path.name for path in _folders(folder) if _class_name(path)]
+    if any(any(folder.glob(pattern)) for pattern in _STATES):
+        return _state(folder, networks, main)
+    inside = [path for path in _folders(folder) if (path / main).is_file()]
+    if is_pipeline and inside:
+        names = first_of([str(path) for path in sorted(inside, key=_number)[::-1]])
+        return f"a folder of checkpoints, expected one of them: {names}"
+    if not is_pipeline and (folder / "model_index.json").is_file():
+        return "a diffusers pipeline, expected the folder of one model with config.json"
+    return None
+
+
+def _network(folder: Path, class_name: str) -> str:
+    if (folder.parent / "model_index.json").is_file():
+        return f"the component {folder.name} of a pipeline, expected the pipeline: {folder.parent}"
+    return (
+        f"a {class_name} alone, expected a whole pipeline: load the one that it was trained from "
+        f"with {folder.name}={class_name}.from_pretrained({str(folder)!r}), and save_pretrained it"
+    )
+
+
+def _state(folder: Path, networks: list[str], main: str) -> str:
+    what = f"the state of a trainer without {main}"
+    for pattern, remedy in _MERGES:
+        if any(folder.glob(pattern)):
+            return f"{what}, expected a model that was saved with save_pretrained: {remedy}"
+    if networks:
+        with_networks = ", ".join(
+            f"{name}={_class_name(folder / name)}.from_pretrained({str(folder / name)!r})"
+            for name in networks
+        )
+        return (
+            f"{what}, expected a whole pipeline: load the one that it was trained from with "
+            f"{with_networks}, and save_pretrained it"
+        )
+    if (folder.parent / main).is_file():
+        return f"{what}, expected what the trainer saved at its end: {folder.parent}"
+    return f"{what}, expected a model that was saved with save_pretrained"
+
+
+def of_arrow(folder: Path) -> str | None:
+    """Say how a folder that the package datasets wrote becomes parquet; `None` for any other."""
+    splits = [path.name for path in _folders(folder) if (path / "state.json").is_file()]
+    load = f"load_from_disk({str(folder)!r})"
+    if (folder / "dataset_dict.json").is_file() or splits:
+        load = f"{load}[{(splits or ['SPLIT'])[0]!r}]"
+        what = "data sets as save_to_disk writes them"
+    elif (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
+        what = "a data set as save_to_disk writes it"
+    elif next(folder.rglob("*.arrow"), None) and not next(folder.rglob("*.parquet"), None):
+        what = "a data set in Arrow, as the cache of the package datasets has it"
+        load = "load_dataset(NAME, split=SPLIT)"
+    else:
+        return None
+    return f"{what}, expected parquet: {load}.to_parquet('data.parquet') in Python makes it"
+
+
+def _class_name(folder: Path) -> str | None:
+    """Return the class of a network of diffusers; `None` for any other folder."""
+    with suppress(OSError, ValueError, RecursionError, AttributeError):
+        path = folder / "config.json"
+        name = json.loads(path.read_text("utf-8")).get("_class_name") if path.is_file() else None
+        return name[:80] if isinstance(name, str) and name.isidentifier() else None
+    return None
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders below one, in order; none where it cannot be read."""
+    with suppress(OSError):
+        yield from sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+def _number(path: Path) -> int:
+    """The number at the end of a folder's name, such as that of checkpoint-500; 0 without one."""
+    match = re.search(r"(\d{1,18})$", path.name)
+    return int(match[1]) if match else 0
