@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -70,11 +69,7 @@ class Prompts:
                 f"{' or '.join(self.files)}"
             )
         path = find(self.folder, self.files, "the benchmark's own prompts (judge.prompts=FOLDER)")
-        data = files.read_regular(path, files.MAX_TEXT_BYTES, "prompts")
-        try:
-            texts = _constants(data) if path.suffix == ".py" else _of_json(data)
-        except (SyntaxError, ValueError) as error:
-            raise files.unusable(path, "prompts", f"{path}: {error}, expected prompts") from None
+        texts = _read(path)
         for name, pin in self.pins.items():
             if name not in texts:
                 raise errors.UsageError(f"{path}: no prompt {name!r}, expected it in this file")
@@ -107,18 +102,23 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _of_json(data: bytes) -> dict[str, str]:
-    texts = json.loads(data)
-    if not isinstance(texts, dict):
-        raise ValueError("not a JSON object")
-    return {name: text for name, text in texts.items() if isinstance(text, str)}
+def _read(path: Path) -> dict[str, str]:
+    """Read the texts of a JSON object or a module; raises `UsageError` for anything else."""
+    if path.suffix != ".py":
+        texts = files.read_object(path, "prompts")
+        return {name: text for name, text in texts.items() if isinstance(text, str)}
+    source = files.read_utf8(path, files.MAX_TEXT_BYTES, "prompts")
+    try:
+        return _constants(source)
+    except (SyntaxError, ValueError) as error:
+        raise errors.UsageError(f"{path}: {error}, expected prompts") from None
 
 
-def _constants(data: bytes) -> dict[str, str]:
+def _constants(source: str) -> dict[str, str]:
     """Read the texts that a module assigns to names, without running it."""
     return {
         node.targets[0].id: node.value.value
-        for node in ast.parse(data).body
+        for node in ast.parse(source).body
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)
         and isinstance(node.value, ast.Constant)

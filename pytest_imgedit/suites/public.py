@@ -191,4 +191,5 @@ def require_images(spec: str, images: Iterable[FileImage]) -> None:
     if missing := [image.path for image in images if not files.is_file(image.path)]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         shown = shorten(str(missing[0]), 400)
-        raise errors.UsageError(f"suite {spec}: no image {shown}{more}, expected it")
+        problem = f"suite {spec}: no image {shown}{more}, expected it"
+        raise files.unusable(missing[0], "an image", problem)

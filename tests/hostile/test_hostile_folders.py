@@ -1,0 +1,234 @@
+"""Folders of the hub's cache, of trainers and of the package datasets in the place of a model or of a
+suite's data: the line says what each is, and what to give.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from checkpoint_files import pipeline, tensors
+
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.kinds.adapters import pipeline_class
+from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, loaded_files
+from pytest_imgedit.suites.base import load_suite
+
+HASH = "5c3f0e2d" * 5
+
+
+def write(path: Path, document: object = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def entry(root: Path, name: str) -> Path:
+    """An entry of the hub's cache with an older snapshot beside the one of `refs/main`."""
+    folder = root / name
+    for snapshot in (HASH, "0" * 40):
+        (folder / "snapshots" / snapshot).mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(HASH)
+    return folder
+
+
+def refusal(model: Path, layout: Layout = Layout.PIPELINE) -> str:
+    """The line about a model; the editor, which asks for the pipeline's class first, has the
+    same.
+    """
+    with pytest.raises(UsageError) as raised:
+        Checkpoint(str(model), layout).component_bytes("auto")
+    if layout is Layout.PIPELINE:
+        with pytest.raises(UsageError) as of_editor:
+            pipeline_class(str(model))
+        assert str(of_editor.value) == str(raised.value)
+    return str(raised.value)
+
+
+def suite_refusal(spec: str) -> str:
+    with pytest.raises(UsageError) as raised:
+        load_suite(SuiteSettings(spec=spec))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("part", [".", "snapshots", "blobs", "refs"])
+@pytest.mark.parametrize("name", ["models--org--name", "models--gpt2"])
+def test_an_entry_of_the_hub_s_cache_names_its_newest_snapshot(tmp_path, name, part, layout):
+    folder = entry(tmp_path, name)
+    repository = name.removeprefix("models--").replace("--", "/")
+    assert f"the entry of {repository} in the hub's cache, expected its snapshot " in (
+        line := refusal(folder / part, layout)
+    )
+    assert line.endswith(f"{folder}/snapshots/{HASH}")
+
+
+def test_without_a_ref_the_snapshot_that_changed_last_is_the_newest(tmp_path):
+    folder = entry(tmp_path, "models--a--b")
+    (folder / "refs" / "main").unlink()
+    write(folder / "snapshots" / ("0" * 40) / "x.json")
+    assert refusal(folder).endswith("0" * 40)
+
+
+def test_an_entry_without_a_snapshot_says_what_fetches_one(tmp_path):
+    (tmp_path / "models--a--b" / "blobs").mkdir(parents=True)
+    assert refusal(tmp_path / "models--a--b").endswith(
+        "without a snapshot: hf download a/b fetches one"
+    )
+    (tmp_path / "datasets--a--b" / "blobs").mkdir(parents=True)
+    line = suite_refusal(f"gedit:{tmp_path}/datasets--a--b")
+    assert line.endswith("hf download a/b --repo-type dataset fetches one")
+
+
+def test_the_hub_s_cache_itself_lists_what_it_has(tmp_path):
+    entry(tmp_path, "models--a--b")
+    entry(tmp_path, "datasets--c--d")
+    assert "the cache of the hub with datasets--c--d, models--a--b, expected" in refusal(tmp_path)
+
+
+def test_a_snapshot_and_a_folder_that_is_called_as_an_entry_are_taken(tmp_path):
+    snapshot = entry(tmp_path, "models--a--b") / "snapshots" / HASH
+    own = tmp_path / "models--x--y"
+    for folder in (snapshot, own):
+        pipeline(folder)
+        assert Checkpoint(str(folder), Layout.PIPELINE).component_bytes("auto") == {"unet": 4}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model_index.json", "unet/diffusion_pytorch_model.safetensors", "unet/config.json"],
+)
+def test_a_dead_link_of_a_snapshot_is_one_and_says_what_fetches_it(tmp_path, name):
+    snapshot = entry(tmp_path, "models--a--b") / "snapshots" / HASH
+    path = pipeline(snapshot) / name
+    path.unlink()
+    path.symlink_to("../../../blobs/abc")
+    checkpoint = Checkpoint(str(snapshot), Layout.PIPELINE)
+    with pytest.raises(UsageError) as raised:
+        checkpoint.component_bytes("auto"), loaded_files(snapshot, Layout.PIPELINE)
+    line = str(raised.value)
+    assert f"{path}: a dead link to ../../../blobs/abc, expected" in line
+    assert line.endswith("hf download a/b fetches it")
+
+
+def network(folder: Path, name: str = "UNet2DConditionModel") -> Path:
+    write(folder / "config.json", {"_class_name": name})
+    (folder / "diffusion_pytorch_model.safetensors").write_bytes(tensors(b"1234"))
+    return folder
+
+
+def test_a_component_of_a_pipeline_names_the_pipeline(tmp_path):
+    folder = pipeline(tmp_path / "model")
+    network(folder / "unet")
+    line = refusal(folder / "unet")
+    assert f"the component unet of a pipeline, expected the pipeline: {folder}" in line
+
+
+@pytest.mark.parametrize("given", ["unet", "."])
+def test_a_network_of_a_trainer_s_checkpoint_says_how_it_becomes_a_pipeline(tmp_path, given):
+    state = tmp_path / "checkpoint-500"
+    network(state / "unet")
+    write(state / "optimizer.bin")
+    line = refusal(state / given)
+    assert f"unet=UNet2DConditionModel.from_pretrained('{state}/unet')" in line
+    assert "expected a whole pipeline" in line
+    assert "save_pretrained it" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("zero_to_fp32.py", "zero_to_fp32.py beside it merges"),
+        ("pytorch_model_fsdp_0/__0_0.distcp", "accelerate merge-weights merges"),
+        ("random_states_0.pkl", "saved with save_pretrained"),
+        ("trainer_state.json", "saved with save_pretrained"),
+    ],
+)
+@pytest.mark.parametrize("layout", Layout)
+def test_the_state_of_a_trainer_is_said_to_be_one(tmp_path, name, said, layout):
+    write(tmp_path / "checkpoint-500" / name)
+    line = refusal(tmp_path / "checkpoint-500", layout)
+    assert "the state of a trainer without" in line
+    assert said in line
+
+
+def test_the_state_beside_a_whole_pipeline_names_it(tmp_path):
+    folder = pipeline(tmp_path / "out")
+    write(folder / "checkpoint-500" / "optimizer.bin")
+    assert refusal(folder / "checkpoint-500").endswith(f"saved at its end: {folder}")
+
+
+@pytest.mark.parametrize("name", ["pytorch_lora_weights.safetensors", "adapter_model.safetensors"])
+def test_an_adapter_names_the_key_for_it(tmp_path, name):
+    write(tmp_path / name)
+    assert f"and editor.loras names {tmp_path / name}" in refusal(tmp_path)
+    assert refusal(tmp_path, Layout.MODEL).endswith(f"and judge.adapter={tmp_path}")
+
+
+def test_a_folder_of_checkpoints_names_them_the_last_first(tmp_path):
+    for step in (500, 1000):
+        pipeline(tmp_path / f"step-{step}")
+    line = refusal(tmp_path)
+    assert line.endswith(f"expected one of them: {tmp_path}/step-1000, {tmp_path}/step-500")
+
+
+def test_a_pipeline_is_no_judge(tmp_path):
+    line = refusal(pipeline(tmp_path / "model"), Layout.MODEL)
+    assert "a diffusers pipeline, expected the folder of one model" in line
+
+
+@pytest.mark.parametrize("suite", ["gedit", "imgedit", "kris", "risebench", "re-edit", "native"])
+@pytest.mark.parametrize("part", [".", "snapshots"])
+def test_a_suite_in_the_hub_s_cache_names_its_snapshot(tmp_path, suite, part):
+    folder = entry(tmp_path, "datasets--a--b")
+    spec = str(folder / part)
+    line = suite_refusal(spec if suite == "native" else f"{suite}:{spec}")
+    assert f"the entry of a/b in the hub's cache, expected its snapshot {folder}" in line
+
+
+@pytest.mark.parametrize("suite", ["gedit", "re-edit", "native"])
+@pytest.mark.parametrize("kind", ["one", "dict", "cache"])
+def test_a_data_set_in_arrow_says_what_makes_parquet_of_it(tmp_path, suite, kind):
+    folder = tmp_path / "saved"
+    inner = folder / "train" if kind == "dict" else folder
+    write(inner / "data-00000-of-00001.arrow")
+    write(inner / "dataset_info.json", {})
+    if kind != "cache":
+        write(inner / "state.json", {})
+    if kind == "dict":
+        write(folder / "dataset_dict.json", {"splits": ["train"]})
+    line = suite_refusal(str(folder) if suite == "native" else f"{suite}:{folder}")
+    load = {
+        "one": f"load_from_disk('{folder}')",
+        "dict": f"load_from_disk('{folder}')['train']",
+        "cache": "load_dataset(NAME, split=SPLIT)",
+    }[kind]
+    assert f"expected parquet: {load}.to_parquet('data.parquet')" in line
+
+
+def test_the_same_parquet_twice_names_both_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pytest_imgedit.suites.gedit import GROUPS
+
+    rows = [
+        {
+            "key": f"k{number}",
+            "task_type": group,
+            "instruction": "x",
+            "instruction_language": "en",
+            "input_image": {"bytes": b"x", "path": "a.png"},
+        }
+        for number, group in enumerate(GROUPS)
+    ]
+    paths = [tmp_path / "data" / "a.parquet", tmp_path / "refs" / "convert" / "b.parquet"]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    line = suite_refusal(f"gedit:{tmp_path}")
+    assert f"id 'k0' occurs twice, in {paths[0]}:1: row 1 and {paths[1]}:1: row 1" in line
+    assert "the folder of one copy" in line
