@@ -31,7 +31,7 @@ def test_ratings_name_their_rater(tmp_path):
     ("text", "line"),
     [
         (b"id\np1\n", ":1: no column 'score', expected a header with one id, one score and"),
-        (b"", ":1: no column 'id', expected a header"),
+        (b"", ": empty file, expected a CSV file: download it or save it again"),
         (b"id,score,score\np1,7,8\n", ":1: twice column 'score', expected a header with one id"),
         (b"id,score,rater,rater\np1,7,a,b\n", ":1: twice column 'rater', expected a header"),
         (b"id,score\np1,seven\n", ":2: id 'p1' with score 'seven', expected an id and a number"),

@@ -330,7 +330,7 @@ def test_bad_images_are_errors_of_their_pairs_and_the_others_go_on(bench, tmp_pa
         "svg": (
             "bytes",
             b"<svg xmlns='http://www.w3.org/2000/svg'/>",
-            "not an image in one of the formats",
+            "not an image but an SVG drawing",
         ),
         "html": ("bytes", b"<script>alert(1)</script>", "not an image in one of the formats"),
         "animated-webp": (
