@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from pytest_imgedit.core.sanitize import first_of
@@ -19,6 +20,10 @@ _STATES = (
     *("trainer_state.json", "optimizer_*", "pytorch_model_fsdp_*", "*.distcp"),
     *("zero_to_fp32.py", "global_step*", "distributed_checkpoint"),
 )
+#: What the package datasets writes beside the data.
+_INFO = "dataset_info.json"
+#: Files and folders that are looked at below one.
+_MOST_SEEN = 10_000
 _LORA = ("pytorch_lora_weights.safetensors", "adapter_model.safetensors")
 _MERGES = (
     ("zero_to_fp32.py", "zero_to_fp32.py beside it merges DeepSpeed's shards"),
@@ -153,19 +158,28 @@ def _state(folder: Path, networks: list[str], main: str) -> str:
 
 def of_arrow(folder: Path) -> str | None:
     """Say how a folder that the package datasets wrote becomes parquet; `None` for any other."""
-    splits = [path.name for path in _folders(folder) if (path / "state.json").is_file()]
+    splits = [path.name for path in _folders(folder) if _is_saved(path)]
     load = f"load_from_disk({str(folder)!r})"
     if (folder / "dataset_dict.json").is_file() or splits:
         load = f"{load}[{(splits or ['SPLIT'])[0]!r}]"
         what = "data sets as save_to_disk writes them"
-    elif (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
+    elif _is_saved(folder):
         what = "a data set as save_to_disk writes it"
-    elif next(folder.rglob("*.arrow"), None) and not next(folder.rglob("*.parquet"), None):
+    elif any((path.parent / _INFO).is_file() for path in _first_below(folder, ".arrow")):
         what = "a data set in Arrow, as the cache of the package datasets has it"
         load = "load_dataset(NAME, split=SPLIT)"
     else:
         return None
     return f"{what}, expected parquet: {load}.to_parquet('data.parquet') in Python makes it"
+
+
+def _is_saved(folder: Path) -> bool:
+    return (folder / "state.json").is_file() and (folder / _INFO).is_file()
+
+
+def _first_below(folder: Path, suffix: str) -> Iterator[Path]:
+    """Yield the files of a suffix among the first ones below a folder, which may be a disk."""
+    return (path for path in islice(folder.rglob("*"), _MOST_SEEN) if path.suffix == suffix)
 
 
 def _class_name(folder: Path) -> str | None:
