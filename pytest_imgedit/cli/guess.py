@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.config import settings, toml_file
-from pytest_imgedit.core import errors, files, sanitize, strict_json
+from pytest_imgedit.core import errors, files, folders, sanitize, strict_json
 from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites import base, cells, native
@@ -80,6 +80,9 @@ def _of_folder(folder: Path, is_named: bool) -> Guess:
     """Take the first table of a folder, or its images; raise `UsageError` if one `is_named` by the
     user has neither.
     """
+    what = folders.of_hub_cache(folder) or folders.of_arrow(folder) if is_named else None
+    if what is not None:
+        raise errors.UsageError(f"{folder} is {what}")
     unused = _unusable(folder)
     guess = _first_table(folder, unused) or _all_images(folder, is_named, unused)
     if guess is None and is_named:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from checkpoint_files import pipeline, tensors
 
+from pytest_imgedit.cli.main import main
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.kinds.adapters import pipeline_class
@@ -208,6 +209,16 @@ def test_a_data_set_in_arrow_says_what_makes_parquet_of_it(tmp_path, suite, kind
         "cache": "load_dataset(NAME, split=SPLIT)",
     }[kind]
     assert f"expected parquet: {load}.to_parquet('data.parquet')" in line
+
+
+def test_init_names_a_snapshot_and_what_makes_parquet(tmp_path, capsys):
+    folder = entry(tmp_path, "datasets--a--b")
+    saved = tmp_path / "saved"
+    for name in ("data.arrow", "dataset_info.json", "state.json"):
+        write(saved / name, {})
+    for given, said in ((folder, f"snapshots/{HASH}"), (saved, "to_parquet('data.parquet')")):
+        assert main(["init", str(given)]) == 4
+        assert said in capsys.readouterr().err
 
 
 def test_the_same_parquet_twice_names_both_files(tmp_path):
