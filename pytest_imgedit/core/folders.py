@@ -179,7 +179,8 @@ def _is_saved(folder: Path) -> bool:
 
 def _first_below(folder: Path, suffix: str) -> Iterator[Path]:
     """Yield the files of a suffix among the first ones below a folder, which may be a disk."""
-    return (path for path in islice(folder.rglob("*"), _MOST_SEEN) if path.suffix == suffix)
+    with suppress(OSError):  # a folder may not be readable, or vanish
+        yield from (path for path in islice(folder.rglob("*"), _MOST_SEEN) if path.suffix == suffix)
 
 
 def _class_name(folder: Path) -> str | None:

@@ -3,6 +3,7 @@ hub, which of its files are loaded, whether these are whole, in safetensors, and
 their digests.
 """
 
+import importlib.util
 import json
 import operator
 import os
@@ -180,6 +181,7 @@ class Checkpoint:
         and if the checkpoint wants code of its own to be run.
         """
         shrink = 1 if dtype == "float32" else 2
+        _require_quantizers(_components(self.folder, self.layout))
         return {
             component.name: sum(tensor_bytes(path, shrink) for path in weight_files(component))
             for component in _components(self.folder, self.layout)
@@ -243,6 +245,24 @@ def _component_files(folder: Path) -> Iterator[str]:
     # tokenizers of other versions of transformers, and chat templates beside the usual one
     for pattern in ("tokenizer.*.json", "additional_chat_templates/*.jinja"):
         yield from (str(path.relative_to(folder)) for path in folder.glob(pattern))
+
+
+def _require_quantizers(components: Sequence[Path]) -> None:
+    """Raise `UsageError` for weights in a format of bitsandbytes while that package is not
+    installed: its loader would find that out in a worker.
+    """
+    for component in components:
+        config = component / "config.json"
+        if not config.is_file():
+            continue
+        quantization = read_object(config, "the config of a model").get("quantization_config")
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        is_bitsandbytes = isinstance(method, str) and method.startswith("bitsandbytes")
+        if is_bitsandbytes and importlib.util.find_spec("bitsandbytes") is None:
+            raise errors.UsageError(
+                f"{config}: quant_method is {method!r:.40}, expected the package bitsandbytes: "
+                "pip install bitsandbytes"
+            )
 
 
 def _require_whole(path: Path) -> None:
