@@ -95,7 +95,8 @@ def render_again(
             f"{path}: not in a store, and {out} is none: expected the run's store as --out"
         )
     folder, why = path.parent, ""
-    if files.is_writable(folder):
+    is_ours = files.is_writable(folder)
+    if is_ours:
         reports = {**write.write_reports(results, folder, blobs, settings), "results": str(path)}
     else:  # another user's
         why = f"{folder}: {files.why_denied(folder)}, so that the reports in it stay as they are"
@@ -104,7 +105,7 @@ def render_again(
             for name, report in {**write.paths(folder), "results": path}.items()
             if report.is_file()
         }
-    for problem in write.write_copies(results, folder, blobs, settings, kept):
+    for problem in write.write_copies(results, folder, blobs, settings, kept, is_ours):
         raise errors.UsageError(problem)
     conclusion = outcome(results)
     copies = list(map(str, settings.copies.values()))

@@ -11,9 +11,7 @@ from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files, sanitize
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import html, markdown, outputs, pictures
-from pytest_imgedit.stats.contradictions import contradictions
 from pytest_imgedit.stats.outcome import Outcome
-from pytest_imgedit.store.baselines import contradiction
 
 #: Beyond so many bytes that a step appends to `GITHUB_STEP_SUMMARY`, GitHub drops the whole page.
 SUMMARY_BYTES = 1024 * 1024
@@ -52,12 +50,18 @@ def paths(folder: Path) -> dict[str, Path]:
 
 
 def write_copies(
-    results: Results, folder: Path, blobs: Path, settings: RunSettings, kept: Sequence[Path]
+    results: Results,
+    folder: Path,
+    blobs: Path,
+    settings: RunSettings,
+    kept: Sequence[Path],
+    are_written: bool = True,
 ) -> list[str]:
     """Write the copies of the reports that the user asked for; say of each that could not be
     written why.
 
-    The run's `folder` must have its reports: a copy with the same content is read from there.
+    If the reports `are_written` into the run's `folder`, a copy with the same content is read from
+    there.
     """
     written = {"json": "results.json", "md": "report.md", "html": "report.html"}
     problems = []
@@ -66,8 +70,12 @@ def write_copies(
             with outputs.naming(path):
                 if format_ == "html" and not settings.html_embed:
                     text = html.render(results, pictures.copied(blobs, path))
-                else:
+                elif are_written:
                     text = (folder / written[format_]).read_bytes().decode()
+                elif format_ == "html":
+                    text = html.render(results, pictures.embedded(blobs))
+                else:
+                    text = markdown.render(results) if format_ == "md" else results.to_json()
             outputs.write(path, text, kept, format_)
         except errors.UsageError as error:
             problems.append(f"{error}; the run's reports are in {folder}")
@@ -85,14 +93,9 @@ def check_copies(settings: RunSettings, kept: Sequence[Path]) -> None:
 
 
 def write_results(results: Results, folder: Path) -> None:
-    """Write results.json, from which reports can be made at any time; raises `StoreError`, also for
-    results that contradict themselves.
-    """
-    path = folder / "results.json"
-    if problem := contradiction(path, contradictions(results)):
-        raise errors.StoreError(f"{problem}: it is not written")
+    """Write results.json, from which reports can be made at any time; raises `StoreError`."""
     with _store_errors(folder):
-        files.write_text(path, results.to_json())
+        files.write_text(folder / "results.json", results.to_json())
 
 
 @contextmanager
