@@ -23,7 +23,7 @@ from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.kinds.adapters import pipeline_class
 from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files, tensor_bytes
 from pytest_imgedit.protocols.prompts import Prompts
-from pytest_imgedit.store.baselines import as_baseline, read_results
+from pytest_imgedit.report.read import as_baseline, read_results
 from pytest_imgedit.store.journal import EditRecord, Journal
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.public import keyed_rows

@@ -359,6 +359,7 @@ def test_a_lock_that_a_child_of_a_killed_holder_shares_does_not_name_the_holder(
         told = is_held_by(tmp_path / "s")
     finally:
         os.kill(child, signal.SIGKILL)
+        holder.stdout.close()
     assert told.startswith(f"another process (its lock names process {holder.pid} on ")
 
 
