@@ -16,6 +16,8 @@ from folders import fill
 from in_process import run_in
 
 from pytest_imgedit.cli.main import main
+from pytest_imgedit.report.read import as_baseline
+from pytest_imgedit.store.baselines import write_baseline
 
 pytestmark = pytest.mark.everyday
 
@@ -180,15 +182,14 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
     assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith(
         "imgedit: --max-drop: 'overall': "
     )
-    lossy = json.loads(Path("benchmarks/baselines/good.json").read_text())
-    lossy["editor"]["lossy"] = ["quantize=fp8"]
-    Path("lossy.json").write_text(json.dumps(lossy))
+    good = as_baseline(Path("benchmarks/baselines/good.json"))
+    lossy = good.editor.model_copy(update={"lossy": ("quantize=fp8",)})
+    write_baseline(Path(), good.model_copy(update={"name": "lossy", "editor": lossy}))
     assert imgedit("compare", "./lossy.json", "latest")[0] == 0
     code, _, err = imgedit("compare", "./lossy.json", "latest", "--max-drop=overall:9")
     assert (code, "made faster with loss by quantize=fp8 there" in err) == (4, True)
-    other = json.loads(Path("benchmarks/baselines/good.json").read_text())
-    other["judge"] |= {"spec": "other", "fingerprint": "0" * 64}
-    Path("other.json").write_text(json.dumps(other))
+    judge = good.judge.model_copy(update={"spec": "other", "fingerprint": "0" * 64})
+    write_baseline(Path(), good.model_copy(update={"name": "other", "judge": judge}))
     assert (
         "cannot be compared, another judge: other there, reference here"
         in imgedit("compare", "./other.json", "latest")[2]

@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from documents import a_baseline, a_run, an_item, baseline_item
+from documents import a_baseline, a_run, an_item, baseline_item, ended_early
 
 from pytest_imgedit.cli.compare import compare_runs
 from pytest_imgedit.cli.leaderboard import leaderboard
@@ -234,11 +234,15 @@ def test_unlike_runs_are_refused_by_what_differs_and_both_are_named(
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "benchmarks" / "baselines"
     base, other = system("a", 5.0), system("b", 5.0, pairs=range(13))
-    first, *rest = other.items
+    seeds = changes.get("seeds", 1)
+    first, *rest = (
+        replace(item, seeds=tuple(replace(item.seeds[0], seed=seed) for seed in range(seeds)))
+        for item in other.items
+    )
     update = {
         "judge": other.judge.model_copy(update=changes.get("judge")),
         "editor": other.editor.model_copy(update=changes.get("editor")),
-        "seeds": changes.get("seeds", 1),
+        "seeds": seeds,
         "items": (replace(first, **changes.get("item", {})), *rest),
     }
     write_baseline(folder, base)
@@ -252,7 +256,7 @@ def test_unlike_runs_are_refused_by_what_differs_and_both_are_named(
 def test_a_run_that_occurs_twice_or_ended_early_is_refused(out, tmp_path):
     with pytest.raises(UsageError, match=r"^good and r2 are one run, r2: name it once"):
         ranked(out, "good", "r2")
-    write_baseline(tmp_path / "benchmarks" / "baselines", system("early", 5.0, not_needed=3))
+    write_baseline(tmp_path / "benchmarks" / "baselines", ended_early(system("early", 5.0), 3))
     with pytest.raises(UsageError, match="ended early"):
         ranked(out, "early", "good")
 

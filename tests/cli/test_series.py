@@ -7,10 +7,13 @@ import re
 import shutil
 
 import pytest
+from documents import ended_early
 from folders import fill
 from in_process import run_in
 
 from pytest_imgedit.cli.main import main
+from pytest_imgedit.report.read import as_baseline
+from pytest_imgedit.store.baselines import write_baseline
 from pytest_imgedit.workers import editing
 
 pytestmark = pytest.mark.everyday
@@ -87,10 +90,8 @@ def test_a_series_without_a_fall_passes(imgedit):
 def test_a_checkpoint_may_be_looked_at_every_night(imgedit, nights, tmp_path):
     baselines = nights / "benchmarks" / "baselines"
     for copy in range(8):
-        document = json.loads((baselines / "night1.json").read_text())
-        (tmp_path / f"again{copy}.json").write_text(
-            json.dumps({**document, "name": f"again{copy}"})
-        )
+        night = as_baseline(baselines / "night1.json")
+        write_baseline(tmp_path, night.model_copy(update={"name": f"again{copy}"}))
     again = [str(tmp_path / f"again{copy}.json") for copy in range(8)]
     code, out, _ = imgedit("trend", "night0", "night1", *again, "--json")
     document = json.loads(out)
@@ -101,9 +102,9 @@ def test_a_checkpoint_may_be_looked_at_every_night(imgedit, nights, tmp_path):
 
 
 def test_runs_that_ended_early_are_no_part_of_a_series(imgedit, nights, tmp_path):
-    document = json.loads((nights / "benchmarks" / "baselines" / "night1.json").read_text())
-    (tmp_path / "early.json").write_text(json.dumps({**document, "not_needed": 40}))
-    code, _, err = imgedit("trend", "night0", str(tmp_path / "early.json"))
+    night = as_baseline(nights / "benchmarks" / "baselines" / "night1.json")
+    early = write_baseline(tmp_path, ended_early(night, 40))
+    code, _, err = imgedit("trend", "night0", str(early))
     assert code == 4
     assert "ended early (--imgedit-until=decided), expected runs with all their pairs" in err
 

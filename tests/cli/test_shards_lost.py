@@ -16,6 +16,7 @@ from pytest_imgedit.cli import merge as merging
 from pytest_imgedit.cli import shard_stores
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.core import files
+from pytest_imgedit.report import write
 from pytest_imgedit.store.journal import Journal
 
 RUN = (
@@ -325,8 +326,8 @@ STEPS = {
     "a copy": (shutil, "copyfile"),
     "a journal": (os, "fsync"),
     "all records": (Journal, "append"),
-    "results": (files, "write_json"),
-    "a report": (files, "write_text"),
+    "results": (files, "write_text"),
+    "a report": (write.markdown, "render"),
     "a rename": (Path, "rename"),
     "the mode": (shutil, "copymode"),
 }

@@ -43,9 +43,14 @@ def store(tmp_path):
             SeedResult(5 + place, edit, first.verdict) for place, edit in enumerate(edits)
         )
         items.append(item.model_copy(update={"seeds": seeds}))
-    document = a_run(items=items).model_dump(mode="json")
-    write(tmp_path / "store", document)
+    write_run(tmp_path / "store", items)
     return tmp_path / "store"
+
+
+def write_run(store, items):
+    document = a_run(items=items).model_dump(mode="json")
+    document["run"]["options"]["editor"]["seeds"] = 2
+    write(store, document)
 
 
 def write(store, document):
@@ -138,7 +143,8 @@ def test_a_blob_that_is_no_file_of_the_store_is_missing(store, tmp_path, capsys,
 
 
 def test_a_category_that_can_be_no_folder_is_named(store, capsys):
-    change(store, ("items", 0, "category"), "c" * 300)
+    items = read_results(store / "runs" / "r1" / "results.json").items
+    write_run(store, [item.model_copy(update={"category": "c" * 300}) for item in items])
     assert export(store) == 4
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("File name too long")

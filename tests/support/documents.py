@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -185,3 +186,27 @@ def a_baseline(*items: dict[str, Any], **changes: Any) -> Baseline:
     document = baseline_document(*items, **changes)
     del document["digest"]
     return Baseline.model_validate(document)
+
+
+def ended_early(baseline: Baseline, pairs: int) -> Baseline:
+    """The baseline of a run that ended before its first `pairs` pairs were needed."""
+    unneeded = [
+        replace(
+            item,
+            status="not_needed",
+            score=None,
+            seeds=tuple(replace(seed, score=None, edit=None) for seed in item.seeds),
+        )
+        for item in baseline.items[:pairs]
+    ]
+    items = (*unneeded, *baseline.items[pairs:])
+    overall, categories = means_of(items)
+    return baseline.model_copy(
+        update={
+            "items": items,
+            "not_needed": pairs,
+            "overall": overall,
+            "categories": categories,
+            "environments": {},
+        }
+    )
