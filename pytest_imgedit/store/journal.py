@@ -46,6 +46,12 @@ class Record(ModelRecord):
     batch_size: Annotated[int, Field(ge=1)]
     code: dict[str, results.Sha256] = Field(default_factory=dict)
 
+    def contradiction(self) -> str:
+        """Name a digest that is not that of the recipe and the environment, if any."""
+        if self.content != environments.key(self.recipe):
+            return "content"
+        return "" if self.key == environments.key(self.recipe, self.environment) else "key"
+
 
 class EditRecord(Record):
     """One edit; `blob` is its image, the other fields are those of `Edit`."""
@@ -143,7 +149,11 @@ class Journal(Generic[R]):
 
     def _parse(self, body: bytes, number: int) -> R:
         try:
-            return self.kind.model_validate(strict_json.loads(body.decode()))
+            record = self.kind.model_validate(strict_json.loads(body.decode()))
+            field = record.contradiction() if isinstance(record, Record) else ""
+            if not field:
+                return record
+            problem = f"contradicts itself: its {field} is not the digest of its recipe"
         except ValidationError as error:
             problem = errors.first_problem(error)
         except (ValueError, RecursionError) as error:

@@ -184,10 +184,7 @@ def test_field_that_does_not_fit_is_refused_by_its_name(tmp_path, field, value):
 
 def verdict(**changes):
     document = {
-        **record("a").model_dump(include={"environment"}),
-        "key": "a" * 64,
-        "content": "b" * 64,
-        "recipe": {},
+        **record("a").model_dump(include={"environment", "key", "content", "recipe"}),
         "reply": "realism: 7",
         "score": None,
         "aspects": {},
@@ -219,6 +216,23 @@ def test_verdict_that_no_judge_can_give_is_refused(tmp_path, changes):
     assert len(Journal(path, VerdictRecord).records) == 1
     path.write_bytes(packed(verdict(**changes)))
     with pytest.raises(UsageError, match=r"v\.jsonl:1: "):
+        Journal(path, VerdictRecord)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"key": "a" * 64}, "key"),
+        ({"content": "b" * 64}, "content"),
+        ({"recipe": {"n": "another"}}, "content"),
+        ({"environment": {"device": "cpu", "versions": {"torch": "9"}}}, "key"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(tmp_path, changes, field):
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(packed(verdict(**changes)))
+    line = rf"v\.jsonl:1: contradicts itself: its {field} is not the digest of its recipe"
+    with pytest.raises(UsageError, match=line):
         Journal(path, VerdictRecord)
 
 
