@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["passed", "failed", "skipped"]
+#: Tags of a measure whose means are listed, at most.
+MOST_TAGS = 200
 
 
 def item_properties(result: ItemResult, comparison: Comparison | None) -> list[tuple[str, object]]:
@@ -43,17 +45,32 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
 def run_properties(results: Results) -> list[tuple[str, object]]:
     """List the mean of each measure over each group, and its difference to the baseline, as
     properties.
+
+    Of the tags of a measure, the `MOST_TAGS` with the worst means are listed, and the others
+    counted: GitLab reads no report of over 250,000 elements.
     """
+    from pytest_imgedit.report.tables import urgency
+
     compared = {} if results.comparison is None else results.comparison.measures
     properties: list[tuple[str, object]] = []
     for name, measured in results.measures.items():
-        for group, row in measured.rows.items():
+        means = {group: row.mean for group, row in measured.rows.items() if row.mean is not None}
+        tags = sorted(
+            (group for group in means if group.startswith("tag=")),
+            key=lambda group: urgency(means[group], measured.lower_is_better),
+        )
+        left_out = set(tags[MOST_TAGS:])
+        for group, mean in means.items():
+            if group in left_out:
+                continue
             field = f"imgedit_mean[{name}@{group}]"
+            properties.append(_property(field, mean))
             against = compared.get(name, {}).get(group)
-            if row.mean is not None:
-                properties.append(_property(field, row.mean))
             if against is not None and against.difference is not None:
                 properties.append(_property(f"{field} difference", against.difference))
+        if left_out:
+            told = f"{len(left_out)} of {len(tags)} tags, with the best means: results.json"
+            properties.append(_property(f"imgedit_left_out[{name}]", told))
     return properties
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError, Summary
-from pytest_imgedit.plugin.junit import gate_reports
+from pytest_imgedit.plugin.junit import gate_reports, run_properties
 from pytest_imgedit.report import charts, html, markdown, tables, terminal, write
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
@@ -347,6 +347,16 @@ def a_long_run():
 @pytest.fixture(scope="module")
 def long_run():
     return a_long_run()
+
+
+def test_junit_lists_the_worst_tags_of_a_measure_and_counts_the_others(long_run):
+    properties = dict(run_properties(long_run))
+    tags = [value for name, value in properties.items() if "@tag=" in name]
+    assert tags == [0.0] * 200  # a tenth of 9,000 has this mean
+    assert properties["imgedit_left_out[score]"] == (
+        "8800 of 9000 tags, with the best means: results.json"
+    )
+    assert {f"imgedit_mean[score@{group}]" for group in ("overall", "physics")} <= set(properties)
 
 
 @pytest.mark.parametrize("held", [0, 100, 500_000, 1_000_000])
