@@ -12,6 +12,9 @@ import zlib
 
 import pytest
 
+from pytest_imgedit.report.read import as_baseline
+from pytest_imgedit.store.baselines import write_baseline
+
 STEPS = "--imgedit-set=editor.num_inference_steps=2"
 JUDGE = "--imgedit-judge=fakes:Constant"
 
@@ -151,11 +154,13 @@ def test_edits_of_another_environment_are_reused_by_policy_and_named(bench, poli
 def test_a_baseline_of_another_environment_is_compared_with_a_word(bench):
     options = ("--imgedit-editor=identity", JUDGE, "--imgedit-limit=1")
     bench.run(*options, "--imgedit-save=main", "--imgedit-set=gates.inconclusive=warn")
-    path = bench.path / "benchmarks" / "baselines" / "main.json"
-    document = json.loads(path.read_text())
-    for environment in document["environments"].values():
-        environment["versions"]["pillow"] = "9.0.0"
-    path.write_text(json.dumps(document))
+    folder = bench.path / "benchmarks" / "baselines"
+    baseline = as_baseline(folder / "main.json")
+    environments = {}
+    for here in baseline.environments.values():
+        there = here.model_copy(update={"versions": {**here.versions, "pillow": "9.0.0"}})
+        environments[there.bare.digest] = there
+    write_baseline(folder, baseline.model_copy(update={"environments": environments}))
     result = bench.run(*options, "--imgedit-compare=main")
     result.stdout.fnmatch_lines(["computed in other environments: edits: pillow 9.0.0 there, *"])
     bench.run(*options, "--imgedit-save=again")
