@@ -12,6 +12,7 @@ import zlib
 
 import pytest
 
+from pytest_imgedit.core.environments import Environment, key
 from pytest_imgedit.report.read import as_baseline
 from pytest_imgedit.store.baselines import write_baseline
 
@@ -126,6 +127,8 @@ def rewrite(path, change):
     for line in path.read_bytes().splitlines():
         record = json.loads(line.rpartition(b"\t")[0])
         change(record)
+        record["content"] = key(record["recipe"])
+        record["key"] = key(record["recipe"], Environment(**record["environment"]))
         body = json.dumps(record, ensure_ascii=True, sort_keys=True)
         lines.append(f"{body}\t{zlib.crc32(body.encode()):08x}\n")
     path.write_text("".join(lines))
