@@ -34,6 +34,7 @@ _STARTS = (
     (b"Rar!\x1a\x07", "a rar archive", "unpack it with unrar x"),
     (b"ARROW1\x00\x00", "an Arrow file", "to_parquet of the package datasets makes parquet of it"),
     (b"<svg", "an SVG drawing", "save it as PNG"),
+    (b"SQLite format 3\x00", "an SQLite database", "save its rows as CSV or JSON"),
 )
 #: Zip archives that programs make for their own use, by a word of their first entry.
 _ZIPPED = (

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,6 +21,8 @@ from pytest_imgedit.core import contents, errors, folders, sanitize, strict_json
 
 #: The largest JSON object or TOML file that is read.
 MAX_TEXT_BYTES = 64 * 2**20
+#: Characters of a text that are encoded at a time.
+_BLOCK = 2**20
 
 
 def read_regular(path: Path, most: int, expected: str) -> bytes:
@@ -161,8 +163,9 @@ def to_json(document: Any) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text as `write_bytes` does."""
-    write_bytes(path, text.encode())
+    """Write UTF-8 text as `write_bytes` does, a block at a time."""
+    starts = range(0, len(text), _BLOCK)
+    _write(path, (text[start : start + _BLOCK].encode() for start in starts))
 
 
 def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
@@ -171,11 +174,15 @@ def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
     The new file keeps the mode of the old one. A durable file is on disk when this returns. Raises
     `OSError`, which names the file; the old content is there then, and nothing else.
     """
+    _write(path, [data], durable)
+
+
+def _write(path: Path, blocks: Iterable[bytes], durable: bool = True) -> None:
     # Two writers have a name each, which is short enough for any file system.
     partial = path.with_name(f".{secrets.token_hex(4)}.{path.name[-40:]}.partial")
     try:
         with partial.open("xb") as file:
-            file.write(data)
+            file.writelines(blocks)
             file.flush()
             with suppress(OSError):  # there is no old file
                 if stat.S_ISREG(mode := path.lstat().st_mode):

@@ -72,6 +72,7 @@ CONTENTS = {
     "zip": (_zipped("main.json"), ("a zip archive", "unzip")),
     "excel": (_zipped("[Content_Types].xml"), ("a workbook of Excel", "CSV UTF-8")),
     "torch": (_zipped("archive/data.pkl"), ("pickled weights", "safetensors.torch.save_file")),
+    "sqlite": (b"SQLite format 3\0" + b"\0\1" * 50, ("an SQLite database", "CSV or JSON")),
     "gzip": (gzip.compress(b"{}"), ("a gzip archive", "gunzip")),
     "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", ("a zstd archive", "unzstd")),
     "tar": (_tarred(), ("a tar archive", "tar -xf")),
