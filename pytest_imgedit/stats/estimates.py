@@ -42,6 +42,8 @@ BLOCK = 1_000_000
 #: Signs and shares of up to so many clusters are kept, as many statistics use the same: at most
 #: 60 MB, and 32 MB.
 KEPT_SIGNS, KEPT_SHARES = 250, 1_000
+#: Means over equally many clusters whose intervals are computed at once, in 64 MB.
+MEANS_AT_ONCE = 250
 
 
 @dataclass(frozen=True)
@@ -495,9 +497,10 @@ def complete(drafts: Sequence[Draft]) -> list[Summary]:
             bounded.setdefault(made.mean.clusters, []).append((place, made.mean))
     intervals: dict[int, tuple[float, float] | None] = {}
     for alike in bounded.values():
-        places, means = zip(*alike, strict=True)
-        ends = [drafts[place].ends for place in places]
-        intervals |= dict(zip(places, bounded_intervals(means, ends), strict=True))
+        for start in range(0, len(alike), MEANS_AT_ONCE):
+            places, means = zip(*alike[start : start + MEANS_AT_ONCE], strict=True)
+            ends = [drafts[place].ends for place in places]
+            intervals |= dict(zip(places, bounded_intervals(means, ends), strict=True))
     return [
         made.summary
         if made.mean is None
