@@ -463,9 +463,11 @@ def test_ctrl_c_during_a_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def of_another(monkeypatch):
+def of_another(monkeypatch, tmp_path, capsys, command):
     """The store of another user, which can be read alone, in a folder that can be written; the test
     is not that user, nor root.
+
+    The command runs once in a copy before that: it imports modules that another user may not read.
     """
     folder = Path(tempfile.mkdtemp())
     monkeypatch.chdir(folder)
@@ -473,6 +475,10 @@ def of_another(monkeypatch):
         write_run(Path(".imgedit"), name)
     (Path(".imgedit") / "blobs").mkdir()
     Path("ratings.csv").write_text("id,score\np0,5\np1,6\np2,7\n")
+    with monkeypatch.context() as patch:
+        patch.chdir(shutil.copytree(folder, tmp_path / "copy"))
+        main(command.split())
+        capsys.readouterr()
     for path in (folder, *folder.rglob("*")):
         is_read = folder / ".imgedit" in (path, *path.parents)
         path.chmod(0o777 if not is_read else 0o555 if path.is_dir() else 0o444)
