@@ -63,7 +63,7 @@ def write_copies(
     If the reports `are_written` into the run's `folder`, a copy with the same content is read from
     there.
     """
-    written = {"json": "results.json", "md": "report.md", "html": "report.html"}
+    names = {"json": "results", "md": "markdown", "html": "html"}
     problems = []
     for format_, path in settings.copies.items():
         try:
@@ -71,7 +71,7 @@ def write_copies(
                 if format_ == "html" and not settings.html_embed:
                     text = html.render(results, pictures.copied(blobs, path))
                 elif are_written:
-                    text = (folder / written[format_]).read_bytes().decode()
+                    text = paths(folder)[names[format_]].read_bytes().decode()
                 elif format_ == "html":
                     text = html.render(results, pictures.embedded(blobs))
                 else:

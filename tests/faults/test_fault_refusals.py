@@ -118,15 +118,21 @@ def refusing(monkeypatch):
     return refuse
 
 
-def check_refused(bench, result, reason: str) -> None:
-    """Check that a run has failed with the reason, and that the next one does what it left."""
+def check_refused(bench, refusal, number: int, code: int) -> None:
+    """Check that a run under a refusal fails with its reason, and that the next one does what it
+    left.
+    """
+    with refusal as refused:
+        result = run(bench)
+    assert refused
+    assert result.ret == code
     lines = [line for line in result.errlines if line.strip()]
     if result.ret == 4:
         [line] = lines
     else:
         assert result.ret == 1
         [line] = [line for line in result.outlines if line.startswith("imgedit: FAIL: ")]
-    assert reason in line
+    assert os.strerror(number) in line
     assert not list(bench.path.rglob("*.partial"))
     assert run(bench).ret == 0
 
@@ -146,11 +152,7 @@ def check_refused(bench, result, reason: str) -> None:
     ],
 )
 def test_a_file_that_is_not_opened_is_named_in_one_line(bench, refusing, number, paths, code):
-    with refusing("open", number, paths) as refused:
-        result = run(bench)
-    assert refused
-    assert result.ret == code
-    check_refused(bench, result, os.strerror(number))
+    check_refused(bench, refusing("open", number, paths), number, code)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +166,7 @@ def test_a_file_that_is_not_opened_is_named_in_one_line(bench, refusing, number,
 )
 def test_a_folder_that_is_not_made_is_named_in_one_line(bench, refusing, number, paths, code):
     """Without space, quota or inodes, or with as many folders as the file system takes."""
-    with refusing("mkdir", number, paths) as refused:
-        result = run(bench)
-    assert refused
-    assert result.ret == code
-    check_refused(bench, result, os.strerror(number))
+    check_refused(bench, refusing("mkdir", number, paths), number, code)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +174,7 @@ def test_a_folder_that_is_not_made_is_named_in_one_line(bench, refusing, number,
     [(errno.EDQUOT, r"/blobs/\.partial$", 4), (errno.ENOSPC, r"results\.json\.partial$", 1)],
 )
 def test_a_name_that_is_not_given_is_named_in_one_line(bench, refusing, number, paths, code):
-    with refusing("replace", number, paths) as refused:
-        result = run(bench)
-    assert refused
-    assert result.ret == code
-    check_refused(bench, result, os.strerror(number))
+    check_refused(bench, refusing("replace", number, paths), number, code)
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
