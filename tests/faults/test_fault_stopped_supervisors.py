@@ -87,8 +87,10 @@ STOPPED = {
 
 def kill(process, left, which, group=False) -> None:
     """Stop some of the processes of a run, kill the run, and wait for the end of the others."""
-    children = psutil.Process(process.pid).children(recursive=True)
-    chosen = list(filter(STOPPED[which], children))
+    run = psutil.Process(process.pid)
+    # A supervisor asks the kernel to tell it of the run's end, and then starts its worker.
+    wait_until(lambda: all(child.children() for child in run.children()))
+    chosen = list(filter(STOPPED[which], run.children(recursive=True)))
     are_stopped = any(map(is_supervisor, chosen))
     for child in chosen:
         child.suspend()
