@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,9 @@ from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import checkpoint_files, source
+
+if TYPE_CHECKING:  # it imports PIL
+    from pytest_imgedit.core.requests import Preparation
 
 GIB = 2**30
 Role = Literal["editor", "judge", "metric"]
@@ -35,6 +38,8 @@ GPUS_OPTION: Mapping[Role, str] = {
 #: Raise this when an editor or judge of this package computes something else, so that stored
 #: results are not reused.
 REVISION = 7
+#: Rough tokens of an image of any size, and pixels that cost one more: amid the rules of servers.
+TOKENS_OF_AN_IMAGE, PIXELS_A_TOKEN = 150, 1200
 #: Packages of attention kernels, by what the names of backends that take them contain.
 ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
     "flash": ("flash-attn", "flash-attn-3"),
@@ -440,6 +445,12 @@ class Model:
     def reply_limit(self) -> int:
         """The most tokens of a reply, of a judge that may be asked for longer ones; else 0."""
         return 0
+
+    def image_tokens(self, width: int, height: int, preparation: "Preparation") -> float:
+        """Return about how many tokens a judge that is paid by tokens makes of an image of this
+        size, in pixels.
+        """
+        return TOKENS_OF_AN_IMAGE + width * height / PIXELS_A_TOKEN
 
     def memory(self) -> Memory:
         """Return the memory that a worker takes."""

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import math
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,9 @@ from pytest_imgedit.kinds.server import (
     parse_endpoint,
 )
 from pytest_imgedit.kinds.server_answers import read_completion
+
+#: Tokens of an image to GPT-4o and GPT-4.1 at the level of detail `low`.
+TOKENS_OF_LOW_DETAIL = 85
 
 
 class OpenAIParameters(ServerParameters):
@@ -132,6 +136,23 @@ def fit(image: Image.Image, max_pixels: int) -> Image.Image:
     )
 
 
+def _patches(width: int, height: int, side: int) -> float:
+    """Return the tokens that Qwen-VL makes of an image: one for each patch, of 32 pixels a side and
+    at least 64 since Qwen3-VL.
+    """
+    count = max(1, round(width / side)) * max(1, round(height / side))
+    return max(count, 64) if side == 32 else count
+
+
+def _tiles(width: int, height: int) -> float:
+    """Return the tokens that GPT-4o and GPT-4.1 make of an image: 85, and 170 for each tile of 512
+    pixels once it fits into 2048 x 2048 and its shorter side into 768.
+    """
+    scale = min(1.0, 2048 / max(1, width, height), 768 / max(1, min(width, height)))
+    tiles = math.ceil(width * scale / 512) * math.ceil(height * scale / 512)
+    return TOKENS_OF_LOW_DETAIL + 170 * tiles
+
+
 def data_url(image: Image.Image, preparation: requests.Preparation) -> str:
     """Return an image as a `data:` URL of its PNG or JPEG."""
     if preparation.codec == "jpeg":
@@ -159,3 +180,14 @@ class OpenAI(ServedModel):
     @property
     def reply_limit(self) -> int:
         return self.options.max_new_tokens
+
+    def image_tokens(self, width: int, height: int, preparation: requests.Preparation) -> float:
+        if width * height > self.options.max_pixels and not preparation.codec:
+            scale = math.sqrt(self.options.max_pixels / (width * height))
+            width, height = math.floor(width * scale), math.floor(height * scale)
+        name = self.server().model.casefold()
+        if "qwen" in name:
+            return _patches(width, height, 28 if "qwen2" in name else 32)
+        if re.match(r"gpt-|chatgpt-|o\d", name):
+            return TOKENS_OF_LOW_DETAIL if preparation.detail == "low" else _tiles(width, height)
+        return super().image_tokens(width, height, preparation)

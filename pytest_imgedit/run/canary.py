@@ -66,7 +66,7 @@ class Canary:
     def leave(self) -> None:
         """Note that both questions are put."""
         self.is_out = True
-        self.since = 0
+        self.since = max(0, self.since - EVERY)  # so that `rounds_of` holds for batches of any size
 
     def count(self, questions: int) -> None:
         """Count other questions that were put."""

@@ -45,12 +45,20 @@ class FurtherScorer:
         """What it measures edits by."""
         return named_measures(self.name, self.model, self.scorer.measures)
 
+    @property
+    def title(self) -> str:
+        """What it is called in lines of a run."""
+        return f"{self.model.role} {self.name}"
+
+    def scorable(self, works: Sequence[Work]) -> list[Work]:
+        """Return the works of pairs that have what it needs."""
+        return [work for work in works if work.reference or not self.model.needs_reference]
+
     def take(self, works: Sequence[Work]) -> list[Work]:
         """Make a work of its own about each edit that it can score; `Work.scored` holds it."""
         taken = []
-        for work in works:
-            has_edit = work.edit is not None and (work.error is None or work.error.stage == "score")
-            if has_edit and (work.reference is not None or not self.model.needs_reference):
+        for work in self.scorable(works):
+            if work.edit is not None and (work.error is None or work.error.stage == "score"):
                 work.scored[self.name] = replace(
                     work, verdict=None, error=None, failures=0, answers={}, scored={}
                 )

@@ -13,7 +13,6 @@ from pytest_imgedit.config.settings import GatesSettings, Settings
 from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_of
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.requests import token_cost
 from pytest_imgedit.core.results import (
     ComputedIn,
     EditorInfo,
@@ -29,11 +28,12 @@ from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run import edit, placement, pools, score
-from pytest_imgedit.run.canary import may_have_canary, rounds_of
+from pytest_imgedit.run.bill import Billing, editor_line, with_known_tokens
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.preflight import declared_measures
 from pytest_imgedit.run.stored_replies import doubts, replies_to
+from pytest_imgedit.run.trials import Trials, plan_trials
 from pytest_imgedit.run.work import (
     SelectedShard,
     Work,
@@ -74,8 +74,6 @@ from pytest_imgedit.workers.hardware import Hardware
 RUNS = 10
 #: A standard deviation of a pair's score in points, before a first run tells it.
 ASSUMED_SPREAD = 2.5
-#: For a rough cost of questions: of English text, of an image of about a megapixel, and of a reply.
-LETTERS_A_TOKEN, TOKENS_AN_IMAGE, TOKENS_A_REPLY = 4, 765, 150
 #: Share of the pairs in the first block if models swap, as the cost of a swap is not known yet.
 FIRST_SHARE = 0.2
 #: Share of the time of editing that all swaps together may take.
@@ -294,8 +292,6 @@ def make_plan(
                 f"warning: judge {judge.model.spec} is not tried with other instructions: "
                 f"{judge.model.blind_to_words}"
             )
-        for line in _question_lines(scorer, works):
-            note(line)
         if not settings.run.fresh:
             for line in doubts(replies_to(scorer, works), scorer.protocol.variant):
                 note(f"plan: {line}")
@@ -313,6 +309,8 @@ def make_plan(
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
     plan = RunPlan(request, store, hardware, models, editor, judge, works, scorer, blocks, further)
+    for line in _bill_lines(plan):
+        note(line)
     if not hardware.has_gpus:
         return plan
     return replace(plan, peaks=known_peaks(settings, plan.identities, request.suite, store))
@@ -325,7 +323,7 @@ def _further_scorers(
     note: Callable[[str], None],
     works: Sequence[Work],
 ) -> Iterator[FurtherScorer]:
-    """Identify the further judges and the metrics, and say what they will be asked.
+    """Identify the further judges and the metrics.
 
     Raises `UsageError` for one that needs a reference image, if no pair has one.
     """
@@ -337,32 +335,38 @@ def _further_scorers(
             )
         settings = tables[name].settings
         identity = _identify_scorer(model, settings, store, launcher, note, works)
-        further = FurtherScorer(name, score.Scorer(settings, identity, store))
-        yield further
-        for line in _question_lines(further.scorer, works):
-            note(f"{line} ({model.role} {name})")
+        yield FurtherScorer(name, score.Scorer(settings, identity, store))
 
 
-def _question_lines(scorer: score.Scorer, works: Sequence[Work]) -> Iterator[str]:
-    """Say how many questions a paid judge may be asked, with a rough cost where prices are set."""
-    prices = scorer.judge.model.requirements.prices
-    if prices is None:
+def _bill_lines(plan: RunPlan) -> Iterator[str]:
+    """Say what a served editor and each judge that is paid by tokens will be asked."""
+    request, run, store = plan.request, plan.settings.run, plan.store
+    if plan.editor.model.is_served and run.stage in ("all", "edit"):
+        yield editor_line(plan.editor, store, plan.works)
+    if run.stage == "report":
         return
-    asks = [ask for work in works if work.error is None for ask in scorer.asks(work)]
-    texts = sum(len(text) for ask in asks for kind, text in ask.parts if kind == "text")
-    images = sum(kind == "image" for ask in asks for kind, _ in ask.parts)
-    tokens = texts / LETTERS_A_TOKEN + images * TOKENS_AN_IMAGE, len(asks) * TOKENS_A_REPLY
-    cost = ""
-    if any(prices):
-        total = token_cost(tokens, prices)
-        cost = f", about {total:.3g} by judge.price_in and judge.price_out"
-    questions = len(asks)
-    if may_have_canary(scorer.judge.model):
-        questions += 2 * rounds_of(questions)
-    yield (
-        f"plan: at most {questions:,} questions to the judge, about {tokens[0] / 1e6:.2g} million "
-        f"tokens in and {tokens[1] / 1e6:.2g} million out{cost}"
-    )
+    billing = Billing(run, may_end_early=plan.blocks is not None)
+    scored = [(each.title, each.scorer, each.scorable(plan.works)) for each in plan.further]
+    if plan.scorer is not None:
+        scored.insert(0, ("judge", plan.scorer, list(plan.works)))
+    for title, scorer, works in scored:
+        prices = scorer.judge.model.requirements.prices
+        if prices is None:
+            continue
+        trials = Trials()
+        if scorer is plan.scorer:
+            trials = plan_trials(
+                scorer,
+                plan.settings,
+                request.suite,
+                pairs=request.pairs,
+                own=works,
+                shard=request.shard,
+                makes=False,
+            )
+        bill = billing.bill(scorer, works, trials)
+        earlier = _newest_runs(request.suite, store) if bill.highest else ()
+        yield with_known_tokens(bill, scorer, earlier).line(title, prices)
 
 
 def _sample_line(request: Request, store: Store) -> str:

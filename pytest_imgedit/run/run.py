@@ -19,7 +19,7 @@ from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import Blocks, RunPlan
 from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
-from pytest_imgedit.run.trials import Trials, plan_controls, plan_repeats
+from pytest_imgedit.run.trials import Trials, plan_trials
 from pytest_imgedit.run.user_hooks import CallHook
 from pytest_imgedit.run.work import Work, missing_edits
 from pytest_imgedit.workers import base, gpus
@@ -96,7 +96,7 @@ class Run:
         pending = self.take_stored_verdicts(works, count=False, scorer=further.scorer)
         if not pending or self.progress.stopping:
             return
-        started, label = self.clock(), f"{further.model.role} {further.name}"
+        started, label = self.clock(), further.title
         hardware, placement = self.plan.hardware, self.plan.settings.workers.placement
         for line in place([further.model], hardware, placement).lines:
             self.progress.note(line)
@@ -331,23 +331,15 @@ class Run:
     ) -> None:
         """Score pending edits, and try the judge: on a sample of `pairs`, and by repeats."""
         self.categories.look()
-        plan, settings = self.plan, self.plan.settings
-        controls: dict[str, list[Work]] = {}
-        untried = ""
-        if settings.tries_judge:
-            controls, untried = plan_controls(
-                plan.request.suite,
-                pairs,
-                plan.works,
-                plan.store,
-                settings.run,
-                self.scorer.judge.model,
-                plan.request.shard,
-            )
-        repeats = plan_repeats(
-            plan.works, settings.judge.repeats, has_order=not self.scorer.judge.model.measures
+        plan = self.plan
+        self.trials = plan_trials(
+            self.scorer,
+            plan.settings,
+            plan.request.suite,
+            pairs=pairs,
+            own=plan.works,
+            shard=plan.request.shard,
         )
-        self.trials = Trials(controls, untried, repeats)
         trials = self.take_stored_verdicts(self.trials.works, count=False)
         if not (pending or trials):
             return
@@ -399,6 +391,7 @@ class Run:
             self.timing.verdicts += sum(work.verdict is not None for work in pending)
 
     def _try_judge(self, trials: Sequence[Work], swap: Swap) -> None:
+        trials = self.take_stored_verdicts(trials, count=False)  # an own edit may equal a control's
         if not trials or self.progress.stopping:
             return
         began = self.clock()

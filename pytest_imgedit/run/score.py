@@ -191,6 +191,16 @@ class Scorer:
         """How often a question is put again; the authors' scripts do not."""
         return 0 if self.is_compat else self.settings.reasks
 
+    @property
+    def doublings(self) -> int:
+        """How often a question whose reply was cut is put again with twice the limit."""
+        return DOUBLINGS if self.judge.model.reply_limit > 0 and not self.is_compat else 0
+
+    @property
+    def most_puts(self) -> int:
+        """How often one question is put at most."""
+        return 1 if self.judge.model.measures else 1 + self.reasks + self.doublings
+
     def asks(self, work: Work) -> list[Ask]:
         """List the calls about an edit that have no answer yet; none once an answer was a score."""
         if any(record.measured is not None for record in work.answers.values()):
@@ -324,7 +334,7 @@ class Scorer:
             work.fail("score", "bad_score", sanitize.shorten(str(error), mask=self.redactor.text))
         except errors.ReplyError as error:
             is_cut = isinstance(error, errors.CutReply)
-            if is_cut and self._may_double(ask):
+            if is_cut and ask.doublings < self.doublings:
                 ask.doublings += 1
                 return True
             may_ask = len(ask.reminders) < self.reasks and not (is_cut and ask.doublings)
@@ -339,11 +349,6 @@ class Scorer:
                 self.redactor.text(answer.reply),
             )
         return False
-
-    def _may_double(self, ask: Ask) -> bool:
-        """Tell whether a question whose reply was cut is put again with twice the limit."""
-        has_limit = self.judge.model.reply_limit > 0
-        return has_limit and not self.is_compat and ask.doublings < DOUBLINGS
 
     def _take(self, ask: Ask, record: VerdictRecord) -> None:
         """Give a work an answer; the last one makes the verdict. Raises `ReplyError` for an answer

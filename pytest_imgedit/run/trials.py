@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from pytest_imgedit.config.settings import RunSettings
+from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import requests, results
 from pytest_imgedit.core.closed_words import CLASSES, change_word
 from pytest_imgedit.core.pairs import EditPair
@@ -17,7 +17,7 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
-from pytest_imgedit.run.score import PERTURBATIONS
+from pytest_imgedit.run.score import PERTURBATIONS, Scorer
 from pytest_imgedit.run.work import (
     SelectedShard,
     Work,
@@ -40,17 +40,19 @@ MOST_OF_A_CLASS = 10
 VISIBLE = 0.005
 
 
-def plan_controls(
+def _plan_controls(
+    scorer: Scorer,
+    settings: Settings,
     suite: Suite,
+    *,
     pairs: Sequence[EditPair],
     own: Sequence[Work],
-    store: Store,
-    run: RunSettings,
-    judge: Model,
-    shard: SelectedShard | None = None,
+    shard: SelectedShard | None,
+    makes: bool,
 ) -> tuple[dict[str, list[Work]], str]:
     """Edit a sample of pairs with every control, here and now; return the works to score, by
-    control, and what the judge is not asked about.
+    control, and what the judge is not asked about. Unless it `makes` edits, works stay without
+    those that the store lacks: then they only say what the judge will be asked about.
 
     The sample is drawn from the pairs of the suite that have a reference, whichever `pairs` are
     selected, so that one trial serves all runs of the suite. If fewer than `ENOUGH` pairs have one,
@@ -58,12 +60,13 @@ def plan_controls(
     run's `own` edits take the place of right ones. The sample is decided by ids; a shard takes its
     part of it. Edits are stored like any other; stage `report` uses stored ones only.
     """
+    store, run = scorer.store, settings.run
     drawn_from = [pair for pair in suite.pairs if pair.reference is not None]
     if len(drawn_from) < min(estimates.ENOUGH, len(suite.pairs)):
         drawn_from = [*(pairs if shard is None else shard.pairs)]
     sample = _sample(drawn_from)
     has_oracle = all(pair.reference is not None for pair in sample)
-    words, untried = _other_words(judge, sample, drawn_from, suite.pairs)
+    words, untried = _other_words(scorer.judge.model, sample, drawn_from, suite.pairs)
     known = {pair.id for pair in sample}
     beyond = {
         pair.id: pair for pair, _ in chain.from_iterable(words.values()) if pair.id not in known
@@ -77,7 +80,10 @@ def plan_controls(
         control = make_model("editor", name, {})
         if control.shown_reference is None or has_oracle:
             members = [*sample, *beyond.values()] if name == "oracle" else sample
-            trials[name] = _edited(control, tried(members), suite, store, run)
+            works = _of_control(control, tried(members), suite, store, run)
+            if makes:
+                _edit(missing_edits(works), identify(control, store.fingerprints), store, run.stage)
+            trials[name] = works
     right = trials["oracle"] if has_oracle else _first_edits(own)
     edits = {work.pair.id: work for work in right if work.error is None}
     for name, changes in words.items():
@@ -126,10 +132,12 @@ def _other_words(
     return words, untried if few else ""
 
 
-def _edited(
+def _of_control(
     control: Model, pairs: Sequence[EditPair], suite: Suite, store: Store, run: RunSettings
 ) -> list[Work]:
-    """Edit pairs with a control, and leave out those that have nothing to show."""
+    """List the works of a control with its stored edits; pairs that it has nothing to show for are
+    left out.
+    """
     identity = identify(control, store.fingerprints)
     works = [
         work
@@ -139,15 +147,14 @@ def _edited(
     for work in works:
         if work.error is None:
             work.edit = stored_edit(work, identity, store, run.reuse)
-    _edit(missing_edits(works), identity, store, run.stage)
     return works
 
 
 def _first_edits(own: Iterable[Work]) -> list[Work]:
-    """Return the first finished edit of each pair, without its verdict."""
+    """Return the first edit of each pair that has not failed, without its verdict."""
     first: dict[str, Work] = {}
     for work in own:
-        if work.error is None and work.edit is not None:
+        if work.error is None:
             first.setdefault(work.pair.id, replace(work, verdict=None, failures=0))
     return [*first.values()]
 
@@ -257,7 +264,7 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work
         )
         for repeat in range(count)
         for work in plan
-        if work.error is None and work.edit is not None
+        if work.error is None
     ]
 
 
@@ -331,3 +338,24 @@ class Trials:
     def remaining(self) -> int:
         """The number of trials that were cut off when the run was stopped."""
         return sum(work.verdict is None and work.error is None for work in self.works)
+
+
+def plan_trials(
+    scorer: Scorer,
+    settings: Settings,
+    suite: Suite,
+    *,
+    pairs: Sequence[EditPair],
+    own: Sequence[Work],
+    shard: SelectedShard | None = None,
+    makes: bool = True,
+) -> Trials:
+    """Return the trials of a judge, as `_plan_controls` and `plan_repeats` draw them."""
+    controls: dict[str, list[Work]] = {}
+    untried = ""
+    if settings.tries_judge:
+        controls, untried = _plan_controls(
+            scorer, settings, suite, pairs=pairs, own=own, shard=shard, makes=makes
+        )
+    repeats = plan_repeats(own, settings.judge.repeats, has_order=not scorer.judge.model.measures)
+    return Trials(controls, untried, repeats)

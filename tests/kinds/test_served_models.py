@@ -2,6 +2,8 @@
 to.
 """
 
+import re
+
 import numpy as np
 import pytest
 from model_server import ModelServer
@@ -74,6 +76,30 @@ def test_scores_are_those_of_the_same_judge_in_process(bench, server):
     assert again.ret == result.ret
     assert len(server.asked) == 10  # how it is asked is no part of what it said
     assert bench.timing["verdicts_cached"] == 10
+
+
+def test_plan_bills_what_the_server_is_asked(bench, server):
+    server.reply = "instruction: 7\npreservation: 7\nrealism: 7"
+
+    def asked_and_billed(*options):
+        server.asked.clear()
+        result = bench.run(*judge(server, "--imgedit-fail-under=overall:1", *options))
+        (line,) = [line for line in result.outlines if "plan: judge: " in line]
+        lowest, stored = re.search(r"judge: ([\d,]+)\b.*, ([\d,]+) in the store", line).groups()
+        return len(server.asked), int(lowest), int(stored), line
+
+    asked, billed, stored, line = asked_and_billed("-kphysics")
+    assert asked == billed > 2 + 5
+    assert (stored, "as in run" in line) == (0, False)
+    repeats = "--imgedit-judge-repeats=1"
+    more, billed, stored, line = asked_and_billed(repeats)
+    assert more == billed > 0
+    assert stored >= asked
+    assert f"{float(f'{100 * more:.2g}'):,.0f} to " in line  # by what the server counted before
+    assert line.endswith(f" output tokens, as in run {bench.runs[-2].name}")
+    asked, billed, stored, line = asked_and_billed(repeats)
+    assert asked == billed == 0
+    assert line.endswith(f"plan: judge: 0 questions, {stored} in the store")
 
 
 @pytest.mark.full

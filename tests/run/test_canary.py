@@ -151,7 +151,10 @@ def test_question_without_an_answer_is_counted_and_spoils_nothing(world, ends):
 
 def test_plan_counts_the_questions_of_the_canary(world):
     world.plan()
-    assert any("at most 64 questions to the judge" in note for note in world.told.notes)
+    assert any(
+        "judge: 64 to 304 questions (60 edits, 4 of the canary)" in note
+        for note in world.told.notes
+    )
 
 
 def test_further_judge_has_a_canary_of_its_own(world):

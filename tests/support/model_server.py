@@ -54,7 +54,7 @@ class ModelServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def reset(self) -> None:
-        self.key, self.most = None, 0
+        self.key, self.reply, self.most = None, None, 0
         self.faults.clear()
         self.asked.clear()
 

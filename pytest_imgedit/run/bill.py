@@ -1,0 +1,227 @@
+"""The bill of a run: what its judges and a served editor will be asked, before anything is."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_imgedit.config.settings import RunSettings
+from pytest_imgedit.core import environments
+from pytest_imgedit.core.requests import Preparation, token_cost
+from pytest_imgedit.core.results import JudgeInfo, Results
+from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.kinds.base import Model
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.protocols.protocol import Call
+from pytest_imgedit.run.canary import make_canary, rounds_of
+from pytest_imgedit.run.score import Ask, Scorer, reply_recipe
+from pytest_imgedit.run.seed_trial import plan_trial
+from pytest_imgedit.run.trials import Trials
+from pytest_imgedit.run.work import Work, missing_edits
+from pytest_imgedit.store.store import Store
+
+#: Rough tokens: of text, of a grade behind its label, and of a reply that gives reasons.
+BYTES_A_TOKEN, TOKENS_OF_A_GRADE, TOKENS_OF_REASONS = 4, 2, 150
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What one judge will be asked: the `lowest` number of questions if every edit succeeds and
+    every reply can be read, and the `highest` with re-asks.
+
+    `parts` says what the lowest number is made of, `stored` counts questions that the store
+    answers, and `tokens` are rough ones of a question and of a reply, or those of the run `origin`.
+    """
+
+    lowest: int
+    highest: int
+    parts: tuple[str, ...]
+    stored: int
+    tokens: tuple[float, float]
+    origin: str = ""
+
+    def line(self, title: str, prices: tuple[float, float]) -> str:
+        """Say what the judge will be asked; `prices` are those of a million tokens in and out."""
+        parts = f" ({', '.join(self.parts)})" if self.parts else ""
+        questions = "question" if self.highest == 1 else "questions"
+        line = f"plan: {title}: {_span(self.lowest, self.highest)} {questions}{parts}"
+        line += f", {self.stored:,} in the store"
+        if not (self.highest and any(self.tokens)):
+            return line
+        ends = self.lowest, self.highest
+        spans = [_span(*(_rounded(end * tokens) for end in ends)) for tokens in self.tokens]
+        line += f"; about {spans[0]} input and {spans[1]} output tokens"
+        if self.origin:
+            line += f", as in run {self.origin}"
+        if any(prices):
+            costs = [end * token_cost(self.tokens, prices) for end in ends]
+            cost = " to ".join(dict.fromkeys(f"{each:.3g}" for each in costs))
+            line += f", about {cost} by judge.price_in and judge.price_out"
+        return line
+
+
+class Billing:
+    """Counts what the judges of a run will be asked, in the order in which they are.
+
+    What one is asked is in the store for those after it. A run that `may_end_early` may ask
+    anything less, and asks its canary after every block.
+    """
+
+    def __init__(self, run: RunSettings, may_end_early: bool = False) -> None:
+        self.run, self.may_end_early = run, may_end_early
+        self._answered: set[tuple[str, str]] = set()
+
+    def bill(self, scorer: Scorer, works: Sequence[Work], trials: Trials) -> Bill:
+        """Count the questions of a judge about works and in its trials."""
+        controls = [work for members in trials.controls.values() for work in members]
+        about_edits, stored, repeated = self._new(scorer, works)
+        canary, of_canary = self._canary(scorer, about_edits)
+        topics = {"edit": about_edits}
+        for noun, members in (("trial", controls), ("repeat", trials.repeats)):
+            topics[noun], more_stored, more_repeated = self._new(scorer, members)
+            stored, repeated = stored + more_stored, repeated + more_repeated
+        parts = [_part(asks, noun) for noun, asks in topics.items() if asks]
+        if canary:
+            parts.append(f"{len(canary)} of the canary")
+        asks = [ask for members in topics.values() for ask in members]
+        count = len(asks) + len(canary)
+        judge = scorer.judge.model
+        return Bill(
+            lowest=0 if self.may_end_early else count,
+            highest=(len(asks) + repeated) * scorer.most_puts + of_canary,
+            parts=tuple(parts),
+            stored=stored,
+            tokens=(
+                sum(_tokens_in(ask, judge) for ask in (*asks, *canary)) / max(1, count),
+                sum(_tokens_out(ask.call) for ask in (*asks, *canary)) / max(1, count),
+            ),
+        )
+
+    def _new(self, scorer: Scorer, works: Iterable[Work]) -> tuple[list[Ask], int, int]:
+        """Return the questions about works that will be put, how many the store answers, and how
+        many will be answered by then, since the same was asked before.
+        """
+        asks: list[Ask] = []
+        stored = 0
+        for work in works:
+            if work.error is not None:
+                continue
+            open_work = replace(work, verdict=None, answers={})
+            every = scorer.asks(open_work)
+            missing = every
+            if open_work.edit is not None and scorer.store.verdicts.records and not self.run.fresh:
+                scorer.stored_verdict(open_work, self.run.reuse)
+                missing = scorer.asks(open_work)
+            asks += missing
+            stored += len(every) - len(missing)
+        if self.run.fresh:
+            return asks, stored, 0
+        keys = [_key(scorer, ask) for ask in asks]
+        new = [ask for ask, key in zip(asks, keys, strict=True) if key not in self._answered]
+        self._answered.update(keys)
+        return new, stored, len(asks) - len(new)
+
+    def _canary(self, scorer: Scorer, asks: Sequence[Ask]) -> tuple[list[Ask], int]:
+        """Return the questions of the canary, and how many there may be."""
+        works = [ask.work for ask in asks]
+        canary = make_canary(scorer.judge.model, scorer.protocol, works, len(asks))
+        if canary is None:
+            return [], 0
+        a_round = [Ask(canary.pair, canary.call)] * len(canary.pictures)
+        most_rounds = rounds_of(len(asks) * scorer.most_puts)
+        if self.may_end_early:
+            most_rounds += len({work.pair.id for work in works})
+        return a_round * rounds_of(len(asks)), len(a_round) * most_rounds
+
+
+def _key(scorer: Scorer, ask: Ask) -> tuple[str, str]:
+    """Return what an answer is stored by; an edit that is still to be made stands for itself."""
+    recipe = environments.key(reply_recipe(scorer.judge, ask))
+    return recipe, "" if ask.work.edit else ask.work.content
+
+
+def _part(asks: Sequence[Ask], noun: str) -> str:
+    """Say what questions are about: `3 edits`, or `6 for 3 edits` where an edit has several."""
+    works = len({id(ask.work) for ask in asks})
+    return counted(works, noun) if works == len(asks) else f"{len(asks)} for {counted(works, noun)}"
+
+
+def editor_line(editor: Identity, store: Store, works: Sequence[Work]) -> str:
+    """Say what a served editor will be asked."""
+    missing = missing_edits(works)
+    trial = plan_trial(editor, store, missing)
+    tried = 0 if trial is None else len(trial.works)
+    parts = f"{counted(len(missing), 'edit')}, {tried} in the trial of its seeds"
+    stored = sum(work.edit is not None for work in works)
+    return (
+        f"plan: editor: {len(missing) + tried:,} requests{f' ({parts})' if tried else ''}, "
+        f"{stored:,} in the store"
+    )
+
+
+def with_known_tokens(bill: Bill, scorer: Scorer, runs: Iterable[Results]) -> Bill:
+    """Return a bill with the mean tokens of the first of `runs` in which the judge was asked by the
+    same protocol; without one, as it is.
+    """
+    facts = scorer.facts
+    same = ("spec", "params", "protocol", "variant", "protocol_sha256")
+    for run in runs:
+        for judge in (run.judge, *run.further.values()):
+            answers = _answers(judge)
+            if answers and all(getattr(judge, name) == facts[name] for name in same):
+                assert judge.usage is not None, "only then there are answers"
+                tokens = judge.usage.tokens_in / answers, judge.usage.tokens_out / answers
+                return replace(bill, tokens=tokens, origin=run.run.id)
+    return bill
+
+
+def _answers(judge: JudgeInfo) -> int:
+    """Return how many answers the usage of a judge is of; 0 if it is not known."""
+    if judge.usage is None or not judge.usage.tokens_in:
+        return 0
+    canary = 0 if judge.canary is None else 2 * judge.canary.rounds - judge.canary.failed
+    return sum(judge.returned.values()) and sum(judge.returned.values()) + canary
+
+
+def _tokens_in(ask: Ask, judge: Model) -> float:
+    """Return the rough tokens of a question."""
+    if ask.call is None:
+        return 0.0
+    texts = [ask.call.system, *(text for kind, text in ask.parts if kind == "text")]
+    tokens = sum(len(text.encode(errors="replace")) for text in texts) / BYTES_A_TOKEN
+    preparation = ask.call.preparation
+    for name in ask.call.images:
+        tokens += judge.image_tokens(*_size(ask.work, name, preparation), preparation)
+    return tokens
+
+
+def _size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
+    """Return the size in which an image is shown; an edit to be made has that of its source."""
+    image = work.images.get("source" if name == "edited" else name)
+    width, height = (0, 0) if image is None else image.size
+    if name == "edited" and work.edit is not None and not preparation.at_source_size:
+        width, height = work.edit.width, work.edit.height
+    if preparation.max_side is None:
+        return width, height
+    scale = min(1.0, preparation.max_side / max(1, width, height))
+    return round(width * scale), round(height * scale)
+
+
+def _tokens_out(call: Call | None) -> float:
+    """Return the rough tokens of a reply: a call that may take long is one that wants reasons."""
+    if call is None:
+        return 0.0
+    grammar = call.grammar
+    if call.max_new_tokens or grammar.form not in ("lines", "number"):
+        return TOKENS_OF_REASONS
+    labels = grammar.called if grammar.form == "lines" else ()
+    grades = TOKENS_OF_A_GRADE * len(grammar.names)
+    return grades + sum(len(label.encode()) for label in labels) / BYTES_A_TOKEN
+
+
+def _span(lowest: float, highest: float) -> str:
+    """Format a range of whole numbers; one number for a range of one."""
+    return " to ".join(dict.fromkeys(f"{end:,.0f}" for end in (lowest, highest)))
+
+
+def _rounded(number: float) -> float:
+    """Round to two significant digits."""
+    return float(f"{number:.2g}")
