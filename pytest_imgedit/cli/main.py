@@ -282,7 +282,7 @@ COMMANDS = (
                 "type": float,
                 "metavar": "MDE",
                 "help": "drop that gates must detect, on the scale of the measure; without it, "
-                "what the pairs of RUN can decide",
+                "what the pairs of RUN can detect",
             },
             "--before": {
                 "metavar": "REF",

@@ -1,4 +1,4 @@
-"""`imgedit plan`: what the pairs of a run can decide, and how many pairs would decide more."""
+"""`imgedit plan`: what the pairs of a run can detect, and how many pairs would detect more."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ def plan(
     out: Path,
 ) -> tuple[JsonObject, str, int]:
     """Say with how many pairs gates would find a difference of `power`, by a stored run or by a
-    stated `spread` of a pair; without `power`, what the pairs of the run can decide.
+    stated `spread` of a pair; without `power`, what the pairs of the run can detect.
 
     `gate` names fields; `power` and `spread` are on the scales of their measures.
     """
@@ -131,18 +131,15 @@ def plan(
 
 
 def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[JsonObject, str, int]:
-    """Say what the pairs at hand can decide, each gate at `alpha`."""
+    """Say what the pairs at hand can detect, each gate at `alpha`."""
     rows, lines = [], [f"in 80% of runs at {printable(told)}:"]
     for spread in spreads:
         mde = planning.mde(spread.error, spread.freedom, alpha)
         rows.append({"gate": spread.gate, "pairs_now": spread.pairs, "mde": mde})
-        distance = number(mde, spread.measure.decimals)
-        lower_is_better = spread.measure.lower_is_better
-        side, change = ("over", "rises") if lower_is_better else ("under", "drops")
-        decided = f"means more than {distance} {side} the limit"
-        if spread.gate.startswith("max_drop"):
-            decided = f"{change} more than {distance} over the limit"
-        lines.append(f"{printable(spread.gate)}: {spread.pairs} pairs can decide {decided}")
+        kind: gates.MeanGate = "max_drop" if spread.gate.startswith("max_drop") else "fail_under"
+        change = planning.detectable(kind, mde, spread.measure)
+        pairs = counted(spread.pairs, "pair")
+        lines.append(f"{printable(spread.gate)}: {pairs} can detect {change}")
     return {"rows": rows}, "\n".join(lines), 0
 
 

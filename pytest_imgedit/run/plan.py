@@ -413,7 +413,7 @@ def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> N
 
 
 def _expected_lines(request: Request, store: Store) -> Iterator[str]:
-    """Yield a line per gate on a mean: what it asks for, and what its pairs can decide, by the
+    """Yield a line per gate on a mean: what it asks for, and what its pairs can detect, by the
     newest run of the suite that tells, or else by the spread in the baseline.
     """
     gates, pairs = request.settings.gates, request.pairs
@@ -439,12 +439,13 @@ def _expected_lines(request: Request, store: Store) -> Iterator[str]:
                 expected = _mde_by_baseline(kind, alpha, ids, request.baseline, field)
             measure = measures.get(field.measure, Measure())
             gate = f"plan: {kind} {name}:{limit:g} {describe_rule(kind, name, limit, measure)}"
+            pairs_of_it = counted(len(ids), "pair")
             if expected is None:
-                yield f"{gate}; what {len(ids)} pairs can decide is not known before a first run"
+                yield f"{gate}; what {pairs_of_it} can detect is not known before a first run"
             else:
                 mde, origin = expected
-                decided = _decided(kind, limit, mde, measure)
-                yield f"{gate}; {len(ids)} pairs can decide {decided}, by {origin}"
+                change = planning.detectable(kind, mde, measure, limit)
+                yield f"{gate}; {pairs_of_it} can detect {change} (estimated from {origin})"
 
 
 def _hindered_lines(request: Request, works: Sequence[Work]) -> Iterator[str]:
@@ -473,15 +474,6 @@ def _hindered_lines(request: Request, works: Sequence[Work]) -> Iterator[str]:
         yield line
 
 
-def _decided(kind: MeanGate, limit: float, mde: float, measure: Measure) -> str:
-    if kind == "max_drop":
-        return f"drops over {limit + mde:.{measure.decimals}f}"
-    lowest, highest = measure.ends
-    if measure.lower_is_better:
-        return f"means over {min(highest, limit + mde):.{measure.decimals}f}"
-    return f"means under {max(lowest, limit - mde):.{measure.decimals}f}"
-
-
 def _mde_by_baseline(
     kind: MeanGate, alpha: float, ids: Collection[str], baseline: Baseline, field: Field
 ) -> tuple[float, str] | None:
@@ -493,11 +485,7 @@ def _mde_by_baseline(
     mde = None if values is None else values.mde(alpha)
     if mde is None:
         return None
-    what = "scores" if field.measure == SCORE else field.measure
-    origin = f"the spread of {what} in {baseline.name}"
-    if kind == "max_drop":
-        return math.sqrt(2) * mde, f"{origin}, as if runs were independent"
-    return mde, origin
+    return math.sqrt(2) * mde if kind == "max_drop" else mde, baseline.name
 
 
 def _plan_edits(

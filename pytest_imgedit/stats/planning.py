@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from pytest_imgedit.core.measures import Field, groups_of
-from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import Measure, Results
 
 Pair = TypeVar("Pair")
 #: Multiples of the pairs at hand that are tried, and simulated runs of each.
@@ -21,6 +21,25 @@ POWER = 0.8
 #: resampling them does not make up for. `perf/good_work.py --advice` shows that `POWER` of fresh
 #: runs are decided then.
 POWER_OF_SPREAD = 1.0
+
+
+def detectable(
+    kind: Literal["fail_under", "max_drop"],
+    mde: float,
+    measure: Measure,
+    limit: float | None = None,
+) -> str:
+    """Say in words what a gate detects; without a `limit`, how far beyond it that is."""
+    is_up = measure.lower_is_better
+    if kind == "max_drop":
+        change = "rise" if is_up else "drop"
+        amount = f"{mde + (limit or 0.0):.{measure.decimals}f}"
+        return f"a {change} of about {amount}{'' if limit is not None else ' over the limit'}"
+    if limit is None:
+        return f"a mean about {mde:.{measure.decimals}f} {'over' if is_up else 'under'} the limit"
+    lowest, highest = measure.ends
+    mean = min(highest, limit + mde) if is_up else max(lowest, limit - mde)
+    return f"a mean of about {mean:.{measure.decimals}f}"
 
 
 def strata_of(

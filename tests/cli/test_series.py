@@ -195,8 +195,8 @@ def test_without_a_size_a_plan_says_what_the_pairs_at_hand_can_decide(imgedit):
     pytest.LineMatcher(out.splitlines()).fnmatch_lines(
         [
             "in 80% of runs at alpha 0.05 over 2 gates, by run *:",
-            "fail_under overall: 50 pairs can decide means more than 0.* under the limit",
-            "fail_under physics: 10 pairs can decide means more than *",
+            "fail_under overall: 50 pairs can detect a mean about 0.* under the limit",
+            "fail_under physics: 10 pairs can detect a mean about *",
         ]
     )
     code, out, _ = imgedit("plan", "latest", "--before=night0", "--json")
@@ -232,12 +232,14 @@ def test_the_plan_of_a_run_says_what_its_gates_are_about_to_show(nights, tmp_pat
     said[0].fnmatch_lines(
         [
             "imgedit: plan: fail_under overall:3 fails if the mean score (0 to 10) of all "
-            "pairs is shown to be under 3; 50 pairs can decide means under 2.*, by run *",
+            "pairs is shown to be under 3; 50 pairs can detect a mean of about 2.* (estimated from run *)",
             "imgedit: plan: max_drop overall:1 fails if the mean score (0 to 10) of all pairs "
-            "is shown to have fallen by more than 1; 50 pairs can decide drops over 1.*, by the "
-            "spread of scores in night0, as if runs were independent",
+            "is shown to have fallen by more than 1; 50 pairs can detect a drop of about 1.* "
+            "(estimated from night0)",
         ]
     )
     said[1].fnmatch_lines(
-        ["imgedit: plan: max_drop overall:1 *; 50 pairs can decide drops over 1.*, by run *"]
+        [
+            "imgedit: plan: max_drop overall:1 *; 50 pairs can detect a drop of about 1.* (estimated from run *)"
+        ]
     )

@@ -115,7 +115,7 @@ def test_a_plan_takes_the_fields_of_gates(latest, tmp_path, field, pairs, side):
     document, text, _ = plan(latest, None, [field], None, None, 0.05, tmp_path)
     (row,) = document["rows"]
     assert (row["gate"], row["pairs_now"]) == (f"fail_under {field}", pairs)
-    assert f"{pairs} pairs can decide means more than" in text
+    assert f"{pairs} pairs can detect a mean about" in text
     assert f"{side} the limit" in text
 
 
@@ -124,7 +124,7 @@ def test_a_plan_against_a_baseline_is_on_the_scale_of_its_measure(latest, nights
     (row,) = document["rows"]
     assert row["gate"] == "max_drop lpips@overall"
     assert 0 < row["mde"] < 0.005  # differences spread by 0.0015
-    assert f"can decide rises more than {row['mde']:.3f} over the limit" in text
+    assert f"can detect a rise of about {row['mde']:.3f} over the limit" in text
 
 
 def test_a_plan_refuses_a_measure_that_the_run_lacks(latest, tmp_path):

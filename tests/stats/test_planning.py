@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from documents import a_run, an_item
 
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.results import GateResult, Summary
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.planning import (
     POWER,
     POWER_OF_SPREAD,
+    detectable,
     expected_mde,
     mde,
     pairs_needed,
@@ -114,3 +116,22 @@ def test_earlier_runs_tell_what_a_gate_is_about_to_show():
         "run x",
     )
     assert expected_mde("fail_under", "overall", 0.05, 100, []) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "lower_is_better", "limit", "words"),
+    [
+        ("max_drop", False, 0.0, "a drop of about 0.40"),
+        ("max_drop", False, 1.0, "a drop of about 1.40"),
+        ("max_drop", True, 0.0, "a rise of about 0.40"),
+        ("max_drop", False, None, "a drop of about 0.40 over the limit"),
+        ("fail_under", False, 7.0, "a mean of about 6.60"),
+        ("fail_under", False, 0.1, "a mean of about 0.00"),
+        ("fail_under", True, 7.0, "a mean of about 7.40"),
+        ("fail_under", False, None, "a mean about 0.40 under the limit"),
+        ("fail_under", True, None, "a mean about 0.40 over the limit"),
+    ],
+)
+def test_what_pairs_can_detect_is_said_in_words(kind, lower_is_better, limit, words):
+    measure = SCORE_ONLY[SCORE].model_copy(update={"lower_is_better": lower_is_better})
+    assert detectable(kind, 0.4, measure, limit) == words
