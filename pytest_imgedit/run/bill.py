@@ -141,7 +141,8 @@ def _key(scorer: Scorer, ask: Ask) -> tuple[str, str]:
 def _part(asks: Sequence[Ask], noun: str) -> str:
     """Say what questions are about: `3 edits`, or `6 for 3 edits` where an edit has several."""
     works = len({id(ask.work) for ask in asks})
-    return counted(works, noun) if works == len(asks) else f"{len(asks)} for {counted(works, noun)}"
+    what = f"{works:,} {noun if works == 1 else f'{noun}s'}"
+    return what if works == len(asks) else f"{len(asks):,} for {what}"
 
 
 def editor_line(editor: Identity, store: Store, works: Sequence[Work]) -> str:

@@ -12,6 +12,7 @@ from PIL import Image
 from run_world import Drawn, World, edited, judged, pairs_of, png
 
 from pytest_imgedit.run import canary
+from pytest_imgedit.run.run import BlockRun
 
 JUDGE = "openai:http://localhost:1/v1#gpt-4o"
 OTHER = "openai:http://localhost:2/v1#gpt-4o"
@@ -54,8 +55,9 @@ class Server:
     token for each word and mark, and one for the end of a reply.
     """
 
-    def __init__(self, tokens_of_image=tiles, unreadable=0, cut=0):
+    def __init__(self, tokens_of_image=tiles, unreadable=0, cut=0, refused=0):
         self.tokens_of_image, self.unreadable, self.cut = tokens_of_image, unreadable, cut
+        self.refused = refused
         self.asked = self.tokens_in = self.tokens_out = 0
 
     def __call__(self, message):
@@ -71,6 +73,9 @@ class Server:
             if self.cut:
                 self.cut -= 1
                 answer["cut"] = True
+            if self.refused:
+                self.refused -= 1
+                answer |= {"error": "I would rather not", "refused": True}
             sizes = [
                 Image.open(io.BytesIO(question["images"][name])).size
                 for kind, name in question["parts"]
@@ -230,8 +235,8 @@ def test_second_judge_that_is_the_same_is_asked_nothing(tmp_path):
 def test_each_call_of_a_protocol_is_a_question(tmp_path):
     world = world_of(tmp_path, side=128)
     server = run(world, **CALLS)
-    assert server.asked == bills(world).lowest == 12
-    assert bills(world).parts == "12 for 6 edits"
+    assert_right(bills(world), server)
+    assert (server.asked, bills(world).parts) == (12, "12 for 6 edits")
 
 
 def test_run_of_which_all_is_stored_is_asked_nothing(tmp_path):
@@ -256,6 +261,12 @@ def test_questions_put_again_stay_within_the_range(tmp_path, faults):
     server = run(world, Server(**faults))
     said = bills(world)
     assert said.lowest == 6 < server.asked <= said.highest == 6 * (1 + 2 + 2)
+
+
+def test_refused_questions_are_not_put_again(tmp_path):
+    world = world_of(tmp_path)
+    server = run(world, Server(refused=3))
+    assert server.asked == bills(world).lowest == 6
 
 
 def test_nothing_is_put_again_where_the_settings_forbid_it(tmp_path):
@@ -318,12 +329,15 @@ def test_requests_to_a_served_editor_are_counted(tmp_path, sends_seeds):
     assert len(asked) == int(said[0])
 
 
-def test_run_that_may_end_early_is_asked_up_to_all(tmp_path):
-    world = world_of(tmp_path)
-    world.plan(gates={**GATED["gates"], "until": "decided"}, judge=GATED["judge"])
+@pytest.mark.parametrize("limit", [1.0, 7.0, 9.5])
+def test_run_that_may_end_early_is_asked_up_to_all(tmp_path, limit):
+    world = world_of(tmp_path, 60)
+    world.judge = server = Server()
+    plan = world.plan(gates={"fail_under": {"overall": limit}, "until": "decided"})
+    with world.store:
+        BlockRun(plan, plan.blocks, world.context(plan)).execute()
     said = bills(world)
-    assert (said.lowest, said.stored) == (0, 0)
-    assert said.highest >= 5 * 6
+    assert said.lowest == 0 < server.asked <= said.highest
 
 
 def test_report_has_no_bill(tmp_path):
