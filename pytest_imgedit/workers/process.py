@@ -427,6 +427,7 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
             tokens_in=int(answer.tokens_in),
             tokens_out=int(answer.tokens_out),
             cut=bool(answer.cut),
+            finish_reason=_encodable(str(answer.finish_reason)),
             batch_size=batch_size,
         )
     except (AttributeError, TypeError, ValueError, OverflowError) as error:

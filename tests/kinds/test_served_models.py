@@ -84,6 +84,7 @@ def test_plan_bills_what_the_server_is_asked(bench, server):
     def asked_and_billed(*options):
         server.asked.clear()
         result = bench.run(*judge(server, "--imgedit-fail-under=overall:1", *options))
+        result.stdout.no_fnmatch_line("*without the reason why they ended*")
         (line,) = [line for line in result.outlines if "plan: judge: " in line]
         lowest, stored = re.search(r"judge: ([\d,]+)\b.*, ([\d,]+) in the store", line).groups()
         return len(server.asked), int(lowest), int(stored), line
