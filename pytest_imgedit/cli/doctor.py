@@ -17,6 +17,7 @@ from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import errors, provenance, results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model
+from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import placement, pools, preflight, score, user_hooks
@@ -37,6 +38,7 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded
     ones).
     """
+    find_user_modules(config)
     settings, machine = make_settings(read_tables(config)), Hardware.here("auto")
     cluster = settings.workers.ray_address or "a Ray cluster"
     document: JsonObject = {
@@ -193,6 +195,7 @@ def qualify(
 
     Verdicts are kept in the store `out`, where runs with gates find them.
     """
+    find_user_modules(config)
     raw = read_tables(config)
     assign(raw, assigned, "--set")
     for section, key, value in (
@@ -265,8 +268,6 @@ def _settings(raw: Tables) -> Settings:
     settings = make_settings(raw)
     if not settings.judge.scores:
         raise errors.UsageError(f"judge {settings.judge.spec!r} scores nothing, name another one")
-    if str(Path.cwd()) not in sys.path:  # where the module of a custom judge may be
-        sys.path.append(str(Path.cwd()))
     judge = settings.judge.model_copy(update={"controls": True, "repeats": 0})
     return settings.model_copy(update={"judge": judge})
 

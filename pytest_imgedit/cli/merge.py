@@ -36,6 +36,7 @@ from pytest_imgedit.core.results import (
     Usage,
 )
 from pytest_imgedit.kinds.folder import has_finished_edits
+from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.report.read import read_results
@@ -241,6 +242,7 @@ def _protocol(first: Results, items: Sequence[Item]) -> ProtocolTable | None:
     judge = first.judge
     if first.protocol is None or judge.protocol is None:
         return None
+    find_user_modules(None)
     settings = Settings.model_validate(
         {"judge": {"protocol": judge.protocol, "variant": judge.variant}}
     )

@@ -10,6 +10,9 @@ from typing import Any
 
 from pytest_imgedit.core.errors import SetupError
 
+#: How a class of the user is constructed.
+CONSTRUCTOR = "def __init__(self, *, device)"
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -46,5 +49,6 @@ class Target:
         try:
             inspect.signature(cls).bind(*arguments, device=device, **params)
         except TypeError as error:
-            raise SetupError(f"{self.module}:{self.attribute}: {error}") from None
+            expected = f", expected {CONSTRUCTOR}" if "'device'" in str(error) else ""
+            raise SetupError(f"{self.module}:{self.attribute}: {error}{expected}") from None
         return cls(*arguments, device=device, **params)

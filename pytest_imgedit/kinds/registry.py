@@ -7,11 +7,11 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.sanitize import did_you_mean, one_line
-from pytest_imgedit.kinds import base, source
+from pytest_imgedit.kinds import base, class_source, source
 
 #: Kinds of this package by role and name, as entry points of other packages have them.
 BUILTIN: Mapping[str, Mapping[str, str]] = {
@@ -77,9 +77,11 @@ def resolve(
     if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
         path = source.source_file(name)
         if path is None or not path.is_file():
+            searched = ", ".join(dict.fromkeys(source.user_import_paths()))
+            fix = "; move it to one of these, or add its folder to PYTHONPATH"
             raise errors.UsageError(
-                f"{role} {spec!r}: no module {name!r} with a source file on the import path"
-                f"{did_you_mean(name, names)}"
+                f"{role} {spec!r}: no module {name!r} with a source file in {searched}"
+                f"{did_you_mean(name, names) or fix}"
             )
         try:
             defined = source.top_level_names(path)
@@ -156,10 +158,50 @@ class CustomClass(base.Model):
     """
 
     name = "class"
+    method: ClassVar[tuple[str, str]]
+    """The method that a worker calls, and its argument."""
 
     @property
     def target(self) -> targets.Target:
         return targets.Target.parse(self.spec)
+
+    def check(self, site: base.Site) -> None:
+        super().check(site)
+        path = source.source_file(self.target.module)
+        found = class_source.ClassSource.read(path, self.target.attribute) if path else None
+        if found is not None:
+            self.check_source(found)
+
+    def check_source(self, found: class_source.ClassSource) -> None:
+        """Raise `SettingError` for a constructor or a method that no worker could call."""
+        self._check_constructor(found)
+        self._check_method(found, *self.method)
+
+    def _check_constructor(self, found: class_source.ClassSource) -> None:
+        definition = found.method("__init__")
+        if definition is None:
+            if found.lacks("__init__") and found.lacks("__new__"):
+                self._refuse(f"{found.place()}: no __init__", targets.CONSTRUCTOR)
+            return
+        place = found.place(definition)
+        constructor = source.Signature.of(definition.args)
+        if not (constructor.open_ended or "device" in constructor.annotations):
+            self._refuse(f"{place}: {class_source.header(definition)}", targets.CONSTRUCTOR)
+        constructor.check(self.params, {"device"})  # it may be that of a base
+        for name in constructor.required:
+            is_missing = name != "device" and name not in self.params
+            base.refuse_if(is_missing, name, f"no value, and no default in {place}")
+
+    def _check_method(self, found: class_source.ClassSource, name: str, argument: str) -> None:
+        expected = f"def {name}(self, {argument})"
+        if found.lacks(name):
+            self._refuse(f"{found.place()}: no method {name}", expected)
+        definition = found.method(name)
+        if definition is not None and not class_source.takes_one(definition):
+            self._refuse(f"{found.place(definition)}: {class_source.header(definition)}", expected)
+
+    def _refuse(self, what: str, expected: str) -> NoReturn:
+        raise errors.SettingError("spec", f"{self.role} {self.spec!r}: {what}, expected {expected}")
 
 
 class CustomEditor(CustomClass):
@@ -167,6 +209,12 @@ class CustomEditor(CustomClass):
 
     role = "editor"
     takes_further = True
+    method = ("edit", "request")
+
+    def check_source(self, found: class_source.ClassSource) -> None:
+        super().check_source(found)
+        if self.batch_size > 1:
+            self._check_method(found, "edit_batch", "requests")
 
 
 class CustomJudge(CustomClass):
@@ -176,10 +224,13 @@ class CustomJudge(CustomClass):
 
     role = "judge"
     aspects = None
+    method = ("answer", "questions")
 
 
 class CustomMetric(CustomClass, base.Metric):
     """Your own class that measures."""
+
+    method = ("answer", "questions")
 
 
 #: By role, the kind of a class that is no kind.

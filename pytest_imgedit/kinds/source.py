@@ -17,7 +17,7 @@ from importlib.metadata import packages_distributions, requires
 from importlib.util import find_spec, resolve_name
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote_to_bytes
 
 from pytest_imgedit.core import errors, strict_json
@@ -41,6 +41,10 @@ _URI = "file://"
 _INSTALLED = {
     Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
 }
+#: Where the commands of this environment are, the first entry of `sys.path` in each of them.
+_SCRIPTS = Path(sysconfig.get_path("scripts"))
+#: Files by which pytest knows its root folder.
+_ROOT_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 #: Distributions by the packages that they install; reading them all takes a tenth of a second.
 _distributions = cache(packages_distributions)
 
@@ -76,21 +80,41 @@ class Signature:
     """Parameters of a method as its source writes them: name -> annotation, and whether it takes
     `**kwargs`.
 
-    `defaults` holds those that are plain values.
+    `defaults` holds those that are plain values; `required` are the names that have none.
     """
 
     annotations: Mapping[str, str]
     open_ended: bool
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    required: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, arguments: ast.arguments) -> Self:
+        """Read the parameters of a definition, but for `self`."""
+        positional = [*arguments.posonlyargs, *arguments.args]
+        without_default = positional[: len(positional) - len(arguments.defaults)]
+        without_default += [
+            argument
+            for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if value is None
+        ]
+        annotations = {
+            argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
+            for argument in (*positional, *arguments.kwonlyargs)
+            if argument.arg != "self"
+        }
+        required = [argument.arg for argument in without_default if argument.arg in annotations]
+        return cls(annotations, arguments.kwarg is not None, _defaults(arguments), required)
 
     def check(self, params: Mapping[str, Any], reserved: Container[str]) -> None:
         """Raise `SettingError` for the first parameter that does not fit; `reserved` names are set
         by the harness.
         """
+        names = [name for name in self.annotations if name not in reserved]
         for name, value in params.items():
             if name in reserved or (name not in self.annotations and not self.open_ended):
                 raise errors.SettingError(
-                    name, f"no such argument is taken{did_you_mean(name, self.annotations)}"
+                    name, f"no such argument is taken{did_you_mean(name, names)}"
                 )
             types = [part.strip() for part in self.annotations.get(name, "").split("|")]
             is_plain = set(types) <= {*_PLAIN_TYPES, "None"}
@@ -110,12 +134,7 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
     it.
     """
     for arguments in _arguments_of(ast.parse(path.read_text("utf-8")).body, class_name, method):
-        annotations = {
-            argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
-            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-            if argument.arg != "self"
-        }
-        return Signature(annotations, arguments.kwarg is not None, _defaults(arguments))
+        return Signature.of(arguments)
     return None
 
 
@@ -265,7 +284,28 @@ def user_import_paths() -> list[str]:
     finds.
     """
     entries = [Path(entry).absolute() for entry in sys.path if not entry.endswith(".zip")]
-    return [str(entry) for entry in entries if not is_installed(entry)]
+    return [str(entry) for entry in entries if not is_installed(entry) and entry != _SCRIPTS]
+
+
+def find_user_modules(config: Path | None, *folders: Path) -> None:
+    """Let specs such as `my_editor:Mine` name modules in the folders of the user, wherever a
+    command is called.
+
+    Behind all that is on the import path already, these are, in this order: the folder of the
+    config, to which all its paths are relative; the folder above, of a config in `benchmarks`; and
+    `folders`: pytest's root folder and the working folder. Without pytest, its root folder is taken
+    to be the nearest one with a file by which pytest knows it.
+    """
+    near = Path.cwd() if config is None else config.absolute().parent
+    above = [near.parent] if near.name == "benchmarks" else []
+    roots = [folder for folder in (near, *near.parents) if _is_root(folder)][:1]
+    for folder in map(str, (near, *above, *(folders or (*roots, Path.cwd())))):
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def _is_root(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _ROOT_FILES)
 
 
 def loaded_code() -> dict[str, str]:

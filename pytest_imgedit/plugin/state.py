@@ -73,13 +73,13 @@ def evaluation(config: pytest.Config) -> Evaluation:
     if EVALUATION not in config.stash:
         guard_streams(config)
         from pytest_imgedit.config.settings import make_settings
+        from pytest_imgedit.kinds.source import find_user_modules
         from pytest_imgedit.run.session import Evaluation
 
-        for folder in (config.invocation_params.dir, config.rootpath):
-            if str(folder) not in sys.path:  # users' editors, judges and suites may be there
-                sys.path.append(str(folder))
         near = config.stash.get(NEAR, config.invocation_params.dir)
-        raw = command_line.gather(config, command_line.find_config(config, near))
+        file = command_line.find_config(config, near)
+        find_user_modules(file.path, config.rootpath, config.invocation_params.dir)
+        raw = command_line.gather(config, file)
         for role in ROLE_OF_FIXTURE.values():
             if spec := raw.get(role, {}).get("spec"):
                 raw[role]["spec"] = _class_of_hook(config, role, spec) or spec

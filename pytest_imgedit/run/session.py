@@ -15,6 +15,7 @@ from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import finish, placement, pools, preflight, work
@@ -491,6 +492,7 @@ def open_models(config: Path | None = None, **tables: Mapping[str, Any]) -> Iter
     store, `.imgedit` in the working directory or `run={"out": DIR}`, which this process alone may
     hold. Raises `UsageError` for settings that are wrong.
     """
+    find_user_modules(config)
     raw = read_tables(config)
     for section, table in tables.items():
         raw[section] = {**raw.get(section, {}), **table}

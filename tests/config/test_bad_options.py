@@ -47,7 +47,7 @@ BAD_OPTIONS = [
     ),
     pytest.param(
         ["--imgedit-editor=nomodule:Class"],
-        "*no module 'nomodule' with a source file on *",
+        "*no module 'nomodule' with a source file in *; move it to one of these, *",
         id="module",
     ),
     pytest.param(["--imgedit-editor=fakes:Nothing"], "*defines no 'Nothing'", id="class"),

@@ -127,7 +127,8 @@ def test_editor_that_dies_before_any_job_is_given_up_after_three(bench, moment):
         "    with open('starts', 'a') as file: file.write('x')\n"
         "    os._exit(3)\n"
         "class Editor:\n"
-        "    def __init__(self, *, device): die()\n" + ("die()\n" if moment == "import" else "")
+        "    def __init__(self, *, device): die()\n"
+        "    def edit(self, request): ...\n" + ("die()\n" if moment == "import" else "")
     )
     result = bench.run_with_workers("--imgedit-editor=dies:Editor", CONSTANT, "--imgedit-limit=2")
     assert (bench.path / "starts").read_text() == "xxx"

@@ -366,6 +366,7 @@ def test_whatever_an_editor_raises_is_the_error_of_its_pair(bench, error):
 def test_judge_without_a_batch_size_is_refused(bench, size):
     (bench.path / "sizes.py").write_text(
         f"class Judge:\n    batch_size = {size}\n    def __init__(self, *, device): pass\n"
+        "    def answer(self, questions): return []\n"
     )
     result = bench.run("--imgedit-judge=sizes:Judge", "--imgedit-limit=1")
     assert result.ret == 4

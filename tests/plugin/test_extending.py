@@ -176,6 +176,7 @@ def test_services_that_cannot_start_say_why_at_every_call(bench, spec):
         "from pytest_imgedit.core.errors import SetupError\n"
         "class Editor:\n"
         "    def __init__(self, *, device): raise SetupError('not on a Friday')\n"
+        "    def edit(self, request): pass\n"
     )
     (bench.path / "test_image_edit.py").unlink()
     (bench.path / "test_own.py").write_text(
