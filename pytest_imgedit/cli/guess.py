@@ -23,6 +23,8 @@ from pytest_imgedit.suites.rows import Row, raise_problems, read_rows
 #: Folders that hold no images of a benchmark.
 _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
 _TABLES = (".csv", ".jsonl", ".json")
+#: A new suite in which a person is to write instructions.
+TABLE = "pairs.csv"
 #: Bytes of the text beside an image.
 _MOST_TEXT = 2**16
 #: Files and folders that cannot be used and are named.
@@ -38,17 +40,21 @@ class Guess:
 
     Without both it is the embedded suite.
 
-    `origin` says in a few words where it comes from, `unused` what was not used and why;
-    `unfinished` is what is left to the user, in a new file that is a table then.
+    `origin` says in a few words where it comes from, `unused` what was not used and why; `missing`
+    counts the instructions that are left to the user, in a new file that is the `TABLE` then.
     """
 
     origin: str
     spec: Path | None = None
     rows: list[strict_json.JsonObject] = field(default_factory=list)
     root: Path = Path()
-    unfinished: str = ""
-    file_name: str = "pairs.jsonl"
+    missing: int = 0
     unused: list[str] = field(default_factory=list)
+
+    @property
+    def file_name(self) -> str:
+        """What a new file of the suite is called."""
+        return TABLE if self.missing else "pairs.jsonl"
 
 
 def guess_suite(data: Path | None) -> Guess:
@@ -89,14 +95,14 @@ def _of_folder(folder: Path, is_named: bool) -> Guess:
         raise errors.UsageError(
             next(iter(unused), f"{folder}: holds no table of prompts and no image")
         )
-    return replace(guess or Guess("scenes, as no prompts for images were found"), unused=unused)
+    return replace(guess or Guess("scenes (no prompts for images found)"), unused=unused)
 
 
 def _first_table(folder: Path, unused: list[str]) -> Guess | None:
     guess = None
     for table in _usable(folder, _TABLES):
         if guess is not None:
-            unused.append(f"{table}: imgedit init {table} takes it instead")
+            unused.append(f"{table}; imgedit init {table} uses it instead")
             continue
         try:
             guess = _of_table(table)
@@ -112,10 +118,10 @@ def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None
         return None
     try:
         guess = _of_images(folder, images)
-        if is_named or not guess.unfinished:
+        if is_named or not guess.missing:
             return guess
         unused.append(  # such as the pictures of a repository's documentation
-            f"{counted(len(images), 'image')} without instructions: imgedit init FOLDER takes "
+            f"{counted(len(images), 'image')} without instructions; imgedit init FOLDER uses "
             "those of a folder"
         )
     except errors.UsageError as error:
@@ -239,14 +245,7 @@ def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
             text = files.read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
         missing += not text
         rows.append({"image": str(path.relative_to(folder)), "instruction": text})
-    guess = Guess(f"{len(rows)} images of {folder}", rows=rows, root=folder)
-    if not missing:
-        return guess
-    return replace(
-        guess,
-        unfinished=f"{missing} of its {len(rows)} instructions, which nothing says",
-        file_name="pairs.csv",
-    )
+    return Guess(f"{len(rows)} images of {folder}", rows=rows, root=folder, missing=missing)
 
 
 class _Finder:

@@ -218,7 +218,7 @@ def _name_model(
     row: JsonObject = {"place": location, "key": key, "as": f"{section}.spec"}
     if isinstance(node, yaml.ScalarNode):
         module, _, kind = node.value.rpartition(".")
-        row |= {"value": f"{module}:{kind}", "why": "write this class anew: docs/models.md"}
+        row |= {"value": f"{module}:{kind}", "why": "rewrite this class: docs/models.md"}
     else:
         why = f"no model_name: the run ends until {section}.spec names a model"
         row |= {"value": NO_MODEL, "why": why}
@@ -381,7 +381,7 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
     if key.endswith(".class_path"):
         if "qwen" in str(value).lower():
             return "the spec says it"
-        return "write the class anew (docs/models.md), its spec is package.module:Class"
+        return "rewrite the class (docs/models.md); its spec is package.module:Class"
     names = (key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1))
     return next(
         (NO_COUNTERPART[name] for name in names if name in NO_COUNTERPART), "not known here"
@@ -422,11 +422,10 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
         for row in rows
     ]
     notes = [
-        "std is that of the population there, and of the sample in reports here",
-        "a report there holds no scores of single pairs: it is no baseline, and imgedit compare "
-        "cannot read it",
-        "their edits: --imgedit-editor=folder:outputs/images judges them again, and that run can "
-        "be a baseline",
+        "std is the population's in this report, and the sample's in reports of pytest-imgedit",
+        "the report has no scores of single pairs, so it cannot be a baseline or be compared",
+        "to judge its edits again: --imgedit-editor=folder:outputs/images; that run can become a "
+        "baseline",
     ]
     shown = terminal.render_table(("category", "n", *_NUMBERS), table)
     return {"statistics": rows, "notes": notes}, "\n".join([shown, *notes]), 0

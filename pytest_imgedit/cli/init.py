@@ -11,21 +11,21 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import distribution
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from pytest_imgedit.cli.guess import Guess, guess_suite
-from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, provenance, strict_json, versions
+from pytest_imgedit.cli import ci as ci_files
+from pytest_imgedit.cli.guess import TABLE, Guess, guess_suite
+from pytest_imgedit.config.settings import Settings, SuiteSettings, make_settings, read_tables
+from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.files import MAX_TEXT_BYTES, read_utf8
 from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
-from pytest_imgedit.kinds.base import GIB, ROLES, Role
+from pytest_imgedit.kinds.base import GIB, Role
 from pytest_imgedit.kinds.registry import kind_of
 from pytest_imgedit.report import outputs
 from pytest_imgedit.stats import planning
@@ -33,14 +33,12 @@ from pytest_imgedit.store.baselines import FOLDER as BASELINES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
-_PACKAGE = "pytest-imgedit"
 FOLDER = Path("benchmarks")
 CONFIG = FOLDER / "imgedit.toml"
 REQUIREMENTS = FOLDER / "requirements.txt"
 ATTRIBUTES = Path(".gitattributes")
 #: What keeps git from merging the lines of two baselines.
 UNMERGED = f"/{BASELINES.as_posix()}/*.json -merge"
-CI_FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}
 _SHIPPED = files("pytest_imgedit.benchmark")
 #: What the second line of a ready config says.
 _NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
@@ -48,12 +46,6 @@ _NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
 _FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
 #: GPUs hold a few percent less than the number that they are sold by.
 _ROUNDING = 0.95
-#: What changes in a workflow that runs on a machine with GPUs.
-_ON_GPUS = {
-    "runs-on: ubuntu-latest": "runs-on: [self-hosted, gpu]",
-    "  image: python:3.12\n": "  image: python:3.12\n  tags: [gpu]\n",
-    " --extra-index-url https://download.pytorch.org/whl/cpu": "",
-}
 #: Standard deviation of a pair's difference between two runs that `init` assumes, the drop that a
 #: suite should decide, both in points, and α of a gate on drops.
 _SPREAD, _DROP, _ALPHA = 2.0, 0.5, 0.025
@@ -89,61 +81,79 @@ def configs() -> list[str]:
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
+@dataclass
+class _Start:
+    """What `init` begins with: the settings of a new config or of the one that is there (`None` if
+    that is wrong), the files of a new suite, and what is to be said.
+
+    `on_gpus` says that CI needs GPUs.
+    """
+
+    origin: str
+    on_gpus: bool
+    settings: Settings | None = None
+    contents: dict[Path, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    to_do: list[str] = field(default_factory=list)
+
+
 def init(
     data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None
 ) -> tuple[strict_json.JsonObject, str, int]:
-    """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays
-    as it is, and `.gitattributes` gets a line.
+    """Write what a repository lacks in order to run `pytest benchmarks`.
+
+    A file that is there stays as it is, with three exceptions: this package gets the extras that
+    the config needs in the requirements, a workflow that is as `init` wrote it gets the keys, and
+    `.gitattributes` gets a line.
     """
     if config is not None and config not in configs():
         raise errors.UsageError(
             f"--config={config}: no such config, expected one of: {', '.join(configs())}"
             f"{did_you_mean(config, configs())}"
         )
-    guess = guess_suite(data)
-    is_new = not os.path.lexists(CONFIG)  # a config that is there has its own suite and models
-    gpus = find_gpus("auto")[1]
-    name = config or (None if editor or judge else _config_for(gpus))
-    text = _config(name, guess, {"editor": editor, "judge": judge})
-    if is_new:
-        _check(guess)
-    specs = {role: table["spec"] for role, table in tomllib.loads(text).items() if role in ROLES}
-    is_served = any(
-        getattr(kind_of(role, spec), "is_served", False) for role, spec in specs.items()
-    )
-    notes = [f"not used: {reason}" for reason in guess.unused]
-    systems, reason = _systems(ci)
-    notes += filter(None, [reason])
-    origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "null")
-    package, is_local = of_origin(origin, f"{_PACKAGE}[openai]" if is_served else _PACKAGE)
-    if is_local:
-        notes.append(
-            f"to do: name what CI can install in {FOLDER / 'requirements.txt'}: {package} is "
-            "on this machine"
-        )
+    make = _with_config if os.path.lexists(CONFIG) else _without_config
+    start = make(data, config, {"editor": editor, "judge": judge})
+    needs = ci_files.Needs() if start.settings is None else ci_files.Needs.of(start.settings)
+    systems, note = ci_files.systems(ci)
     contents = {
         FOLDER / "test_image_edit.py": _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8"),
-        CONFIG: text,
-        REQUIREMENTS: f"{package}\n",
+        **start.contents,
+        REQUIREMENTS: f"{ci_files.requirement(needs.extras)}\n",
+        **{
+            ci_files.FILES[system]: ci_files.workflow(system, start.on_gpus, needs.keys)
+            for system in systems
+        },
     }
-    to_do = list(_to_do(guess, text, specs, is_served, gpus)) if is_new else []
-    if is_new and guess.rows:
-        contents[FOLDER / guess.file_name] = _suite_text(guess)
-    contents |= {CI_FILES[system]: _workflow(system, name is not None) for system in systems}
+    texts = {path: _text_of(path) for path in contents if os.path.lexists(path)}
+    updates = {REQUIREMENTS: ci_files.with_extras(texts.get(REQUIREMENTS, ""), needs.extras)}
+    for system in systems:
+        path = ci_files.FILES[system]
+        updates[path] = ci_files.with_keys(texts.get(path, ""), system, needs.keys)
+    updates = {path: text for path, text in updates.items() if text != texts.get(path, "")}
     if added := _with_attributes():
-        contents[ATTRIBUTES] = added
-    written, existing = _write(contents)
+        updates[ATTRIBUTES] = added
+    written, updated, kept = _write(contents, updates)
+    texts = {**contents, **texts, **updates}
+    workflows = {system: texts[ci_files.FILES[system]] for system in systems}
+    to_do = [
+        *start.to_do,
+        *_to_do_of_ci(needs, texts[REQUIREMENTS], workflows),
+        *_to_do_here(needs),
+    ]
+    notes = [*start.notes, *filter(None, [note])]
     document = {
         "written": written,
-        "kept": existing,
-        "suite": guess.origin,
+        "updated": updated,
+        "kept": kept,
+        "suite": start.origin,
         "notes": notes,
         "to_do": to_do,
     }
     lines = [
-        f"suite: {guess.origin}",
+        f"suite: {start.origin}",
         *(f"wrote {path}" for path in written),
-        *(f"kept {path}, which was there before" for path in existing),
+        *(f"updated {path}" for path in updated),
+        *(f"kept {path} (already there)" for path in kept),
         *notes,
         *to_do,
         "next: pytest benchmarks",
@@ -151,9 +161,75 @@ def init(
     return document, "\n".join(map(printable, lines)), 0
 
 
+def _without_config(
+    data: Path | None, config: str | None, specs: Mapping[Role, str | None]
+) -> _Start:
+    """Make a config and a suite of what there is."""
+    guess, gpus = guess_suite(data), find_gpus("auto")[1]
+    name = config or (None if any(specs.values()) else _config_for(gpus))
+    text = _config(name, guess, specs)
+    _check(guess)
+    contents = {CONFIG: text}
+    if guess.rows:
+        contents[FOLDER / guess.file_name] = _suite_text(guess)
+    file = ConfigFile(CONFIG, text, tomllib.loads(text))
+    settings = make_settings({**file.tables, "run": {"config_file": file}})
+    return _Start(
+        guess.origin,
+        name is not None,
+        settings,
+        contents,
+        [f"not used: {reason}" for reason in guess.unused],
+        [*_fit(text, gpus), *_to_do(settings, guess.missing)],
+    )
+
+
+def _with_config(data: Path | None, config: str | None, specs: Mapping[Role, str | None]) -> _Start:
+    """Take the config that is there as it is."""
+    text = _text_of(CONFIG)
+    on_gpus = config is not None or bool(_NEEDS.search(text))
+    start = _Start(f"that of {CONFIG}", on_gpus, contents={CONFIG: text})
+    start.notes += [
+        f"not used: {given}; {CONFIG} is there already and is kept"
+        for given in (data, config and f"--config={config}")
+        if given
+    ]
+    try:
+        settings = start.settings = make_settings(read_tables(CONFIG))
+    except errors.UsageError as error:
+        start.to_do.append(f"to do: correct {error}")
+        return start
+    start.to_do += _to_do(settings, _missing_instructions(settings))
+    set_now: dict[Role, str] = {"editor": settings.editor.spec, "judge": settings.judge.spec}
+    for role, spec in specs.items():
+        name, _, argument = (spec or "").partition(":")
+        if spec and set_now[role] not in (spec, f"{name}:{Path.cwd() / argument}"):
+            line = f"spec = {_quoted(_for_config(role, spec))}"
+            start.to_do.append(f"to do: set {line} in [{role}] of {CONFIG}")
+    return start
+
+
+def _missing_instructions(settings: Settings) -> int:
+    """Count the rows without an instruction in the table that `init` made of images."""
+    path = FOLDER / TABLE
+    if Path(settings.suite.spec).name != TABLE or not path.is_file():
+        return 0
+    rows = csv.DictReader(io.StringIO(_text_of(path)))
+    return sum(not (row.get("instruction") or "").strip() for row in rows)
+
+
+def _text_of(path: Path) -> str:
+    """Read a file that `init` may have written; an empty text for a link, or what is no text."""
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with suppress(errors.UsageError):
+        return read_utf8(path, MAX_TEXT_BYTES, "text")
+    return ""
+
+
 def _check(guess: Guess) -> None:
     """Raise `UsageError` if the suite that would be written could not be read."""
-    if not guess.rows or guess.unfinished:
+    if not guess.rows or guess.missing:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, guess.file_name)
@@ -172,84 +248,90 @@ def _config_for(gpus: Sequence[Gpu]) -> str | None:
     return next((name for size, name in _FOR_GPUS_OF.items() if smallest >= size * _ROUNDING), None)
 
 
-def _to_do(
-    guess: Guess, config: str, specs: Mapping[Role, str], is_served: bool, gpus: Sequence[Gpu]
-) -> Iterator[str]:
-    """Say what a config needs, and what is still missing before the run gives scores."""
+def _fit(config: str, gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Say what a ready config needs, and whether this machine has it."""
     if needed := _NEEDS.search(config):
         least = int(needed[3]) * _ROUNDING
         large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= least]
-        if len(large) >= int(needed[2]):
-            yield f"{CONFIG} needs {needed[1]}, which are here, and {needed[4]}"
-        else:
-            yield (
-                f"{CONFIG} needs {needed[1]} and {needed[4]}; here are {len(large) or 'none'} of "
-                "these GPUs"
-            )
-    if guess.unfinished:
-        yield f"to do: fill in {guess.unfinished}, in {FOLDER / guess.file_name}"
-    if specs["editor"] == "identity":
+        here = "available here" if len(large) >= int(needed[2]) else f"here: {len(large) or 'none'}"
+        yield f"{CONFIG} needs {needed[1]} ({here}) and {needed[4]}"
+
+
+def _to_do(settings: Settings, missing: int) -> Iterator[str]:
+    """Say what is still missing in a config and its suite before a run gives scores."""
+    if missing:
+        yield f"to do: add the {counted(missing, 'missing instruction')} to {FOLDER / TABLE}"
+    if settings.editor.spec == "identity":
         yield (
             f"to do: name your model in {CONFIG}; its editor is identity, which returns the source"
         )
-    if specs["judge"] == "none":
+    if not (settings.judge.scores or settings.metrics):
         yield f"to do: name a judge in {CONFIG}; it has none, so there are no scores"
-    if is_served and find_spec("openai") is None:
-        yield "to do: pip install openai, which talks to the server"
 
 
-def of_origin(origin: Any, name: str = _PACKAGE) -> tuple[str, bool]:
-    """Return the requirement for a `direct_url.json` (PEP 610), and whether only this machine can
-    install from it.
-
-    `origin` is `None` for a package from an index, which leaves no such file.
+def _to_do_of_ci(
+    needs: ci_files.Needs, requirements: str, workflows: Mapping[str, str]
+) -> Iterator[str]:
+    """Say what CI lacks: packages, a server that it can reach, and keys, by the workflows of CI
+    systems.
     """
-    if origin is None:
-        return f"{name}=={versions.__version__}", False
-    url: str = origin["url"]
-    is_local = url.startswith("file:")
-    if version_control := origin.get("vcs_info"):
-        url = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
-    elif "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
-        return f"{name} @ {remote}", False
-    return f"{name} @ {url}", is_local
+    if ci_files.is_local(requirements):
+        yield (
+            f"to do: in {REQUIREMENTS}, name a URL or a version that CI can install; the file "
+            "there is on this machine only"
+        )
+    for package in ci_files.lacking(requirements, needs):
+        yield f"to do: add {package} to {REQUIREMENTS}; {CONFIG} needs it"
+    for system, text in workflows.items():
+        if "pytest benchmarks" not in text:
+            yield f"to do: add a job to {ci_files.FILES[system]} that runs pytest benchmarks"
+        for role in needs.served_here:
+            yield (
+                f"to do: name a server in {CONFIG} that CI can reach; the {role}'s is on this "
+                "machine"
+            )
+        for key in needs.keys:
+            yield from ci_files.key_to_do(system, text, key)
 
 
-def _remote(folder: Path) -> str | None:
-    """Return the URL of the remote of a clone, with the commit that is checked out, as pip takes
-    it.
+def _to_do_here(needs: ci_files.Needs) -> Iterator[str]:
+    """Say what this environment lacks."""
+    for package in needs.packages:
+        if find_spec(package) is None:
+            yield f"to do: pip install {package}; {CONFIG} needs it"
+    for key in needs.keys:
+        if not os.environ.get(key):
+            yield f"to do: export {key}=…, the key of the server that {CONFIG} names"
+
+
+def _write(
+    contents: Mapping[Path, str], updates: Mapping[Path, str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Write the files that are not there, and those that are to be updated, all or none.
+
+    Returns the paths of those written, of those updated, and of those that stay.
     """
-    remote = provenance.git("-C", str(folder), "remote", "get-url", "origin")
-    commit = provenance.git("-C", str(folder), "rev-parse", "HEAD")
-    if not remote or not commit or remote.startswith(("/", ".", "file:")):
-        return None
-    if "://" not in remote:  # user@host:path, as for ssh
-        remote = f"ssh://{remote.replace(':', '/', 1)}"
-    return f"git+{remote}@{commit}"
-
-
-def _write(contents: Mapping[Path, str]) -> tuple[list[str], list[str]]:
-    """Write the files that are not there, all or none; return the paths of those written and of
-    those that exist.
-    """
-    for path in contents:
+    for path in (*contents, *updates):
         if any(os.path.lexists(parent) and not parent.is_dir() for parent in path.parents):
             raise errors.UsageError(f"{path}: cannot be written, a folder of it is a file")
         if not path.parent.resolve().is_relative_to(Path.cwd().resolve()):
             raise errors.UsageError(
                 f"{path}: leads to {path.parent.resolve()}, expected a folder below this one"
             )
-    existing = [path for path in contents if path != ATTRIBUTES and os.path.lexists(path)]
-    new = [path for path in contents if path not in existing]
+    existing = [path for path in (*contents, *updates) if os.path.lexists(path)]
+    texts = {path: text for path, text in contents.items() if path not in existing}
+    texts |= updates
     with ExitStack() as on_failure:
-        for path in new:
-            before = path.read_bytes() if os.path.lexists(path) else None
-            outputs.write(path, contents[path])
+        for path, text in texts.items():
+            before = path.read_bytes() if path in existing else None
+            outputs.write(path, text)
             on_failure.callback(
                 path.unlink if before is None else partial(path.write_bytes, before)
             )
         on_failure.pop_all()
-    return list(map(str, new)), list(map(str, existing))
+    written = [str(path) for path in texts if path not in existing]
+    updated = [str(path) for path in texts if path in existing]
+    return written, updated, [str(path) for path in existing if path not in texts]
 
 
 def _with_attributes() -> str:
@@ -297,7 +379,7 @@ def _with_gates(config: str, sources: int) -> str:
     if mde <= _DROP or factor is None:
         return config
     comment = (
-        f"# {counted(sources, 'source image')} can decide drops over {mde:.1f} points, if "
+        f"# {counted(sources, 'source image')} can detect a drop of about {mde:.1f} points, if "
         f"differences have a standard deviation of {_SPREAD:g};\n"
         f"# {_DROP:g} points need about {math.ceil(factor * size)}. Until then gates mostly warn.\n"
     )
@@ -307,17 +389,20 @@ def _with_gates(config: str, sources: int) -> str:
 
 
 def _with_model(config: str, role: Role, spec: str) -> str:
-    """Replace a model of a config and its parameters; a path in its spec becomes relative to the
-    config's folder.
-    """
+    """Replace a model of a config and its parameters."""
+    before, section, after = config.partition(f"[{role}]\n")
+    _, following, rest = after.partition("\n[")
+    return f"{before}{section}spec = {_quoted(_for_config(role, spec))}\n{following}{rest}"
+
+
+def _for_config(role: Role, spec: str) -> str:
+    """Make a path in a spec relative to the config's folder."""
     name, colon, argument = spec.partition(":")
     argument_is = getattr(kind_of(role, spec), "argument_is", "")
     is_path = argument_is == "path" or (argument_is == "checkpoint" and Path(argument).is_dir())
     if is_path and not Path(argument).is_absolute():
-        spec = f"{name}{colon}{os.path.relpath(argument, FOLDER)}"
-    before, section, after = config.partition(f"[{role}]\n")
-    _, following, rest = after.partition("\n[")
-    return f"{before}{section}spec = {_quoted(spec)}\n{following}{rest}"
+        return f"{name}{colon}{os.path.relpath(argument, FOLDER)}"
+    return spec
 
 
 def _suite_lines(guess: Guess) -> str:
@@ -341,7 +426,7 @@ def _suite_text(guess: Guess) -> str:
     A spreadsheet takes no cell for a formula: `./=1.png` is the same path as `=1.png`, and suites
     are read without the blanks around an instruction.
     """
-    if not guess.unfinished:
+    if not guess.missing:
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in guess.rows)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -355,32 +440,3 @@ def _suite_text(guess: Guess) -> str:
             )
         )
     return buffer.getvalue()
-
-
-def _systems(ci: str) -> tuple[list[str], str]:
-    """Return the CI systems to write for, and why for none if that needs a word: the git remote
-    decides.
-    """
-    if ci == "none":
-        return [], ""
-    top = provenance.git("rev-parse", "--show-toplevel")
-    if top and Path(top).resolve() != Path.cwd().resolve():
-        return [], f"wrote no workflow: CI systems read theirs in {top} only"
-    if ci != "auto":
-        return [ci], ""
-    remote = provenance.git("remote", "get-url", "origin") or ""
-    systems = [name for name in CI_FILES if name in remote]
-    if systems:
-        return systems, ""
-    return [], (
-        "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab"
-    )
-
-
-def _workflow(system: str, on_gpus: bool) -> str:
-    """Return the workflow for a CI system, for a machine with GPUs if `on_gpus`."""
-    text = _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
-    if on_gpus:
-        for of_cpu, of_gpus in _ON_GPUS.items():
-            text = text.replace(of_cpu, of_gpus)
-    return text

@@ -141,7 +141,7 @@ def test_every_key_is_named_with_its_line_and_what_became_of_it(theirs, capsys):
     starts = (
         "conf/config.yaml:17: diffusion_model.params.enable_xformers: no counterpart: not known "
         "here",
-        "conf/config.yaml:19: reward_model.class_path: no counterpart: write the class anew",
+        "conf/config.yaml:19: reward_model.class_path: no counterpart: rewrite the class",
         "conf/config.yaml:32: evaluation.output_dir: no counterpart: reports, images and logs are "
         "in the store",
     )
@@ -206,7 +206,7 @@ def test_a_report_is_shown_by_our_names(theirs, capsys):
     shown = capsys.readouterr().out
     assert "physics" in shown
     assert "style" in shown
-    assert "it is no baseline" in shown
+    assert "it cannot be a baseline" in shown
     assert main(["import", "evaluation_report_1.json", "--json"]) == 0
     first, *_, last = json.loads(capsys.readouterr().out)["statistics"]
     assert first == {"category": "physics", **STATISTICS}

@@ -12,6 +12,12 @@ from PIL import Image
 from pytest_imgedit.cli.init import CONFIG, configs
 from pytest_imgedit.cli.main import main
 
+MODEL = (
+    "to do: name your model in benchmarks/imgedit.toml; its editor is identity, which returns the "
+    "source"
+)
+JUDGE = "to do: name a judge in benchmarks/imgedit.toml; it has none, so there are no scores"
+
 
 @pytest.fixture
 def init(tmp_path, monkeypatch, capsys):
@@ -32,12 +38,9 @@ def init(tmp_path, monkeypatch, capsys):
 def test_without_a_gpu_models_are_still_to_be_named(init):
     config, lines = init()
     assert (config["editor"], config["judge"]) == ({"spec": "identity"}, {"spec": "none"})
-    assert lines[-3:] == [
-        "to do: name your model in benchmarks/imgedit.toml; its editor is identity, which returns "
-        "the source",
-        "to do: name a judge in benchmarks/imgedit.toml; it has none, so there are no scores",
-        "next: pytest benchmarks",
-    ]
+    assert MODEL in lines
+    assert JUDGE in lines
+    assert lines[-1] == "next: pytest benchmarks"
 
 
 @pytest.mark.parametrize("options", [(), *((f"--config={name}",) for name in configs())])
@@ -52,14 +55,14 @@ def test_a_config_of_few_pairs_says_what_they_can_decide(init, tmp_path):
     config, _ = init()
     assert "gates" not in config
     text = (tmp_path / CONFIG).read_text()
-    assert "# 2 source images can decide drops over " in text
+    assert "# 2 source images can detect a drop of about " in text
     assert "# 0.5 points need about 130. " in text
     ready, _ = init("--config=qwen-image-edit", "--ci=none")
     assert ready == config  # a config that is there stays
     (tmp_path / CONFIG).unlink()
     ready, _ = init("--config=qwen-image-edit")
     assert ready["gates"] == {"max_errors": 0}
-    assert "[gates]\n# 2 source images can decide" in (tmp_path / CONFIG).read_text()
+    assert "[gates]\n# 2 source images can detect" in (tmp_path / CONFIG).read_text()
 
 
 @pytest.mark.parametrize(("pairs", "says"), [(126, True), (128, False)])
@@ -69,7 +72,7 @@ def test_a_config_of_enough_pairs_says_nothing_of_them(init, tmp_path, pairs, sa
         (tmp_path / "photos" / f"more-{number}.jpg").write_bytes(photo)
         (tmp_path / "photos" / f"more-{number}.txt").write_text(f"make it snow {number}")
     init()
-    assert ("source images can decide" in (tmp_path / CONFIG).read_text()) == says
+    assert ("source images can detect" in (tmp_path / CONFIG).read_text()) == says
 
 
 @pytest.mark.parametrize(
@@ -78,12 +81,12 @@ def test_a_config_of_enough_pairs_says_nothing_of_them(init, tmp_path, pairs, sa
         (
             79.6,
             "qwen-vl:Qwen/Qwen3-VL-8B-Instruct",
-            "needs 1 GPU of 80 GB, which are here, and 76 GB to download",
+            "needs 1 GPU of 80 GB (available here) and 76 GB to download",
         ),
         (
             23.7,
             "qwen-vl:Qwen/Qwen3-VL-4B-Instruct",
-            "needs 1 GPU of 24 GB, which are here, and 67 GB to download",
+            "needs 1 GPU of 24 GB (available here) and 67 GB to download",
         ),
     ],
 )
@@ -106,10 +109,7 @@ def test_gpus_that_are_too_small_get_no_model(init, monkeypatch):
 def test_a_ready_config_says_what_this_machine_lacks(init, monkeypatch):
     show_gpus(monkeypatch, 2, 80)
     _, lines = init("--config=qwen-image-edit")
-    expected = (
-        "benchmarks/imgedit.toml needs 6 GPUs of 80 GB and 120 GB to download; here are 2 "
-        "of these GPUs"
-    )
+    expected = "benchmarks/imgedit.toml needs 6 GPUs of 80 GB (here: 2) and 120 GB to download"
     assert expected in lines
 
 
@@ -124,8 +124,8 @@ def test_models_that_are_named_are_written(init, tmp_path, monkeypatch):
     assert (
         (tmp_path / "benchmarks/requirements.txt").read_text().startswith("pytest-imgedit[openai]")
     )
-    assert "to do: pip install openai, which talks to the server" in lines
-    assert not any(line.startswith("to do: name your") or "needs" in line for line in lines)
+    assert "to do: pip install openai; benchmarks/imgedit.toml needs it" in lines
+    assert not any(line.startswith("to do: name your") or "GPU" in line for line in lines)
 
 
 def test_a_model_replaces_that_of_a_ready_config_with_its_parameters(init):
@@ -139,11 +139,13 @@ def test_a_model_replaces_that_of_a_ready_config_with_its_parameters(init):
 @pytest.mark.parametrize(
     ("remote", "arguments", "written"),
     [
-        (None, (), []),
+        (None, (), [".github/workflows/image-editing.yml"]),
         (None, ("--ci=gitlab",), [".gitlab-ci.yml"]),
+        (None, ("--ci=none",), []),
         ("https://github.com/me/mine", (), [".github/workflows/image-editing.yml"]),
-        ("git@gitlab.example.org:me/mine", (), [".gitlab-ci.yml"]),
-        ("https://example.org/me/mine", (), []),
+        ("git@gitlab.example.org:me/github", (), [".gitlab-ci.yml"]),
+        ("https://github.com/me/gitlab-tools", (), [".github/workflows/image-editing.yml"]),
+        ("https://example.org/me/mine", (), [".github/workflows/image-editing.yml"]),
     ],
 )
 def test_the_remote_decides_for_which_system_a_workflow_is_written(
@@ -159,11 +161,12 @@ def test_the_remote_decides_for_which_system_a_workflow_is_written(
         if (tmp_path / path).exists()
     ]
     assert files == written
-    asks = (
-        "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab"
-        in lines
+    says_how = (
+        "workflow for GitHub, since no git remote names GitLab; for GitLab: imgedit init "
+        "--ci=gitlab"
     )
-    assert asks == (not written)
+    is_guess = not arguments and "git" not in str(remote)
+    assert (says_how in lines) == is_guess
 
 
 @pytest.mark.parametrize(

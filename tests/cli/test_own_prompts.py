@@ -202,7 +202,7 @@ JUDGE = "reward_model: {params: {model_name: Qwen/Qwen3-VL-8B-Instruct}}\n"
             CLASS + JUDGE,
             ("own.editors:Mine", "qwen-vl:Qwen/Qwen3-VL-8B-Instruct"),
             'config.yaml:1: diffusion_model.class_path: editor.spec = "own.editors:Mine" '
-            "(write this class anew: docs/models.md)",
+            "(rewrite this class: docs/models.md)",
         ),
         (
             "benchmark: {categories: [物理]}",

@@ -6,14 +6,14 @@ import subprocess
 
 import pytest
 
-from pytest_imgedit.cli.init import of_origin
+from pytest_imgedit.cli.ci import is_local, of_origin, with_extras
 from pytest_imgedit.core.versions import __version__
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.mark.parametrize(
-    ("origin", "line", "is_local"),
+    ("origin", "line", "is_here"),
     [
         pytest.param(None, f"pytest-imgedit=={__version__}", False, id="index"),
         pytest.param(
@@ -48,8 +48,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ),
     ],
 )
-def test_requirement_says_where_the_package_came_from(origin, line, is_local):
-    assert of_origin(origin) == (line, is_local)
+def test_requirement_says_where_the_package_came_from(origin, line, is_here):
+    assert of_origin(origin) == line
+    assert is_local(f"numpy\n{line}\nother @ file:///tmp/other\n") == is_here
 
 
 @pytest.mark.parametrize(
@@ -72,4 +73,28 @@ def test_a_clone_is_its_remote_and_commit(tmp_path, remote, url):
     )
     origin = {"url": clone.as_uri(), "dir_info": {"editable": True}}
     expected = f"pytest-imgedit[openai] @ {url}@{commit.stdout.strip()}"
-    assert of_origin(origin, "pytest-imgedit[openai]") == (expected, False)
+    assert of_origin(origin, "pytest-imgedit[openai]") == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("pytest-imgedit==1.0\n", "pytest-imgedit[openai,lora]==1.0\n"),
+        ("pytest-imgedit", "pytest-imgedit[openai,lora]"),
+        (
+            "# ours\r\n-c pins.txt\r\npytest-imgedit @ git+https://e.org/a@1  # fork\r\n",
+            "# ours\r\n-c pins.txt\r\npytest-imgedit[openai,lora] @ git+https://e.org/a@1  # fork\r\n",
+        ),
+        ("pytest-imgedit[ray] >= 1; python_version > '3'", None),
+        ("pytest-imgedit [lora]>=1", "pytest-imgedit[lora,openai]>=1"),
+        ("pytest_imgedit\nnumpy\n", "pytest_imgedit[openai,lora]\nnumpy\n"),
+        ("pytest-imgedit[lora, openai]==1\n", "pytest-imgedit[lora, openai]==1\n"),
+        ("pytest-imgedit-more==1\n", "pytest-imgedit-more==1\n"),
+        ("numpy\n# pytest-imgedit is installed by hand\n",) * 2,
+        ("git+https://example.org/a\n", "git+https://example.org/a\n"),
+    ],
+)
+def test_extras_are_added_to_the_line_of_this_package_alone(before, after):
+    expected = after or before.replace("[ray]", "[ray,openai,lora]")
+    assert with_extras(before, ["openai", "lora"]) == expected
+    assert with_extras(expected, ["openai", "lora"]) == expected

@@ -93,10 +93,7 @@ def test_photographs_without_prompts_leave_something_to_do(empty):
     photographs(empty.path / "photos", 3)
     (empty.path / "photos" / "img_001.txt").write_text("add a hat\n")
     outcome = empty.call("imgedit", "init", "photos")
-    assert (
-        "to do: fill in 2 of its 3 instructions, which nothing says, in benchmarks/pairs.csv"
-        in outcome.output
-    )
+    assert "to do: add the 2 missing instructions to benchmarks/pairs.csv" in outcome.output
     assert (empty.path / "benchmarks" / "pairs.csv").read_text().splitlines() == [
         "image,instruction",
         "img_000.jpg,",
@@ -115,9 +112,9 @@ def test_photographs_without_prompts_leave_something_to_do(empty):
 def test_pictures_of_a_repository_are_no_suite(empty):
     photographs(empty.path / "docs", 2)
     outcome = empty.call("imgedit", "init", "--ci=none")
-    assert outcome.output.splitlines()[0] == "suite: scenes, as no prompts for images were found"
+    assert outcome.output.splitlines()[0] == "suite: scenes (no prompts for images found)"
     assert (
-        "not used: 2 images without instructions: imgedit init FOLDER takes those of a folder"
+        "not used: 2 images without instructions; imgedit init FOLDER uses those of a folder"
         in outcome.output
     )
     assert not (empty.path / "benchmarks" / "pairs.csv").exists()
@@ -150,7 +147,7 @@ def test_a_file_that_is_a_suite_already_is_used_as_it_is(empty):
 
 def test_an_empty_folder_gets_the_embedded_suite(empty):
     outcome = empty.call("imgedit", "init", "--ci=gitlab")
-    assert outcome.output.splitlines()[0] == "suite: scenes, as no prompts for images were found"
+    assert outcome.output.splitlines()[0] == "suite: scenes (no prompts for images found)"
     assert not (empty.path / ".github").exists()
     limited = empty.pytest(
         "benchmarks", "--imgedit-limit=1", "--imgedit-editor=identity", "--imgedit-judge=reference"
@@ -278,7 +275,7 @@ def test_what_is_not_used_is_named(empty):
     unused = [note for note in told["notes"] if note.startswith("not used: ")]
     assert [note.partition(" names ")[0] for note in unused] == [
         "not used: a.csv: no column",
-        "not used: z.csv: imgedit init z.csv takes it instead",
+        "not used: z.csv; imgedit init z.csv uses it instead",
     ]
 
 
@@ -292,7 +289,7 @@ def test_in_a_folder_of_a_repository(empty):
     outcome = empty.call("imgedit", "init", cwd="models/mine")
     assert outcome.code == 0
     assert (
-        f"wrote no workflow: CI systems read theirs in {empty.path.resolve()} only"
+        f"no workflow written: CI systems read workflows in {empty.path.resolve()} only"
         in outcome.output
     )
     assert not (folder / ".github").exists()

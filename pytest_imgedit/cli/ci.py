@@ -1,0 +1,246 @@
+"""What CI needs for a benchmark: packages, a workflow, and the keys of servers."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from pytest_imgedit.config.settings import EditorSettings, JudgeSettings, Settings
+from pytest_imgedit.core import errors, provenance, versions
+from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.registry import kind_of, make_model
+
+_PACKAGE = "pytest-imgedit"
+FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}
+#: Extras of this package, by the packages that they install.
+_EXTRAS = {
+    "openai": "openai",
+    "peft": "lora",
+    "pyarrow": "data",
+    "ray": "ray",
+    "torchao": "fp8",
+    "torchmetrics": "metrics",
+}
+#: What changes in a workflow that runs on a machine with GPUs.
+_ON_GPUS = {
+    "runs-on: ubuntu-latest": "runs-on: [self-hosted, gpu]",
+    "  image: python:3.12\n": "  image: python:3.12\n  tags: [gpu]\n",
+    " --extra-index-url https://download.pytorch.org/whl/cpu": "",
+}
+#: After this, the step of a workflow that runs pytest has its environment.
+_LAST_OF_STEP = "--junitxml=report/junit.xml\n"
+_USED_SECRET = re.compile(r"\bsecrets\.(\w+)")
+#: Names of variables that a workflow can hold as they are.
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+#: This package in a file of requirements, with its extras.
+_REQUIREMENT = re.compile(
+    r"^(?P<name>pytest[-_.]imgedit)(?![\w.-])(?:[ \t]*\[(?P<extras>[^\]\n]*)\])?", re.M | re.I
+)
+_SHIPPED = files("pytest_imgedit.benchmark")
+_LOCAL_HOSTS = re.compile(r"localhost|127\.[\d.]+|::1|0\.0\.0\.0")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the models of a config need: `packages` that only extras of this package install,
+    `keys` (the environment variables that hold keys of servers), and the roles of models whose
+    servers are on this machine.
+    """
+
+    packages: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    served_here: tuple[Role, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Collect what editor, judges, metrics, suite and executor need."""
+        named: list[tuple[Role, EditorSettings | JudgeSettings]] = [
+            ("editor", settings.editor),
+            ("judge", settings.judge),
+            *((entry.role, entry.settings.judge) for entry in settings.further.values()),
+        ]
+        packages: set[str] = set()
+        keys: dict[str, None] = {}
+        here: dict[Role, None] = {}
+        for role, section in named:
+            packages |= _packages(role, section.spec, section.params)
+            kind = kind_of(role, section.spec)
+            if kind is None or not kind.is_served:
+                continue
+            packages.add("openai")
+            if _LOCAL_HOSTS.fullmatch(_host(section.spec)):
+                here[role] = None
+            elif name := _key_of(kind, section.params):
+                keys[name] = None
+        if settings.suite.spec.lower().endswith(".parquet"):
+            packages.add("pyarrow")
+        if settings.workers.executor == "ray":
+            packages.add("ray")
+        return cls(tuple(sorted(packages & _EXTRAS.keys())), tuple(keys), tuple(here))
+
+    @property
+    def extras(self) -> list[str]:
+        return sorted(_EXTRAS[package] for package in self.packages)
+
+
+def _packages(role: Role, spec: str, params: Mapping[str, Any]) -> set[str]:
+    """Return the packages of a model; none for one that is not there yet, or is set wrongly."""
+    try:
+        return set(make_model(role, spec, params).requirements.packages)
+    except errors.UsageError:
+        return set()
+
+
+def _host(spec: str) -> str:
+    try:
+        return urlsplit(spec.partition(":")[2]).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _key_of(kind: type[Model], params: Mapping[str, Any]) -> str | None:
+    fields = kind.Params.model_fields if kind.Params else {}
+    if "api_key_env" not in fields:
+        return None
+    name = str(params.get("api_key_env", fields["api_key_env"].default))
+    return name if _VARIABLE.fullmatch(name) else None
+
+
+def requirement(extras: Sequence[str]) -> str:
+    """Return the requirement by which CI installs the package that is here."""
+    origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "null")
+    return of_origin(origin, f"{_PACKAGE}[{','.join(extras)}]" if extras else _PACKAGE)
+
+
+def with_extras(text: str, extras: Iterable[str]) -> str:
+    """Add extras to this package in a file of requirements, which else stays as it is."""
+    match = _REQUIREMENT.search(text)
+    known = _extras_of(match)
+    names = [*known, *(name for name in extras if name not in known)]
+    if match is None or names == known:
+        return text
+    return f"{text[: match.start()]}{match['name']}[{','.join(names)}]{text[match.end() :]}"
+
+
+def lacking(text: str, needs: Needs) -> list[str]:
+    """Return the packages that a file of requirements names neither by an extra nor by name."""
+    known = _extras_of(_REQUIREMENT.search(text))
+    return [name for name in needs.packages if _EXTRAS[name] not in known and name not in text]
+
+
+def _extras_of(match: re.Match[str] | None) -> list[str]:
+    names = "" if match is None else match["extras"] or ""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def of_origin(origin: Any, name: str = _PACKAGE) -> str:
+    """Return the requirement for a `direct_url.json` (PEP 610).
+
+    `origin` is `None` for a package from an index, which leaves no such file.
+    """
+    if origin is None:
+        return f"{name}=={versions.__version__}"
+    url: str = origin["url"]
+    if version_control := origin.get("vcs_info"):
+        url = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
+    elif "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
+        return f"{name} @ {remote}"
+    return f"{name} @ {url}"
+
+
+def is_local(text: str) -> bool:
+    """Tell whether a file of requirements names this package by a file of this machine."""
+    match = _REQUIREMENT.search(text)
+    line = "" if match is None else text[match.start() :].partition("\n")[0]
+    return "file:" in line
+
+
+def _remote(folder: Path) -> str | None:
+    """Return the URL of the remote of a clone, with the commit that is checked out, as pip takes
+    it.
+    """
+    remote = provenance.git("-C", str(folder), "remote", "get-url", "origin")
+    commit = provenance.git("-C", str(folder), "rev-parse", "HEAD")
+    if not remote or not commit or remote.startswith(("/", ".", "file:")):
+        return None
+    if "://" not in remote:  # user@host:path, as for ssh
+        remote = f"ssh://{remote.replace(':', '/', 1)}"
+    return f"git+{remote}@{commit}"
+
+
+def systems(ci: str) -> tuple[list[str], str]:
+    """Return the CI systems to write for, and a line about them if they need one.
+
+    The host of the git remote decides, then the workflows that are there; GitHub is the default.
+    """
+    if ci == "none":
+        return [], ""
+    top = provenance.git("rev-parse", "--show-toplevel")
+    if top and Path(top).resolve() != Path.cwd().resolve():
+        return [], f"no workflow written: CI systems read workflows in {top} only"
+    if ci != "auto":
+        return [ci], ""
+    remote = provenance.git("remote", "get-url", "origin") or ""
+    host = re.split("[:/]", remote.partition("://")[2] or remote)[0]
+    known = [name for name in FILES if name in host]
+    known = known or [name for name, path in FILES.items() if os.path.lexists(path)]
+    if known:
+        return known, ""
+    return ["github"], (
+        "workflow for GitHub, since no git remote names GitLab; for GitLab: imgedit init "
+        "--ci=gitlab"
+    )
+
+
+def workflow(system: str, on_gpus: bool, keys: Iterable[str] = ()) -> str:
+    """Return the workflow for a CI system, for a machine with GPUs if `on_gpus`.
+
+    The step that runs pytest gets the `keys` from secrets of the same names. A GitLab job has the
+    variables of its project without a word.
+    """
+    text = _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
+    if on_gpus:
+        for of_cpu, of_gpus in _ON_GPUS.items():
+            text = text.replace(of_cpu, of_gpus)
+    lines = "".join(f"          {_secret(key)}\n" for key in keys)
+    if system == "github" and lines:
+        text = text.replace(_LAST_OF_STEP, f"{_LAST_OF_STEP}        env:\n{lines}")
+    return text
+
+
+def with_keys(text: str, system: str, keys: Sequence[str]) -> str:
+    """Return the workflow for these keys, if the text is one that `workflow` makes; else the
+    text.
+    """
+    before = _USED_SECRET.findall(text)
+    for on_gpus in (False, True):
+        if text == workflow(system, on_gpus, before):
+            return workflow(system, on_gpus, keys)
+    return text
+
+
+def key_to_do(system: str, text: str, key: str) -> Iterator[str]:
+    """Say how a key comes into the jobs of a CI system; `text` is its workflow."""
+    path = FILES[system]
+    if system == "gitlab":
+        yield (
+            f"to do once: add the variable {key} in GitLab: Settings > CI/CD > Variables, masked; "
+            "protected only if CI runs on protected branches alone"
+        )
+        return
+    if key not in _USED_SECRET.findall(text):
+        yield f"to do: add to the env of the step that runs pytest in {path}: {_secret(key)}"
+    yield (
+        f"to do once: add the secret {key} in GitHub: gh secret set {key}, or Settings > Secrets "
+        "and variables > Actions"
+    )
+
+
+def _secret(key: str) -> str:
+    return f"{key}: ${{{{ secrets.{key} }}}}"
