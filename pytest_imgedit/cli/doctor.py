@@ -16,7 +16,7 @@ from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import errors, provenance, results
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import GIB, ROLES, Model
+from pytest_imgedit.kinds.base import GIB, ROLES, Model, Role
 from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
@@ -57,24 +57,27 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
         problems += doubts_of_store(settings, pairs)
     except errors.UsageError as error:
         problems.append(str(error))
-    models: list[Model] = []
-    for role in ROLES:
-        try:
-            models.append(resolve(role, settings))
-        except errors.UsageError as error:
-            problems.append(str(error))
     try:
         with preflight.naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
         preflight.check_executor(settings)
-        preflight.check_models(settings, models, machine)
     except errors.UsageError as error:
         problems.append(str(error))
-    for model in models:
+    named: list[tuple[Role, Settings, str]] = [(role, settings, "") for role in ROLES]
+    named += [(entry.role, entry.settings, entry.section) for entry in settings.further.values()]
+    for role, own, section in named:
+        try:
+            model = resolve(role, own, section)
+            preflight.check_models(own, [model], machine, section)
+        except errors.UsageError as error:
+            problems.append(str(error))
+            continue
         try:
             document["models"].append(_model(model, settings, machine, problems))
+            if pools.python_of(settings, role) is None:
+                model.reach()
         except errors.UsageError as error:
-            problems.append(f"{model.role}: {error}")
+            problems.append(f"{section or role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
     return document, _text(document), int(bool(problems))
 

@@ -47,7 +47,7 @@ COMMANDS = (
     Command(
         "init",
         "init:init",
-        "write a benchmark folder, a config, a suite and CI workflows",
+        "write a benchmark folder, a config, a suite and a CI workflow, or update what CI needs",
         {
             "data": {
                 "type": Path,
@@ -64,7 +64,8 @@ COMMANDS = (
             "--ci": {
                 "choices": ("auto", "github", "gitlab", "none"),
                 "default": "auto",
-                "help": "for which system a workflow is written (default: that of the git remote)",
+                "help": "for which system a workflow is written (default: that of the git remote, "
+                "or github)",
             },
         },
     ),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -287,6 +288,22 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
         "problem: six.toml:2: workers.gpus=0-5: no GPU 0, this machine shows no GPU"
         in imgedit("doctor", "--config=six.toml")[1]
     )
+
+
+@pytest.mark.parametrize("section", ["editor", "judge", "judges.second", "metrics.own"])
+def test_doctor_says_that_a_server_does_not_answer(imgedit, tmp_path, monkeypatch, section):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    spec = {
+        "editor": f"openai-images:{url}/v1#m",
+        "metrics.own": f"http-score:{url}/score",
+    }.get(section, f"openai:{url}/v1#m")
+    Path("served.toml").write_text(f"[{section}]\nspec = '{spec}'\nretries = 0\n")
+    code, out, _ = imgedit("doctor", "--config=served.toml")
+    assert code == 1
+    assert f"problem: {section}: {url}" in out
 
 
 def test_the_command_is_installed():

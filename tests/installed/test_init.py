@@ -356,6 +356,7 @@ def test_the_page_on_ci_followed_word_by_word(empty):
         ["git", "ls-files"], cwd=empty.path, capture_output=True, text=True, check=True
     ).stdout
     assert committed.split() == [
+        ".gitattributes",
         ".github/workflows/image-editing.yml",
         "benchmarks/baselines/main.json",
         "benchmarks/imgedit.toml",

@@ -165,3 +165,21 @@ def test_a_module_that_is_missing_names_the_folders(tmp_path, monkeypatch, role,
     )
     with pytest.raises(errors.UsageError, match=line):
         registry.resolve(role, f"{module}:Mine", {"known": "known:Known"})
+
+
+@pytest.mark.parametrize(
+    ("section", "role"),
+    [
+        ("editor", "editor"),
+        ("judge", "judge"),
+        ("judges.second", "judge"),
+        ("metrics.own", "metric"),
+    ],
+)
+def test_doctor_names_every_class_that_is_missing(repository, capsys, section, role):
+    config = repository / "imgedit.toml"
+    config.write_text(f"[suite]\nspec = 'scenes:n=1'\n[{section}]\nspec = 'nowhere_{role}:Mine'\n")
+    assert main(["doctor", f"--config={config}"]) == 1
+    [line] = [text for text in capsys.readouterr().out.splitlines() if text.startswith("problem")]
+    assert line.startswith(f"problem: {config}:4: {role} 'nowhere_{role}:Mine': no module ")
+    assert str(repository) in line
