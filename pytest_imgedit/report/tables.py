@@ -85,6 +85,7 @@ COMPARISON_HEADER = (
 WORDS = (
     *("run", "name", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
     *(
+        "parameters",
         "category",
         "group",
         "groups",
