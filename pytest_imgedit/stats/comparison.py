@@ -44,8 +44,14 @@ class PairedItems:
 
     @cached_property
     def failed_alike(self) -> list[BaselineItem]:
-        """The pairs that have no score on either side, for the same reason."""
-        was = {item.id: item.status for item in self.baseline.items if item.score is None}
+        """The pairs that have no score on either side, for the same reason; none that was to have
+        no score.
+        """
+        was = {
+            item.id: item.status
+            for item in self.baseline.items
+            if item.score is None and item.status != "edited"
+        }
         return [
             item for item in self.items if item.score is None and item.status == was.get(item.id)
         ]
@@ -182,7 +188,7 @@ def _family(
 ) -> dict[str, ComparisonRow]:
     observations = [observation for _, observation in pairs]
     members = by_group(observations, Observation.all_groups)
-    estimates = [estimate_group(group, members[group]) for group in groups]
+    estimates = [estimate_group(group, members.get(group, [])) for group in groups]
     drops = holm.holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
     rises = holm.holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
     before = means_before(groups, observations)

@@ -1,0 +1,104 @@
+"""The first line of `imgedit compare`: how the overall mean moved, and what the gates say."""
+
+from __future__ import annotations
+
+import pytest
+from documents import a_baseline, baseline_item
+
+from pytest_imgedit.cli.compare import compare_runs
+from pytest_imgedit.store.baselines import write_baseline
+
+PAIRS = 16
+LONG = "a-measure-with-a-name-as-long-as-somebody-likes-to-give-to-it-and-then-some"
+MEASURES = {
+    "lpips": {"scale": (0.0, 1.0), "lower_is_better": True},
+    LONG: {"scale": (0.0, None)},
+}
+
+
+@pytest.fixture
+def verdict(tmp_path, monkeypatch):
+    """The first line of a comparison of two runs whose pairs differ by `moved(pair)`."""
+    monkeypatch.chdir(tmp_path)
+
+    def first_line(moved, *, scored=True, measure=None, pairs=PAIRS, **gates):
+        paths = []
+        for name, move in (("old", lambda pair: 0.0), ("new", moved)):
+            items = [
+                baseline_item(
+                    f"p{pair}",
+                    round(5 + pair % 3 / 10 + move(pair), 6) if scored else None,
+                    "social" if pair % 2 else "physics",
+                    source=f"ab/{pair:064x}.png",
+                    status="scored" if scored else "edited" if measure else "judge_error",
+                    values={} if measure is None else {measure: 0.5 + move(pair)},
+                )
+                for pair in range(pairs)
+            ]
+            measures = {} if measure is None else {measure: MEASURES[measure]}
+            run = a_baseline(*items, name=name, run=name, measures=measures)
+            paths.append(str(write_baseline(tmp_path, run)))
+        given = {"max_drop": (), "max_collapsed": None, "inconclusive": "warn", **gates}
+        _, text, code = compare_runs(paths, alpha=0.05, margin=0.5, out=tmp_path, **given)
+        line = text.splitlines()[0]
+        assert len(line) <= 80
+        return line, code
+
+    return first_line
+
+
+@pytest.mark.parametrize(
+    ("moved", "line"),
+    [
+        (lambda pair: 0.2 + pair % 4 / 100, "overall 5.31, was 5.09: +0.21, shown to be better"),
+        (lambda pair: -2 - pair % 4 / 100, "overall 3.08, was 5.09: -2.01, shown to be worse"),
+        (lambda pair: pair % 4 - 1.5, "overall 5.09, was 5.09: +0.00, not told apart"),
+        (lambda pair: 0.0, "overall 5.09, was 5.09: +0.00, no pair differs"),
+    ],
+)
+def test_the_first_line_is_the_verdict_without_gates_too(verdict, moved, line):
+    assert verdict(moved) == (line, 0)
+
+
+def test_one_pair_of_a_category_tells_nothing(verdict):
+    assert verdict(lambda pair: 0.2, pairs=2)[0].endswith(": +0.20, too few pairs to tell")
+
+
+@pytest.mark.parametrize(
+    ("measure", "moved", "line"),
+    [
+        ("lpips", 0.1, "lpips@overall 0.615, was 0.500: +0.115, shown to be worse"),
+        ("lpips", -0.1, "lpips@overall 0.415, was 0.500: -0.085, shown to be better"),
+        (LONG, 0.1, f"{LONG[:35]} 0.615, was 0.500: +0.115, shown to be better"),
+    ],
+)
+def test_runs_without_scores_are_told_by_their_first_measure(verdict, measure, moved, line):
+    found, _ = verdict(lambda pair: moved + pair % 4 / 100, scored=False, measure=measure)
+    assert found == line
+
+
+def test_runs_whose_pairs_all_failed_alike_have_nothing_in_common(verdict):
+    assert verdict(lambda pair: 0.0, scored=False) == ("no pair has a value on both sides", 0)
+
+
+@pytest.mark.parametrize(
+    ("moved", "gates", "head", "code"),
+    [
+        (lambda pair: 0.2 + pair % 4 / 100, {}, "PASS: overall 5.31, was 5.09: +0.21", 0),
+        (lambda pair: -2 - pair % 4 / 100, {}, "FAIL: overall 3.08, was 5.09: -2.01", 1),
+        (
+            lambda pair: pair % 4 - 1.5,
+            {},
+            "INCONCLUSIVE (warning): overall 5.09, was 5.09: +0.00",
+            0,
+        ),
+        (
+            lambda pair: pair % 4 - 1.5,
+            {"inconclusive": "fail"},
+            "INCONCLUSIVE: overall 5.09, was 5.09: +0.00",
+            1,
+        ),
+    ],
+)
+def test_gates_come_first(verdict, moved, gates, head, code):
+    assert verdict(moved, max_drop=["overall:0"], **gates) == (head, code)
