@@ -13,16 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
+from pytest_imgedit.cli.comparable import read_run
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item
 from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats.agreement import Agreement, agreement
 from pytest_imgedit.stats.raters import RaterAgreement, RatingRows, rater_agreement
 from pytest_imgedit.stats.resampling import Statistic
-from pytest_imgedit.store.references import find_run
 from pytest_imgedit.suites import cells
 
 #: The most bytes of a file of ratings.
@@ -150,8 +149,8 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     """Compare a run's scores with the mean rating of each pair, and raters with each other, overall
     and by category.
     """
-    results = read_results(find_run(reference, out))
     ratings_by_id = read_ratings(ratings)
+    results = read_run(reference, out)
     count = sum(map(len, ratings_by_id.values()))
     raters = sorted({rating.rater for rows in ratings_by_id.values() for rating in rows} - {""})
     rated = [item for item in results.items if item.id in ratings_by_id]

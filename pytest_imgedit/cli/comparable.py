@@ -1,10 +1,13 @@
 """Runs and baselines that commands read, and refuse if they cannot be compared."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core import errors
+from pytest_imgedit.core.results import Results, SuiteInfo
+from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import read
 from pytest_imgedit.store.baselines import (
     FOLDER,
@@ -15,6 +18,7 @@ from pytest_imgedit.store.baselines import (
     unlike_losses,
     unlike_rewrites,
 )
+from pytest_imgedit.store.references import LATEST, find_whole
 
 
 def refuse_to_compare(
@@ -49,9 +53,41 @@ def baselines_folder() -> Path:
     return next((Path(folder) for folder in named if isinstance(folder, str)), FOLDER)
 
 
-def read_either(reference: str, out: Path) -> Baseline:
-    """Read a run or a baseline."""
-    return read.read_either(reference, out, baselines_folder())
+def read_all(references: Sequence[str], out: Path) -> list[Baseline]:
+    """Read runs and baselines; `latest` is the newest run of all pairs of the suite of the first
+    other one.
+    """
+    runs = {name: read_either(name, out) for name in references if name != LATEST}
+    if LATEST in references:
+        suite = next((run.suite for run in runs.values() if run.suite is not None), None)
+        runs[LATEST] = read_either(LATEST, out, names_of(suite))
+    return [runs[name] for name in references]
+
+
+def read_either(reference: str, out: Path, suite: Collection[str] = ()) -> Baseline:
+    """Read a run or a baseline; `latest` is the newest run of all pairs of a suite, and stderr says
+    what that passed over.
+    """
+    baseline, note = read.read_either(reference, out, baselines_folder(), suite)
+    _tell(note)
+    return baseline
+
+
+def read_run(reference: str, out: Path, suite: Collection[str] = ()) -> Results:
+    """Read a run; `latest` as in `read_either`."""
+    run = find_whole(reference, out, suite)
+    _tell(run.note)
+    return read.read_results(run.path)
+
+
+def _tell(note: str) -> None:
+    if note:
+        print(f"imgedit: {printable(note)}", file=sys.stderr)
+
+
+def names_of(suite: SuiteInfo | None) -> tuple[str, ...]:
+    """Return by what a suite is known."""
+    return () if suite is None else (suite.name, suite.sha256)
 
 
 def suites_of(runs: Iterable[Baseline]) -> list[str]:

@@ -1,22 +1,32 @@
 """`imgedit compare`: whether scores fell between two runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
+from pytest_imgedit.cli.comparable import read_all, refuse_to_compare
 from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.measures import SCORE_ONLY, groups_in
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY, Field, groups_in
+from pytest_imgedit.core.results import Comparison, GateResult, Measure
+from pytest_imgedit.core.sanitize import number, printable, signed
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import measure_tables, tables, terminal
 from pytest_imgedit.stats import collapse, controls, gates
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
-from pytest_imgedit.stats.outcome import fails
+from pytest_imgedit.stats.outcome import WORST_FIRST, fails
+
+#: The most columns of the verdict.
+WIDTH = 80
+#: What the verdict says of a finding; a gate's state is said first.
+_FINDINGS = {
+    "same": ", no pair differs",
+    "no change shown": ", not told apart",
+    "unknown": ", too few pairs to tell",
+}
 
 
 def compare_runs(
@@ -57,7 +67,7 @@ def compare_runs(
             f"--{str(first['loc'][0]).replace('_', '-')}: "
             f"{first['msg'].removeprefix('Value error, ')}"
         ) from None
-    a, b = read_either(before, out), read_either(now, out)
+    a, b = read_all((before, now), out)
     refuse_to_compare(a, b, f"{before} and {now}", gated=is_gated)
     measures = {**SCORE_ONLY, **b.measures}
     gates.check_fields("--max-drop", settings.max_drop, groups_in(b.items), measures)
@@ -71,6 +81,13 @@ def compare_runs(
         if b.controls is not None:
             results.append(controls.controls_gate(b.controls))
     lines = [
+        _verdict(comparison, measures, results, settings),
+        *(
+            printable(
+                f"{gate.state}{' (warning)' if settings.only_warns(gate) else ''}: {gate.why}"
+            )
+            for gate in results
+        ),
         printable(f"{b.name}: editor {b.editor.spec}, run {b.run}"),
         terminal.render_tables(
             [
@@ -78,15 +95,38 @@ def compare_runs(
                 *measure_tables.compared_tables(comparison, measures, brief=False),
             ]
         ).rstrip(),
-        *(
-            printable(
-                f"{gate.state}{' (warning)' if settings.only_warns(gate) else ''}: {gate.why}"
-            )
-            for gate in results
-        ),
     ]
     document = {
         "comparison": comparison.model_dump(mode="json"),
         "gates": [asdict(gate) for gate in results],
     }
     return document, "\n".join(lines), int(any(fails(gate, settings) for gate in results))
+
+
+def _verdict(
+    comparison: Comparison,
+    measures: Mapping[str, Measure],
+    gates: Sequence[GateResult],
+    settings: GatesSettings,
+) -> str:
+    """Say in at most 80 columns which state the gates have, and how the overall mean of the first
+    measure moved that both have.
+    """
+    head = ""
+    if gates:
+        worst = min(gates, key=lambda gate: WORST_FIRST.index(gate.state))
+        only_warns = worst.state != "PASS" and not any(fails(gate, settings) for gate in gates)
+        head = f"{worst.state}{' (warning)' if only_warns else ''}: "
+    for name, rows in comparison.measures.items():
+        row, measure = rows[OVERALL], measures[name]
+        if row.difference is None:
+            continue
+        now, before = (number(value, measure.decimals) for value in (row.now, row.before))
+        finding = _FINDINGS.get(row.finding, "")
+        if row.finding in ("fell", "rose"):
+            is_better = (row.finding == "fell") == measure.lower_is_better
+            finding = f", shown to be {'better' if is_better else 'worse'}"
+        moved = f"{now}, was {before}: {signed(row.difference, measure.decimals)}{finding}"
+        field = str(Field(name, OVERALL))
+        return printable(f"{head}{field[: WIDTH - len(head) - len(moved) - 1]} {moved}")
+    return f"{head}no pair has a value on both sides"

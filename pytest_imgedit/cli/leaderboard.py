@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from pytest_imgedit.cli.comparable import (
-    read_either,
+    read_all,
     refuse_partial,
     refuse_to_compare,
     suites_of,
@@ -60,9 +60,11 @@ def _read_runs(
 
     Raises `UsageError` for a run that occurs twice, ended early, or is unlike another one.
     """
-    runs = [(name, read_either(name, out)) for name in references]
-    base = None if reference is None else read_either(reference, out)
-    if reference is not None and base is not None:
+    names = [*references] if reference is None else [*references, reference]
+    runs = list(zip(names, read_all(names, out), strict=True))
+    base = None
+    if reference is not None:
+        _, base = runs.pop()
         same = [run for _, run in runs if run.run == base.run]
         if same:
             base = same[0]

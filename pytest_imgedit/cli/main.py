@@ -13,6 +13,7 @@ from typing import Any
 from pytest_imgedit.core import errors, sanitize, streams, strict_json, versions
 
 _RUN = "a run's folder or results.json, the id or the name of a run in the store, or latest"
+_WHOLE = f"{_RUN} (the newest run of all pairs)"
 _STORE = {
     "--out": {
         "type": Path,
@@ -78,7 +79,7 @@ COMMANDS = (
             "references": {
                 "metavar": "RUN",
                 "nargs": "+",
-                "help": f"the older one first; each a baseline, or {_RUN}; with more than two, "
+                "help": f"the older one first; each a baseline, or {_WHOLE}; with more than two, "
                 "the first is the reference of a leaderboard",
             },
             "--max-drop": {
@@ -115,7 +116,7 @@ COMMANDS = (
             "references": {
                 "metavar": "RUN",
                 "nargs": "+",
-                "help": f"one a system; each a baseline, or {_RUN}",
+                "help": f"one a system; each a baseline, or {_WHOLE}",
             },
             "--reference": {
                 "metavar": "RUN",
@@ -145,7 +146,7 @@ COMMANDS = (
             "references": {
                 "metavar": "BASELINE",
                 "nargs": "*",
-                "help": f"oldest first; each a baseline, or {_RUN}",
+                "help": f"oldest first; each a baseline, or {_WHOLE}",
             },
             "--last": {
                 "type": int,
@@ -259,7 +260,7 @@ COMMANDS = (
         "compare a run's scores with ratings by people, and these with each other",
         {
             **_STORE,
-            "reference": {"metavar": "RUN", "help": _RUN},
+            "reference": {"metavar": "RUN", "help": _WHOLE},
             "ratings": {
                 "type": Path,
                 "metavar": "HUMAN.csv",
@@ -277,7 +278,7 @@ COMMANDS = (
             "reference": {
                 "metavar": "RUN",
                 "nargs": "?",
-                "help": f"{_RUN}, whose spread and costs the estimate uses",
+                "help": f"{_WHOLE}, whose spread and costs the estimate uses",
             },
             "--power": {
                 "type": float,

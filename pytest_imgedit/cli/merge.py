@@ -9,7 +9,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
+from pytest_imgedit.cli.comparable import names_of, read_either, refuse_to_compare
 from pytest_imgedit.cli.shard_stores import (
     ShardRun,
     collect,
@@ -388,7 +388,7 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
         name = compared.run  # the shards are newer
     baseline = None
     if name is not None:
-        baseline = read_either(name, shards[0].store)
+        baseline = read_either(name, shards[0].store, names_of(shards[0].results.suite))
     results = merge_results(shards, baseline)
     if baseline is not None:
         refuse_to_compare(

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_imgedit.cli.comparable import read_either, refuse_to_compare
+from pytest_imgedit.cli.comparable import names_of, read_either, read_run, refuse_to_compare
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
 from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.core.sanitize import counted, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
-from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats import estimates, gates, planning
 from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
-from pytest_imgedit.store.baselines import Baseline, BaselineItem, reduced
-from pytest_imgedit.store.references import find_run
+from pytest_imgedit.store.baselines import Baseline, BaselineItem, make_baseline, reduced
+from pytest_imgedit.store.references import LATEST
 
 #: Edits a pair for which is planned.
 SEEDS = (1, 2, 4)
@@ -87,11 +86,10 @@ def plan(
         spreads = [Spread(f"of spread {spread:g}", Measure(), 100, spread / 10, 99.0, 1, None)]
         origin = f"pairs whose number has a standard deviation of {spread:g}"
     else:
-        run = read_results(find_run(reference, out))
-        origin, baseline = f"run {run.run.id}", None
-        if before is not None:
-            baseline = read_either(before, out)
-            refuse_to_compare(baseline, read_either(reference, out), f"{before} and {run.run.id}")
+        run, baseline = _read(reference, before, out)
+        origin = f"run {run.run.id}"
+        if baseline is not None:
+            refuse_to_compare(baseline, make_baseline(run, "now"), f"{before} and {run.run.id}")
             origin += f" against {before}"
             share = alpha / 2  # gates on drops share α with the gate on the tail
         spreads = list(_spreads(run, baseline, fields))
@@ -128,6 +126,15 @@ def plan(
             "of them"
         )
     return {"mde": power, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0
+
+
+def _read(reference: str, before: str | None, out: Path) -> tuple[Results, Baseline | None]:
+    """Read the run to go by, and what it is compared with."""
+    if before is None or before == LATEST:
+        run = read_run(reference, out)
+        return run, None if before is None else read_either(before, out, names_of(run.suite))
+    baseline = read_either(before, out)
+    return read_run(reference, out, names_of(baseline.suite)), baseline
 
 
 def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[JsonObject, str, int]:

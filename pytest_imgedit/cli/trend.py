@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.cli.comparable import (
-    read_either,
+    read_all,
     refuse_partial,
     refuse_to_compare,
     suites_of,
@@ -49,8 +49,7 @@ def trend(
     outputs.check(paths, outputs.inputs(out))
     if bool(references) == (last is not None):
         raise errors.UsageError("expected two or more runs or baselines, oldest first, or --last=N")
-    baselines = (read_either(reference, out) for reference in references)
-    series = list(baselines) if last is None else _newest(last, out)
+    series = read_all(references, out) if last is None else _newest(last, out)
     kept = outputs.inputs(out, *suites_of(series))
     outputs.check(paths, kept)
     if len(series) < 2:

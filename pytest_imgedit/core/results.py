@@ -553,7 +553,9 @@ class GateOptions(Part):
     max_drop: dict[str, float] = Field(default_factory=dict)
     """Fail if the mean of a field fell by more than DROP; needs `compare`."""
     compare: str | None = None
-    """The baseline or run to compare with: its name, its id, `latest` or a path."""
+    """The baseline or run to compare with: its name, its id, `latest` (the newest run of all pairs)
+    or a path.
+    """
     max_errors: int | float = 0
     """Pairs (`3`) or a fraction of them (`0.05`) that may end without a score; their items are
     xfailed. If the images of more pairs cannot be read, the run stops before a model loads.

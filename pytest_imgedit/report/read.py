@@ -3,7 +3,7 @@ is refused.
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,11 +37,16 @@ def as_baseline(path: Path) -> Baseline:
         return baselines.make_baseline(results, results.run.name or pairs.slug(results.run.id))
 
 
-def read_either(reference: str, out: Path, folder: Path) -> Baseline:
-    """Read a run of the store `out`, or a baseline of a folder; raises `UsageError` if it is not
-    there, or cannot be read.
+def read_either(
+    reference: str, out: Path, folder: Path, suite: Collection[str] = ()
+) -> tuple[Baseline, str]:
+    """Read a run of the store `out`, or a baseline of a folder; `latest` is the newest run of all
+    pairs of the suite with the name or the SHA-256 `suite`. Also return what that passed over.
+
+    Raises `UsageError` if it is not there, or cannot be read.
     """
-    return as_baseline(find_either(reference, out, folder))
+    found = find_either(reference, out, folder, suite)
+    return as_baseline(found.path), found.note
 
 
 def _results_of(path: Path, document: strict_json.JsonObject) -> Results:

@@ -335,13 +335,15 @@ class Baselines:
         )
         return self.settings.model_copy(update={"gates": gates})
 
-    @cached_property
-    def reference(self) -> Baseline | None:
-        """The baseline to compare with; `None` if none was named, or if the run makes it."""
+    def read(self, suite: Suite) -> tuple[Baseline | None, str]:
+        """Return the baseline to compare a run of a suite with, `None` if none was named or if the
+        run makes it, and which newer runs `latest` passed over.
+        """
         name = self.settings.gates.compare
         if name is None or self.makes_first:
-            return None
-        return read_either(name, self.root / self.settings.run.out, self.folder)
+            return None, ""
+        out, names = self.root / self.settings.run.out, (suite.name, suite.sha256)
+        return read_either(name, out, self.folder, names)
 
     def check_save(self, pairs: Sequence[EditPair]) -> None:
         """Raise `UsageError` if saving would replace a baseline that has more pairs."""

@@ -149,9 +149,14 @@ class Evaluation:
                 baselines.check_name(option, name)
         if self.settings.run.stage == "edit":
             preflight.check_edits_only(self.settings)
-        elif self.baselines.reference is not None:
-            preflight.check_baseline(self.settings, self.models["judge"], self.baselines.reference)
+        elif self._compared[0] is not None:
+            preflight.check_baseline(self.settings, self.models["judge"], self._compared[0])
         write.check_copies(self.settings.run, self._inputs)
+
+    @cached_property
+    def _compared(self) -> tuple[baselines.Baseline | None, str]:
+        """The baseline to compare with, and what `latest` passed over."""
+        return self.baselines.read(self.suite)
 
     @cached_property
     def _inputs(self) -> list[Path]:
@@ -212,6 +217,9 @@ class Evaluation:
         progress = RunProgress(folder / "run.log", file, quiet)
         progress.note(self.describe())
         progress.note(f"log: {os.path.relpath(folder / 'run.log')}")
+        compared, passed_over = self._compared
+        if passed_over:
+            progress.note(passed_over)
         if self.baselines.makes_first:
             progress.note(
                 f"baseline {settings.run.save} is not there yet: this run makes it, and is "
@@ -224,7 +232,7 @@ class Evaluation:
             pairs,
             selection,
             resting,
-            self.baselines.reference,
+            compared,
             shard,
             self.further,
         )

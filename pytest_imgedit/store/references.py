@@ -1,17 +1,41 @@
 """What users call runs and baselines on a command line, and the documents that they mean."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of
-from pytest_imgedit.store.baselines import baseline_path
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.store.baselines import MAX_BYTES, baseline_path
 from pytest_imgedit.store.store import finished_runs
+
+LATEST = "latest"
+
+
+class Found(NamedTuple):
+    """The document that a reference means; `note` says which newer runs `latest` passed over."""
+
+    path: Path
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What a results.json says of its run: its name, the name and the SHA-256 of its suite, and
+    which `part` of the suite it has; empty if it has all.
+    """
+
+    name: str
+    suite: tuple[str, str]
+    part: str
 
 
 def find_run(reference: str, out: Path) -> Path:
-    """Return the results.json that a reference means: `latest`, a path, an id in the store `out`,
-    or the name of its newest run of that name.
+    """Return the results.json that a reference means: `latest` (the newest run), a path, an id in
+    the store `out`, or the name of its newest run of that name.
 
     Raises `UsageError` if it means none.
     """
@@ -29,19 +53,41 @@ def find_run(reference: str, out: Path) -> Path:
     )
 
 
-def find_either(reference: str, out: Path, baselines: Path) -> Path:
+def find_whole(reference: str, out: Path, suite: Collection[str] = ()) -> Found:
+    """Return what `find_run` returns, but for `latest` the newest run of all pairs of a suite: the
+    one with the name or the SHA-256 `suite`, if that is given.
+
+    If there is none, `latest` is the newest run.
+    """
+    if reference != LATEST:
+        return Found(find_run(reference, out))
+    known = _newest_first(out)
+    passed: list[str] = []
+    for path in known:
+        why = _unfit(path, suite)
+        if not why:
+            count = counted(len(passed), "newer run")
+            note = f"latest: {path.parent.name}; passed over {count}: {first_of(passed)}"
+            return Found(path, note if passed else "")
+        passed.append(f"{path.parent.name} ({why})")
+    return Found(known[0], f"latest: {passed[0]}; no run of all pairs of the suite in {out}")
+
+
+def find_either(reference: str, out: Path, baselines: Path, suite: Collection[str] = ()) -> Found:
     """Return the document of a run or a baseline; a baseline in the folder `baselines` comes before
-    a run of the same name.
+    a run of the same name, and `latest` is the one of `find_whole`.
 
     Raises `UsageError` if the reference means neither.
     """
+    if reference == LATEST:
+        return find_whole(reference, out, suite)
     path = (
         _find_by_place(reference, out)
         or baseline_path(reference, baselines)
         or _find_by_name(reference, out)
     )
     if path is not None:
-        return path
+        return Found(path)
     saved = sorted(path.stem for path in baselines.glob("*.json"))
     names = _names_in(out)
     has = f"has {first_of(saved)}" if saved else "has none (--imgedit-save makes one)"
@@ -63,11 +109,8 @@ def no_runs(out: Path) -> str:
 
 def _find_by_place(reference: str, out: Path) -> Path | None:
     """Return the results.json that `latest`, a path or an id means."""
-    if reference == "latest":
-        known = [path for path in finished_runs(out) if path.is_file()]
-        if not known:
-            raise errors.UsageError(f"latest: {no_runs(out)}")
-        return known[-1]
+    if reference == LATEST:
+        return _newest_first(out)[0]
     for path in (out / "runs" / reference, Path(reference)):
         if _exists(path / "results.json"):
             return path / "results.json"
@@ -75,6 +118,26 @@ def _find_by_place(reference: str, out: Path) -> Path | None:
     if _exists(path) and (path.suffix == ".json" or path.parent != Path()):
         return path
     return None
+
+
+def _newest_first(out: Path) -> list[Path]:
+    """Return the results.json of each run of a store; raises `UsageError` if there is none."""
+    known = [path for path in reversed(finished_runs(out)) if path.is_file()]
+    if not known:
+        raise errors.UsageError(f"latest: {no_runs(out)}")
+    return known
+
+
+def _unfit(path: Path, suite: Collection[str]) -> str:
+    """Say why a run is not one of all pairs of a suite; empty if it is, or cannot be read: who
+    reads it says what is wrong.
+    """
+    head = _head_of(path)
+    if head is None:
+        return ""
+    if suite and set(suite).isdisjoint(head.suite):
+        return f"suite {head.suite[0]}"
+    return head.part
 
 
 def _find_by_name(reference: str, out: Path) -> Path | None:
@@ -93,20 +156,43 @@ def _names_in(out: Path) -> list[str]:
 
 def _name_of(path: Path) -> str:
     """Return the name of a run; an empty text if it has none, or cannot be read."""
+    head = _head_of(path)
+    return "" if head is None else head.name
+
+
+def _head_of(path: Path) -> _Head | None:
     try:
-        return _read_name(path, path.stat().st_mtime_ns)
+        return _read_head(path, path.stat().st_mtime_ns)
     except OSError:
-        return ""
+        return None
 
 
 @lru_cache(maxsize=1024)
-def _read_name(path: Path, _modified_ns: int) -> str:
-    """Read the name of a run; a command may look for many names among the same large files."""
+def _read_head(path: Path, _modified_ns: int) -> _Head | None:
+    """Read the head of a run; a command may look for many runs among the same large files."""
     try:
-        name = files.read_object(path, "a results.json")["run"]["name"]
-    except (errors.UsageError, KeyError, TypeError):
-        return ""
-    return name if isinstance(name, str) else ""
+        document = files.read_json(path, MAX_BYTES, "a results.json")
+        run, suite = document["run"], document["suite"]
+        name, names = run["name"], (suite["name"], suite["sha256"])
+        part = _part(document)
+    except (errors.UsageError, AttributeError, KeyError, TypeError):
+        return None
+    if not all(isinstance(text, str) for text in (name, *names)):
+        return None
+    return _Head(name, names, part)
+
+
+def _part(results: JsonObject) -> str:
+    """Say which part of its suite a run has; empty if it has all pairs, judged."""
+    run, selection, items = results["run"], results["selection"], results["items"]
+    if run["options"]["run"].get("stage") == "edit":
+        return "not judged"
+    if run["status"] != "complete":
+        return "stopped"
+    if selection.get("shard"):
+        return "a shard"
+    pairs = sum(item["status"] != "not_needed" for item in items)
+    return "" if pairs == selection["whole"] else f"{pairs} of {selection['whole']} pairs"
 
 
 def _exists(path: Path) -> bool:

@@ -174,13 +174,13 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
     assert err.startswith(
         "imgedit: nowhere: no such baseline or run, expected a path, latest, or a name or an id: "
     )
-    assert imgedit("compare", "good", "latest", "--max-drop=phys:0")[::2] == (
+    assert imgedit("compare", "good", runs(finished)[-1], "--max-drop=phys:0")[::2] == (
         4,
         "imgedit: --max-drop: unknown field 'phys', expected one of: overall, physics, "
         "environment, social, "
         "causal, referential, difficulty=NAME, tag=NAME; did you mean 'physics'?\n",
     )
-    assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith(
+    assert imgedit("compare", "good", runs(finished)[-1], "--max-drop=overall")[2].startswith(
         "imgedit: --max-drop: 'overall': "
     )
     good = as_baseline(Path("benchmarks/baselines/good.json"))
@@ -246,7 +246,7 @@ def test_agreement_with_people(imgedit, finished):
     (finished / "people.csv").write_text("id,score\nghost,3\n")
     assert imgedit("agreement", "latest", "people.csv")[0] == 1
     assert (
-        imgedit("agreement", "latest", "none.csv")[2]
+        imgedit("agreement", runs(finished)[-1], "none.csv")[2]
         == "imgedit: none.csv: No such file or directory, expected a CSV file\n"
     )
 
