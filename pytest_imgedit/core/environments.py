@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, Literal
@@ -61,13 +61,18 @@ class Environment(BaseModel):
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
         return f"{' '.join(filter(None, (self.device, self.gpu)))}: {versions}"
 
-    def differences(self, here: Environment) -> list[str]:
+    def differences(self, here: Environment, shared: Collection[str] | None = None) -> list[str]:
         """List the differences of this environment from `here`, such as `torch 2.12.1 there, 2.13.0
         here`; those of the probes, which belong to a model, are told by `has_other_probe`.
+
+        If two models computed, a package that one environment does not have is a difference only if
+        it is among the `shared` ones, which both models import.
         """
+        both = self.versions.keys() & here.versions.keys()
         values = [
             (name, self.versions.get(name, "absent"), here.versions.get(name, "absent"))
             for name in sorted({*self.versions, *here.versions})
+            if shared is None or name in both or name in shared
         ]
         values += [
             (name, getattr(self, name), getattr(here, name))

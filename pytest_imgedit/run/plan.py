@@ -760,11 +760,17 @@ def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> 
     """Raise `UsageError` if the run would compute in another environment than its baseline."""
     here = comparison.Computed(
         EditorInfo(
-            spec="",
+            spec=editor.model.spec,
+            recipe=editor.digest,
             dtype=editor.recipe.get("dtype"),
             batch_sizes=(editor.model.batch_size,) if editor.model.pads_batches else (),
         ),
-        JudgeInfo(spec="", dtype=judge.recipe.get("dtype"), decoder=judge.recipe.get("decoder")),
+        JudgeInfo(
+            spec=judge.model.spec,
+            recipe=judge.digest,
+            dtype=judge.recipe.get("dtype"),
+            decoder=judge.recipe.get("decoder"),
+        ),
         {
             "editor": ComputedIn(**editor.here.model_dump(), edits=1, verdicts=0),
             "judge": ComputedIn(**judge.here.model_dump(), edits=0, verdicts=1),

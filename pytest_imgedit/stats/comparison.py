@@ -2,12 +2,13 @@
 documents.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pytest_imgedit.core import environments
+from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.measures import SCORE, Field, by_group, groups_in, groups_of
 from pytest_imgedit.core.results import (
     ComparedPair,
@@ -18,8 +19,11 @@ from pytest_imgedit.core.results import (
     GateResult,
     JudgeInfo,
     Measure,
+    ModelInfo,
     MovedPair,
 )
+from pytest_imgedit.kinds import registry
+from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.stats import collapse, holm
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.gates import Observation, estimate_group, means_before, measured_by
@@ -248,19 +252,22 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
     verdicts separately.
 
     Compared are their `environments`, dtypes and batch sizes, the decoders of a judge's batches,
-    and the probes of a model that is the same in both.
+    and the probes of a model that is the same in both. A package that one side lacks is a
+    difference only if the models of both sides import it.
     """
     sizes = (" and ".join(map(str, side.editor.batch_sizes)) or None for side in (before, now))
     edits = [places_of("edits", side.environments) for side in (before, now)]
     verdicts = [places_of("verdicts", side.environments) for side in (before, now)]
     is_same_editor = before.editor.recipe == now.editor.recipe is not None
     is_same_judge = before.judge.recipe == now.judge.recipe is not None
+    of_editors = None if is_same_editor else _declared("editor", before.editor, now.editor)
+    of_judges = None if is_same_judge else _declared("judge", before.judge, now.judge)
     return [
-        *_unlike("edits", *edits),
+        *_unlike("edits", *edits, shared=of_editors),
         *(other_probes("edits", *edits) if is_same_editor else ()),
         *_otherwise("edits: dtype", before.editor.dtype, now.editor.dtype),
         *_otherwise("edits: batch size", *sizes),
-        *_unlike("verdicts", *verdicts),
+        *_unlike("verdicts", *verdicts, shared=of_judges),
         *(other_probes("verdicts", *verdicts) if is_same_judge else ()),
         *_otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype),
         *_otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder),
@@ -287,13 +294,28 @@ def other_probes(
     return list(dict.fromkeys(texts))
 
 
+def _declared(role: Role, *models: ModelInfo) -> set[str]:
+    """Return the packages that the kinds of all models declare; a custom class declares none."""
+    declared = []
+    for model in models:
+        kind = None
+        with suppress(errors.UsageError):  # a kind of a package that is broken here
+            kind = registry.kind_of(role, model.spec)
+        declared.append(set() if kind is None else set(kind.libraries))
+    return set.intersection(*declared)
+
+
 def _unlike(
-    what: str, before: Sequence[environments.Environment], now: Sequence[environments.Environment]
+    what: str,
+    before: Sequence[environments.Environment],
+    now: Sequence[environments.Environment],
+    *,
+    shared: Collection[str] | None,
 ) -> list[str]:
     bare = [[place.model_copy(update={"probe": None}) for place in side] for side in (before, now)]
     if _are_same(*bare):
         return []
-    texts = (text for old in before for new in now for text in old.differences(new))
+    texts = (text for old in before for new in now for text in old.differences(new, shared))
     return [f"{what}: {text}" for text in dict.fromkeys(texts)]
 
 

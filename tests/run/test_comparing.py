@@ -8,6 +8,9 @@ import json
 
 import pytest
 
+from pytest_imgedit.report.read import as_baseline
+from pytest_imgedit.store.baselines import write_baseline
+
 DROPS = ("--imgedit-max-drop=overall:0", "--imgedit-max-drop=physics:0")
 
 
@@ -142,10 +145,13 @@ def test_coverage_of_the_baseline_is_a_gate_where_that_is_asked_for(saved):
 @pytest.mark.full
 def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(saved):
     path = saved.path / "benchmarks/baselines/main.json"
-    document = json.loads(path.read_text())
-    for environment in document["environments"].values():
-        environment["versions"]["numpy"] = "1.0"
-    path.write_text(json.dumps(document))
+    baseline = as_baseline(path)
+    places = [
+        place.model_copy(update={"versions": {**place.versions, "numpy": "1.0"}})
+        for place in baseline.environments.values()
+    ]
+    elsewhere = {"environments": {place.bare.digest: place for place in places}}
+    write_baseline(path.parent, baseline.model_copy(update=elsewhere))
     options = ("--imgedit-editor=oracle", "--imgedit-compare=main", *DROPS)
     assert saved.run(*options).ret == 0
     same = (*options, "--imgedit-set=gates.environment='same'")

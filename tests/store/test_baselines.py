@@ -315,6 +315,65 @@ def test_what_two_runs_were_computed_with_is_compared(now, found):
     assert environment_differences(computed(), now) == found
 
 
+NUMPY = {"numpy": "2.4.6", "pillow": "12.1"}
+PILLOW = {"pillow": "12.1"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        pytest.param(("identity", NUMPY), ("mine:Editor", PILLOW), [], id="control and class"),
+        pytest.param(("mine:Editor", PILLOW), ("folder:DIR", NUMPY), [], id="class and folder"),
+        pytest.param(("mine:A", PILLOW), ("mine:B", NUMPY), [], id="two classes"),
+        pytest.param(("gone:DIR", PILLOW), ("identity", NUMPY), [], id="unknown kind"),
+        pytest.param(
+            ("scenes", {"torch": "2.13.0", **PILLOW}), ("identity", NUMPY), [], id="two kinds"
+        ),
+        pytest.param(
+            ("mine:Editor", {"numpy": "1.0", **PILLOW}),
+            ("identity", {**NUMPY, "scipy": "1.17"}),
+            ["numpy 1.0 there, 2.4.6 here"],
+            id="package of both",
+        ),
+        pytest.param(
+            ("identity", PILLOW),
+            ("oracle", NUMPY),
+            ["numpy absent there, 2.4.6 here"],
+            id="control",
+        ),
+        pytest.param(
+            ("folder:A", NUMPY), ("folder:B", PILLOW), ["numpy 2.4.6 there, absent here"], id="kind"
+        ),
+        pytest.param(
+            ("diffusers:A", {"torch": "2.13.0"}),
+            ("scenes", {"torch": "2.13.0", "ftfy": "6.3", "numpy": "2.4.6"}),
+            ["ftfy absent there, 6.3 here"],
+            id="declared by two kinds",
+        ),
+    ],
+)
+def test_a_package_is_absent_only_where_the_model_imports_it(before, now, found):
+    sides = [
+        a_baseline(
+            editor={"spec": spec},
+            environments={"e": {"device": "cpu", "versions": versions, "edits": 3, "verdicts": 0}},
+        )
+        for spec, versions in (before, now)
+    ]
+    assert environment_differences(*sides) == [f"edits: {text}" for text in found]
+
+
+def test_a_package_of_one_model_that_is_gone_is_a_difference():
+    sides = [
+        a_baseline(
+            editor={"spec": "mine:Editor", "recipe": "0" * 64},
+            environments={"e": {"device": "cpu", "versions": versions, "edits": 3, "verdicts": 0}},
+        )
+        for versions in (PILLOW, NUMPY)
+    ]
+    assert environment_differences(*sides) == ["edits: numpy absent there, 2.4.6 here"]
+
+
 def test_the_number_of_threads_of_a_cpu_is_compared():
     two, four = computed(threads=2), computed(threads=4)
     assert environment_differences(two, four) == [
