@@ -32,9 +32,9 @@ CSV_HEADER = (
 )
 #: What the columns mean.
 NOTES = (
-    "ranks: with a chance of 95% these hold the true ranks of all systems",
+    "ranks: simultaneous 95% confidence intervals",
     "groups: systems without a letter in common can be told apart",
-    "95% CI: with a chance of 95% the intervals of a column hold the true means of all systems",
+    "95% CI: simultaneous for all systems of a column",
 )
 
 
@@ -121,14 +121,13 @@ def pairs_line(ranked: RankedMeasure) -> str:
 
 
 def _interval_lines(ranked: RankedMeasure) -> Iterator[str]:
-    """Say why means have no interval, and ranks are open."""
+    """Say why there are no intervals, and no system is better than another."""
     row = ranked.board.rows[0]
     single = [category for category, mean in row.categories.items() if mean.ci95 is None]
-    if single:
-        yield (
-            f"no interval, and no system better than another: {first_of(single)} with pairs of one "
-            "source image only"
-        )
+    if len(single) == 1:
+        yield f"no intervals: category {single[0]} has a single source image"
+    elif single:
+        yield f"no intervals: categories {first_of(single)} have a single source image each"
 
 
 def interval_table(name: str, ranked: RankedMeasure) -> Table:

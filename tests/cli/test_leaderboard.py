@@ -281,14 +281,35 @@ def test_a_system_stands_on_the_axis_of_its_chart():
     assert plot["rows"][0]["mean"] > plot["rows"][1]["mean"]
 
 
-def test_a_mean_without_an_interval_is_explained():
+@pytest.mark.parametrize(
+    ("single", "line"),
+    [
+        ((), None),
+        (("causal",), "no intervals: category causal has a single source image"),
+        (
+            ("physics", "social"),
+            "no intervals: categories physics, social have a single source image each",
+        ),
+        (
+            ("physics", "social", "causal"),
+            "no intervals: categories physics, social, causal have a single source image each",
+        ),
+    ],
+)
+def test_a_mean_without_an_interval_is_explained(single, line):
     runs = [
         a_baseline(
-            baseline_item("a", score), baseline_item("b", score, "social"), name=name, run=run
+            *(
+                baseline_item(f"{category}{pair}", score + pair / 10, category)
+                for category in ("physics", "social", "causal")
+                for pair in range(1 if category in single else 3)
+            ),
+            name=name,
+            run=run,
         )
         for name, run, score in (("x", "rx", 5.0), ("y", "ry", 9.0))
     ]
     part = rank_runs(runs, None, ()).measures[SCORE]
     notes = measure_table(SCORE, part, None).notes
-    assert notes[1].startswith("no interval, and no system better than another: physics, social ")
-    assert [row["ends"] for row in chart(part)["rows"]] == [None, None]
+    assert [note for note in notes if note.startswith("no interval")] == ([line] if line else [])
+    assert any(row["ends"] is None for row in chart(part)["rows"]) == bool(single)
