@@ -12,6 +12,7 @@ from pytest_imgedit.cli.main import COMMANDS, make_parser
 from pytest_imgedit.kinds.registry import BUILTIN, kind_at
 from pytest_imgedit.report.tables import CATEGORY_HEADER
 from pytest_imgedit.report.terminal import ONLY_COUNTS, ONLY_VERBOSE
+from pytest_imgedit.suites.public import BENCHMARKS
 from tools import reference
 
 ROOT = Path(__file__).parent.parent.parent
@@ -132,3 +133,20 @@ def test_the_benchmark_folder_holds_a_copy_of_the_shipped_item_and_the_root_hold
     shipped = ROOT / "pytest_imgedit" / "benchmark" / "test_image_edit.py"
     assert (ROOT / "benchmarks" / "test_image_edit.py").read_bytes() == shipped.read_bytes()
     assert not list(ROOT.glob("test_*.py"))
+
+
+CONFIGS = sorted((ROOT / "pytest_imgedit" / "benchmark" / "configs").glob("*.toml"))
+#: The judges that ready configs and public benchmarks name, and that anybody can serve.
+JUDGES = {
+    *re.findall(r"\bqwen-vl:([\w./-]+)", "".join(path.read_text() for path in CONFIGS)),
+    *(
+        f"Qwen/{name}"
+        for benchmark in BENCHMARKS
+        for name in re.findall(r"\bQwen[\w.-]+", benchmark.judge)
+    ),
+}
+
+
+@pytest.mark.parametrize("judge", sorted(JUDGES))
+def test_every_recommended_judge_has_a_line_that_serves_it(judge):
+    assert f"`vllm serve {judge} --port 8000 " in (DOCS / "vllm.md").read_text()
