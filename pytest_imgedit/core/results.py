@@ -803,7 +803,7 @@ class CanaryGrade(Part):
 class Canary(Part):
     """What a served judge answered to the same two questions before, during and after a run.
 
-    `rounds` counts how often both were put, `repeats` the answers after the first, `differing`
+    `rounds` counts how often both were asked, `repeats` the answers after the first, `differing`
     those with another text than the first, and `failed` the questions without an answer. `grades`
     are those that differ between the first round and the last, and `models` what the server says
     has answered, with fingerprints; more than one means that it has changed.
@@ -839,7 +839,7 @@ class JudgeInfo(ModelInfo):
 
 
 class Agreement(Part):
-    """How a further judge or metric goes with the judge over the `n` pairs that both have scored:
+    """How a further judge or metric agrees with the judge over the `n` pairs that both have scored:
     Spearman's rho with its 95% interval, and, of a judge, its mean score less that of the judge.
     """
 

@@ -336,7 +336,7 @@ class Model:
     scores: ClassVar[bool] = True
     """Of judges: whether it gives scores at all; a run without ends with its edits."""
     measures: ClassVar[bool] = False
-    """Of judges: whether it measures, so that no protocol is put to it."""
+    """Of judges: whether it measures, without a protocol."""
     aspects: ClassVar[Mapping[str, Measure] | None] = {}
     """Of judges: what it answers with beside the score; `None` where that is not known."""
     blind_to_words: ClassVar[str] = ""
@@ -351,8 +351,8 @@ class Model:
 
     @classmethod
     def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
-        """Make the model that a spec names; raises `UsageError` if it lacks its argument, or has
-        one to spare.
+        """Make the model that a spec names; raises `UsageError` if its argument is missing
+        or unexpected.
         """
         if cls.takes and not argument:
             raise errors.UsageError(

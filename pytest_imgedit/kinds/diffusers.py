@@ -66,10 +66,11 @@ class ShardParameters(Parameters):
     )
     cpu_offload: bool = Field(default=False, description="parts stay in host memory")
     param_dtype: Dtype = Field(
-        default="auto", description="what blocks compute in, if not as they are stored"
+        default="auto",
+        description="number format of the computation, if it differs from the stored one",
     )
     reduce_dtype: Dtype = Field(
-        default="auto", description="number format of gradients, for those who train"
+        default="auto", description="number format of gradients, for training"
     )
     text_encoder: Literal["shard", "replicate"] = Field(
         default="shard", description='`"replicate"`: the whole text encoder on every GPU'

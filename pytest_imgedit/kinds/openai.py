@@ -35,15 +35,15 @@ class OpenAIParameters(ServerParameters):
     max_pixels: int = Field(
         default=1_048_576,
         ge=1024,
-        description="larger images are made smaller, keeping their shape, before they are sent "
-        "(as PNG), unless the protocol says how they are sent",
+        description="larger images are downscaled, keeping their aspect ratio, and sent as PNG, "
+        "unless the protocol prepares them",
     )
     temperature: Literal["default"] | Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.0, description='`"default"` sends none, for models that refuse it'
     )
     token_limit: Literal["max_tokens", "max_completion_tokens"] = Field(
         default="max_tokens",
-        description="what the request calls the length of a reply; reasoning models take "
+        description="the request's field for the length of a reply; reasoning models take "
         '`"max_completion_tokens"`',
     )
     price_in: float = indifferent(

@@ -49,8 +49,8 @@ class QwenVLParameters(ComputeParameters):
     )
     batch_invariant: bool = Field(
         default=True,
-        description="a verdict depends on its own edit alone, bit by bit, also alone, in any "
-        "batch and after a resume; `false` is up to 1.3 times as fast and named in results",
+        description="a verdict is bitwise the same alone, in any batch and after a resume; `false` "
+        "is up to 1.3 times as fast and named in results",
     )
     adapter: str | None = Field(
         default=None,

@@ -59,17 +59,20 @@ class ServerParameters(Parameters):
         description="the environment variable with the key; a key in a config file is refused",
     )
     concurrency: int = indifferent(
-        8, ge=1, le=256, description="requests at a time: of one judge process, or editor processes"
+        8,
+        ge=1,
+        le=256,
+        description="concurrent requests of the judge; or number of editor processes",
     )
-    timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds for one try")
+    timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds per try")
     retries: int = indifferent(
         5,
         ge=0,
-        description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout",
+        description="retries after 408, 409, 429, 5xx, a broken connection or a timeout",
     )
     extra: JsonObject = Field(
         default_factory=dict,
-        description="goes into the body of each request, such as `{top_k = 1}`",
+        description="added to the body of each request, such as `{top_k = 1}`",
     )
 
 

@@ -83,9 +83,9 @@ def imgedit_run(request: pytest.FixtureRequest) -> FinishedRun:
 def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
     """The run's editor and its workers, for a test's own images; `edit` and `edit_batch`.
 
-    The workers of the run go on, so that the model is loaded once a session. Where editor and judge
-    do not fit on the GPUs together, calling the one ends the workers of the other: edit all images
-    first, then score them. Under `pytest -n`, the controller answers the calls.
+    The workers of the run keep running, so each model is loaded once per session. If editor and
+    judge do not fit on the GPUs together, calling one ends the workers of the other: edit all
+    images first, then score them. Under `pytest -n`, the controller answers the calls.
 
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
