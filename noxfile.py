@@ -6,10 +6,15 @@ docs/development.md says what belongs where.
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+from pathlib import Path
 
 import nox
 
+# Programs of this environment are found although nobody has activated it.
+os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["quick"]
 

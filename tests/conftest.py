@@ -49,6 +49,11 @@ if find_spec("hypothesis"):
         "no deadline", deadline=None
     )  # other load is to fail no test
     hypothesis.settings.load_profile("no deadline")
+if sys.prefix != sys.base_prefix:  # tests run as where nobody has activated the environment
+    SCRIPTS = Path(sys.executable).parent
+    os.environ["PATH"] = os.pathsep.join(
+        folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder) != SCRIPTS
+    )
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -252,6 +257,12 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(WITHOUT_OTHERS))
     monkeypatch.setenv("COLUMNS", "120")
     return Bench(pytester)
+
+
+@pytest.fixture
+def needs_git() -> None:
+    """Skip a test where git is not installed."""
+    require(shutil.which("git"), "git (apt-get install git)")
 
 
 @pytest.fixture(scope="module")

@@ -136,6 +136,7 @@ def test_a_model_replaces_that_of_a_ready_config_with_its_parameters(init):
     assert not any("needs" in line for line in lines)  # its sizes were those of another editor
 
 
+@pytest.mark.usefixtures("needs_git")
 @pytest.mark.parametrize(
     ("remote", "arguments", "written"),
     [

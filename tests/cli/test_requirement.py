@@ -53,6 +53,7 @@ def test_requirement_says_where_the_package_came_from(origin, line, is_here):
     assert is_local(f"numpy\n{line}\nother @ file:///tmp/other\n") == is_here
 
 
+@pytest.mark.usefixtures("needs_git")
 @pytest.mark.parametrize(
     ("remote", "url"),
     [

@@ -280,6 +280,7 @@ def test_what_is_not_used_is_named(empty):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("needs_git")
 def test_in_a_folder_of_a_repository(empty):
     new_repository(empty.path, "github")
     (empty.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
@@ -341,6 +342,7 @@ def follow(folder, commands):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("needs_git")
 def test_the_page_on_ci_followed_word_by_word(empty):
     """All but uploads and caches, which are the CI system's, the index from which the package
     comes, and most of the pairs.
@@ -369,6 +371,7 @@ def test_the_page_on_ci_followed_word_by_word(empty):
     assert (empty.path / "report" / "index.html").exists()
 
 
+@pytest.mark.usefixtures("needs_git")
 @pytest.mark.parametrize("system", full_but(["github"], ["github", "gitlab"]))
 def test_the_workflow_of_a_new_repository_works_as_it_stands(empty, system):
     photographs(empty.path / "photos", 3)
@@ -397,6 +400,7 @@ def workflow(folder, system):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("needs_git")
 def test_a_workflow_compares_with_the_baseline_once_there_is_one(empty):
     (empty.path / "own.py").write_text(
         "from PIL import ImageOps\n"

@@ -199,7 +199,7 @@ def saved_by(folder, run, **scores):
 
 
 @pytest.fixture
-def branches(tmp_path):
+def branches(tmp_path, needs_git):
     """A repository in which `ours` and `theirs` saved the baseline of the first commit anew."""
     git(tmp_path, "init", "-q", "-b", "base")
     for branch, scores in (
