@@ -25,7 +25,7 @@ class ScenesEditor(_Embedded, diffusers.Diffusers):
     name = "scenes"
     usual_batch = 8
     defaults: ClassVar[Mapping[str, Any]] = {
-        "num_inference_steps": 20,
+        "num_inference_steps": 4,
         "guidance_scale": 1.0,
         "image_guidance_scale": 1.0,
     }

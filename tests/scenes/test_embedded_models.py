@@ -42,7 +42,7 @@ def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(
     assert result.ret == 0
     document = embedded.results
     assert (document["editor"]["spec"], document["judge"]["spec"]) == ("scenes", "scenes")
-    assert document["editor"]["params"]["num_inference_steps"] == 20
+    assert document["editor"]["params"]["num_inference_steps"] == 4
     assert len(document["editor"]["fingerprint"]) == len(document["judge"]["fingerprint"]) == 64
     assert document["judge"]["protocol"] == "aspects"
     assert all(item["status"] == "scored" for item in embedded.items.values())
@@ -77,7 +77,7 @@ def test_an_untouched_image_is_worth_nothing_to_the_embedded_judge(embedded: Ben
 
 @pytest.mark.full
 def test_fewer_steps_fail_against_a_baseline_by_name_of_the_category(embedded: Bench) -> None:
-    social = ("--imgedit-suite=scenes:n=12", "-k", "social")
+    social = ("--imgedit-suite=scenes:n=20", "-k", "social")
     gates = (
         "--imgedit-compare=main",
         "--imgedit-max-drop=overall:0",

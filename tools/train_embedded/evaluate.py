@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 #: Strengths of the editor, strongest first: parameters beside the defaults.
 STRENGTHS: dict[str, dict[str, float]] = {
+    "scenes, 20 steps": {"num_inference_steps": 20},
     "scenes": {},
-    "scenes, 4 steps": {"num_inference_steps": 4},
     "scenes, 3 steps": {"num_inference_steps": 3},
     "scenes, 2 steps": {"num_inference_steps": 2},
     "scenes, 1 step": {"num_inference_steps": 1},
@@ -272,7 +272,7 @@ def main() -> None:
     _print_categories(
         [*known.values(), *strengths.values()],
         known["all kinds, spoiled"],
-        list(strengths.values()),
+        strengths,
     )
 
 
@@ -287,7 +287,7 @@ def _print_row(name: str, rows: list[Graded]) -> list[Graded]:
 
 
 def _print_categories(
-    every: list[list[Graded]], spoiled: list[Graded], strengths: list[list[Graded]]
+    every: list[list[Graded]], spoiled: list[Graded], strengths: dict[str, list[Graded]]
 ) -> None:
     """Print how the judge ranks in each category, and how good the editor's edits are there."""
     heads = ("rank correlation", "spoiled only", "editor only", "nearer than source", "score")
@@ -302,15 +302,15 @@ def _print_categories(
                 if category in (row.case.pair.category, "overall")
             ]
 
-        best = of(strengths[:1])
+        default, edits = of([strengths["scenes"]]), of([*strengths.values()])
         nearer = mean(
-            row.case.distance(row.edited) < row.case.distance(row.case.source) for row in best
+            row.case.distance(row.edited) < row.case.distance(row.case.source) for row in default
         )
-        judged = mean(row.judged for row in best)
-        ranks = f"{rank(of(every)):18.3f}{rank(of([spoiled])):14.3f}{rank(of(strengths)):13.3f}"
+        judged = mean(row.judged for row in default)
+        ranks = f"{rank(of(every)):18.3f}{rank(of([spoiled])):14.3f}{rank(edits):13.3f}"
         print(f"{category:14}{ranks}{nearer:20.0%}{judged:7.2f}")
-    scores = [mean(row.judged for row in rows) for rows in strengths]
-    distances = [mean(row.case.distance(row.edited) for row in rows) for rows in strengths]
+    scores = [mean(row.judged for row in rows) for rows in strengths.values()]
+    distances = [mean(row.case.distance(row.edited) for row in rows) for rows in strengths.values()]
     order = rank_correlation(scores, distances)
     print(
         "\nmean score of the editor's strengths against their distance to the reference: rank "
