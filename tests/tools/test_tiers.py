@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,11 @@ def test_cpu_minutes_of_all_processes_are_counted(tmp_path, monkeypatch, most, c
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code, done.stdout + done.stderr
     assert f"CPU minutes, {most} allowed" in done.stdout
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not in a virtual environment")
+@pytest.mark.parametrize("program", ["pytest", "imgedit", "nox", "ruff"])
+def test_no_test_finds_a_program_of_the_environment_by_its_name(program):
+    beside = Path(sys.executable).with_name(program)
+    assert beside.exists()
+    assert shutil.which(program) != str(beside)
