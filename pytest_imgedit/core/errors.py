@@ -57,6 +57,12 @@ class StoreError(UsageError):
     """
 
 
+class FailsAlike(Exception):
+    """A stage whose calls fail alike, one after the other, has ended: the run stops, stored results
+    stay.
+    """
+
+
 class SetupError(Exception):
     """An editor or judge that refuses its settings while it loads: no job can run with it."""
 

@@ -180,13 +180,15 @@ class SessionCalls:
 
     @contextmanager
     def _calling(self, role: base.Role) -> Iterator[None]:
-        """Make a call fail if hosts or workers refuse to start, and end those of its role."""
+        """Make a call fail if hosts or workers refuse to start, or fail alike on all of it, and end
+        those of its role.
+        """
         with self._one_at_a_time:
             if self._is_closed:
                 raise errors.EditFailed("the session has ended")
             try:
                 yield
-            except errors.UsageError as error:
+            except (errors.UsageError, errors.FailsAlike) as error:
                 self.workers.release(role)
                 if not self.workers.pools:
                     self.workers.close()  # the connections to hosts too

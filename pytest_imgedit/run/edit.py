@@ -8,6 +8,7 @@ from itertools import islice
 from pytest_imgedit.core import environments, errors, messages, requests, results, strict_json
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.kinds import base, identity
+from pytest_imgedit.run.breaker import Breaker
 from pytest_imgedit.run.seed_trial import TriedSeeds, plan_trial
 from pytest_imgedit.run.work import StoredImage, Work, in_batches_of, missing_edits, reusable
 from pytest_imgedit.store.journal import EditRecord
@@ -117,6 +118,7 @@ class EditStage:
     All sources of a batch have one size. If the worker of a batch dies, its edits are retried one
     by one, so that one edit cannot spoil others. Each work ends in an edit or an error, which is
     stored before `done` is called with the work. The seeds of a served editor are tried beside.
+    Edits that all fail alike end the stage.
     """
 
     def __init__(
@@ -124,11 +126,11 @@ class EditStage:
     ) -> None:
         self.editor, self.pool, self.store, self.done = editor, pool, store, done
         self.queue: deque[Work] = deque()
-        self.retries = Retries(pool)
+        self.retries, self.breaker = Retries(pool), Breaker("edits")
         self.trial: TriedSeeds | None = None
 
     def run(self, pending: Sequence[Work]) -> None:
-        """Make all pending edits.
+        """Make all pending edits; raises `FailsAlike` if they all fail alike.
 
         The largest come first: a pipeline may take longer for them, and long jobs at the end leave
         workers idle.
@@ -140,6 +142,7 @@ class EditStage:
             self.queue.extend(self.trial.works)
         for batch, worker, reply in self.pool.run(self.take):
             self.finish(batch, worker, reply)
+            self.breaker.check()
 
     def take(self, worker: Worker) -> tuple[list[Work], messages.EditJob] | None:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
@@ -179,7 +182,8 @@ class EditStage:
         """Take the next edit off the queue; `None` if none nearby fits into the `batch`.
 
         A batch begins with a nearby edit of one of the `sources` of the worker's jobs, which an
-        editor may have cached, or else with the first edit.
+        editor may have cached, or else with the first edit. While edits fail alike, it begins with
+        the last: they may do so for their size, by which the queue is sorted.
         """
         nearby = [
             (position, work)
@@ -191,6 +195,9 @@ class EditStage:
         else:
             positions = [position for position, work in nearby if work.source in sources]
             positions.extend(range(len(self.queue))[:1])
+            if self.breaker.may_trip:
+                others = [n for n, work in enumerate(self.queue) if not work.failures]
+                positions = others[-1:] or positions
         if not positions:
             return None
         work = self.queue[positions[0]]
@@ -216,6 +223,7 @@ class EditStage:
             if work.failures:
                 self.retries.helped()
             work.failures = 0
+            self.breaker.worked()
             self.done(work)
 
     def _retry_or_fail(
@@ -225,6 +233,8 @@ class EditStage:
             batch = [work for work in batch if not self.trial.has(work)]
             if not batch:  # the trial is left to the next run
                 return
+        if not batch[0].failures:
+            self.breaker.failed(reply["kind"], reply["message"])
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
         for work in batch:
             if not retry and len(batch) == 1:

@@ -89,8 +89,8 @@ class Run:
         """Give every edit the stored verdict of a further judge or metric, and have it score the
         others. Its workers are the only ones on the GPUs.
 
-        One that cannot load, or that no worker is left for, fails the run at its end, and takes no
-        score of the judge with it.
+        One that cannot load, that no worker is left for, or that fails alike on every edit fails
+        the run at its end, and takes no score of the judge with it.
         """
         works = further.take(self.plan.works)
         pending = self.take_stored_verdicts(works, count=False, scorer=further.scorer)
@@ -116,7 +116,7 @@ class Run:
             failure = next((error.message for error in lost if error.kind == "no_worker"), "")
         except errors.StoreError:
             raise
-        except errors.UsageError as error:
+        except (errors.UsageError, errors.FailsAlike) as error:
             failure = str(error)
             for work in pending:
                 if work.is_open:

@@ -27,6 +27,7 @@ from pytest_imgedit.kinds.base import Metric
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.protocol import Call, Parts
+from pytest_imgedit.run.breaker import Breaker
 from pytest_imgedit.run.canary import Canary, make_canary
 from pytest_imgedit.run.work import StoredImage, Work, reusable
 from pytest_imgedit.store.journal import VerdictRecord
@@ -542,7 +543,8 @@ class ScoreStage:
     retried one by one, so that one edit cannot spoil the verdicts on others. While a `feed` is
     open, edits come through it, and a batch is judged once it is a quarter full. `done` is called
     with each work that has ended in a verdict or an error, which is stored by then. A `canary`
-    stands for a batch of its own, a job that is an empty list.
+    stands for a batch of its own, a job that is an empty list. Jobs that all fail alike end the
+    stage.
     """
 
     def __init__(
@@ -557,10 +559,12 @@ class ScoreStage:
         self.scorer, self.pool, self.done, self.clock, self.feed = scorer, pool, done, clock, feed
         self.canary = canary
         self.queue: deque[Ask] = deque()
-        self.retries = Retries(pool)
+        self.retries, self.breaker = Retries(pool), Breaker("verdicts")
 
     def run(self, pending: Sequence[Work]) -> None:
-        """Judge all pending edits, and those that come through the feed."""
+        """Judge all pending edits, and those that come through the feed; raises `FailsAlike` if the
+        judge fails alike on all of them.
+        """
         self.scorer.store.remember(self.scorer.judge.digest, self.scorer.judge.recipe)
         self.queue = deque(self._asks(pending))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
@@ -573,6 +577,7 @@ class ScoreStage:
                 continue
             self.scorer.first_at = self.scorer.first_at or self.clock()
             self.finish(batch, worker, reply)
+            self.breaker.check()
 
     def may_get_more(self) -> bool:
         """Tell whether edits may still come through the feed."""
@@ -599,9 +604,9 @@ class ScoreStage:
             or self.queue[0].failures
         ):
             return None
-        size = min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
-        if self.scorer.settings.batch_size != "auto":
-            size = self.scorer.settings.batch_size
+        size = self._size(worker)
+        if self.breaker.may_trip:  # a judge may fail on one category, by which the queue is sorted
+            self.queue.rotate(size)
         batch: list[Ask] = []
         questions: list[strict_json.JsonObject] = []
         while self.queue and len(batch) < size:
@@ -623,6 +628,11 @@ class ScoreStage:
         if self.canary is not None:
             self.canary.count(len(batch))
         return batch, {"op": "judge", "questions": questions}
+
+    def _size(self, worker: Worker) -> int:
+        if self.scorer.settings.batch_size != "auto":
+            return self.scorer.settings.batch_size
+        return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
 
     def _of_canary(self, canary: Canary) -> list[strict_json.JsonObject]:
         """Return the canary's questions if they are due: also after the last job has ended."""
@@ -663,6 +673,8 @@ class ScoreStage:
         again: list[Ask] = []
         open_works = {id(ask.work): ask.work for ask in batch if ask.work.is_open}
         if reply["op"] == "error":
+            if not batch[0].failures:
+                self.breaker.failed(reply["kind"], reply["message"])
             if self.retries.allow(batch[0].failures, worker, reply["kind"]) or len(batch) > 1:
                 again = batch
                 for ask in batch:
@@ -671,6 +683,7 @@ class ScoreStage:
                 batch[0].work.fail("score", reply["kind"], reply["message"])
         else:
             assert reply["op"] == "judged", "a judge was asked, and not an editor"
+            self.breaker.worked()
             for ask, fields in zip(batch, reply["answers"], strict=True):
                 if self.scorer.read(ask, requests.Answer(**fields), worker):
                     again.append(ask)

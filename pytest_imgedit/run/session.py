@@ -281,10 +281,11 @@ class Evaluation:
 
         The first Ctrl-C lets running jobs finish, the second does not; either way the run returns
         with what is done, and `progress.stopping` is set. Before the first job, Ctrl-C raises
-        `KeyboardInterrupt`. A store that cannot be written any more, such as on a full disk, and a
-        system that refuses a file, a process or a thread stop the run in the same way.
+        `KeyboardInterrupt`. A store that cannot be written any more, such as on a full disk, a
+        system that refuses a file, a process or a thread, and an editor or judge that fails alike
+        on everything stop the run in the same way.
         """
-        started, stopped_by = datetime.now(UTC), "the user"
+        started, stopped_by = datetime.now(UTC), ""
         workers, progress = self._workers, interrupts.progress
 
         def fail(failure: str) -> None:
@@ -312,8 +313,14 @@ class Evaluation:
             run.execute()
         except KeyboardInterrupt:
             pass
-        except (errors.StoreError, OSError, RuntimeError, MemoryError) as error:
-            if isinstance(error, errors.StoreError):
+        except (
+            errors.StoreError,
+            errors.FailsAlike,
+            OSError,
+            RuntimeError,
+            MemoryError,
+        ) as error:
+            if isinstance(error, errors.StoreError | errors.FailsAlike):
                 stopped_by = str(error)
             elif (refused := errors.of_system(error)) is not None:
                 stopped_by = refused
@@ -323,7 +330,7 @@ class Evaluation:
         self._failures += [*hooks.further_failures(), *run.failed_further]
         hosts = workers.launcher.hosts
         origins = [host.origin for host in hosts.all] if hosts else []
-        if progress.stopping or not workers.pools:
+        if progress.stopping or stopped_by or not workers.pools:
             workers.close()
         return finish.make_results(
             finish.EndedRun(
@@ -334,7 +341,7 @@ class Evaluation:
                 run.trials,
                 folder.name,
                 started,
-                stopped_by,
+                stopped_by or "the user",
                 origins,
             )
         )
@@ -465,6 +472,8 @@ class Evaluation:
         problems = self.problems()
         if not problems:
             return of_gates
+        if of_gates.state == "INCOMPLETE":  # which is why items failed
+            return Outcome("INCOMPLETE", "; ".join([of_gates.line, *problems]), fails=True)
         line = "; ".join([*problems, of_gates.line.removeprefix("PASS: ")])
         return Outcome("FAIL", f"FAIL: {line}", fails=True)
 

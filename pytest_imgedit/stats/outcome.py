@@ -42,7 +42,8 @@ def outcome(results: Results) -> Outcome:
         done = f"{edited} of {len(items)} pairs edited, {scored} scored"
         if run.trials_left:
             done += f", {run.trials_left} trials of the judge to do"
-        line = f"INCOMPLETE: stopped by {run.stopped_by} with {done}; run again to do the rest"
+        then = "run again" if run.stopped_by == "the user" else "fix that and run again"
+        line = f"INCOMPLETE: stopped by {run.stopped_by} with {done}; {then} to do the rest"
         return Outcome("INCOMPLETE", printable(line), fails=True)
     if (shard := results.selection.shard) is not None:
         done = f"{len(items)} of {len(shard.ids)} pairs, {scored} scored"

@@ -67,11 +67,16 @@ class EditCalls:
     one edit a call. The size halves for good if memory runs out, and becomes 1 if batches fail or
     draw from global generators, whose one seed decides all edits of a call.
 
-    Raises `SetupError` for a batch size over 1 if the editor has no `edit_batch`.
+    Raises `SetupError` if the editor has no `edit`, or for a batch size over 1 no `edit_batch`.
     """
 
     def __init__(self, editor: Any, batch_size: int = 1, pads: bool = False) -> None:
         self.editor, self.pads = editor, pads
+        if not callable(getattr(editor, "edit", None)):
+            raise SetupError(
+                f"{type(editor).__module__}:{type(editor).__name__} has no method edit, expected "
+                "def edit(self, request)"
+            )
         if batch_size > 1 and not callable(getattr(editor, "edit_batch", None)):
             raise SetupError(
                 f"editor.batch_size: found {batch_size}, but {type(editor).__name__} has no method "

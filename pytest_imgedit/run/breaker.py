@@ -1,0 +1,52 @@
+"""The circuit breaker of a stage: calls that fail alike, one after the other, end it."""
+
+import re
+
+from pytest_imgedit.core import errors, sanitize
+
+#: So many results in a row, of any worker, that are failures and alike end a stage.
+MOST_ALIKE = 16
+#: Kinds of failures that speak against an editor or judge, and not against a pair or a machine.
+COUNTED = {"exception", "degenerate_output", "worker_died", "no_worker"}
+#: What differs between failures of one cause: quoted texts, and words with digits or slashes.
+_PARTICULAR = re.compile(r"""'[^']*'|"[^"]*"|\S*[\d/\\]\S*""")
+
+
+class Breaker:
+    """Counts failures of the `calls` of a stage, such as "edits", without another result between
+    them.
+
+    They are alike if their kinds are, and their messages but for quoted texts, numbers, ids with
+    digits and paths. A refusal, a timeout, an image that cannot be read and memory that ran out
+    are other results. So is a process that SIGKILL has ended, as the system does when memory runs
+    out.
+    """
+
+    def __init__(self, calls: str) -> None:
+        self.calls, self.count = calls, 0
+        self.message = ""
+        self._last = ("", "")
+
+    @property
+    def may_trip(self) -> bool:
+        """Whether half of the failures that end the stage have come."""
+        return self.count >= MOST_ALIKE // 2
+
+    def worked(self) -> None:
+        """Take a result that is no failure."""
+        self.count = 0
+
+    def failed(self, kind: str, message: str) -> None:
+        """Take the first failure of a call; its retry comes last, where no success is between."""
+        failure = (kind, _PARTICULAR.sub("", message))
+        is_counted = kind in COUNTED and not (kind == "worker_died" and "SIGKILL" in message)
+        self.count = is_counted + self.count * (failure == self._last)
+        self._last, self.message = failure, message
+
+    def check(self) -> None:
+        """Raise `FailsAlike` if the row is long enough to end the stage."""
+        if self.count >= MOST_ALIKE:
+            raise errors.FailsAlike(
+                f"{MOST_ALIKE} {self.calls} in a row that failed alike "
+                f"({sanitize.shorten(self.message, 300)})"
+            )
