@@ -5,6 +5,8 @@ import binascii
 import io
 import stat
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 from pytest_imgedit.core import contents, errors, files
 
 FORMATS = ("PNG", "JPEG", "WEBP")
+_OTHER_FORMATS = ((b"GIF8", "GIF"), (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"BM", "BMP"))
 MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64_000_000
 MIN_SIDE = 8
@@ -72,17 +75,6 @@ class Base64Image:
         return data
 
 
-def size_of(data: bytes) -> tuple[int, int]:
-    """Return the width and height in an image's header; zeros if it cannot be read."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
-    except Exception:  # a damaged header raises almost anything; `decode` says what is wrong
-        return 0, 0
-    return image.size
-
-
 def decode(data: bytes) -> Image.Image:
     """Decode PNG, JPEG or WebP bytes to an 8-bit sRGB image of shape (H, W, 3).
 
@@ -92,19 +84,45 @@ def decode(data: bytes) -> Image.Image:
     `ImageError` for any other format, several frames, more than `MAX_BYTES`, a size that
     `check_size` refuses, or data that does not decode to its end.
     """
-    if len(data) > MAX_BYTES:
-        raise errors.ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
-        check_size(image.width, image.height)
-        if getattr(image, "n_frames", 1) != 1 and image.format != "MPO":
-            raise errors.ImageError("animated image, expected one frame")
+    with _explained(data):
+        image = _opened(data)
         image.load()
         rgb = to_rgb(to_srgb(ImageOps.exif_transpose(image)))
         rgb.info = {}  # what a file says beside its pixels would be written again with them
         return rgb
+
+
+def checked_size(data: bytes) -> tuple[int, int]:
+    """Return the width and height in an image's header; pixels are decoded only if the end of the
+    data seems to be missing.
+
+    Raises `ImageError` as `decode` does, but for damage that only decoding finds.
+    """
+    with _explained(data):
+        size = _opened(data).size
+    if _is_cut(data):
+        decode(data)
+    return size
+
+
+def _opened(data: bytes) -> Image.Image:
+    """Read the header of an image; raises `ImageError` for what is to be refused by it."""
+    if len(data) > MAX_BYTES:
+        raise errors.ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    check_size(image.width, image.height)
+    if getattr(image, "n_frames", 1) != 1 and image.format != "MPO":
+        raise errors.ImageError("animated image, expected one frame")
+    return image
+
+
+@contextmanager
+def _explained(data: bytes) -> Iterator[None]:
+    """Turn whatever is raised for an image into an `ImageError` that says why."""
+    try:
+        yield
     except UnidentifiedImageError as error:
         raise errors.ImageError(_why_unread(data)) from error
     except errors.ImageError:
@@ -119,6 +137,11 @@ def _why_unread(data: bytes) -> str:
     formats = ", ".join(FORMATS)
     if is_image(data):
         return f"broken image: {'cut short' if _is_cut(data) else 'damaged header'}"
+    other = next((name for start, name in _OTHER_FORMATS if data.startswith(start)), "")
+    if data[4:8] == b"ftyp":
+        other = "HEIC or AVIF"
+    if other:
+        return f"{other} image, expected one of {formats}: save it as PNG"
     found = contents.misfit(data)
     if found is not None:
         return f"not an image but {found.what}, expected {formats}: {found.remedy}"
@@ -126,13 +149,15 @@ def _why_unread(data: bytes) -> str:
 
 
 def _is_cut(data: bytes) -> bool:
-    """Tell whether an image lacks the mark of its end, or bytes that its header counts."""
+    """Tell whether an image lacks the mark of its end after its last pixels, or bytes that its
+    header counts.
+    """
     match suffix_of(data):
         case ".jpg":
-            return b"\xff\xd9" not in data[-64:]
+            return data.rfind(b"\xff\xd9") <= data.rfind(b"\xff\xda")
         case ".webp":
             return int.from_bytes(data[4:8], "little") + 8 > len(data)
-    return b"IEND" not in data[-64:]
+    return data.rfind(b"IEND") <= data.rfind(b"IDAT")
 
 
 def check_size(width: int, height: int) -> None:

@@ -10,11 +10,19 @@ from typing import Generic, Literal, Protocol
 from PIL import Image
 from typing_extensions import TypeVar
 
+from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.images import decode, encode_jpeg
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Images are encoded (`bytes`) in the controller and on the wire, and decoded in workers.
 ImageT = TypeVar("ImageT", default=Image.Image)
+
+
+def _decoded(name: str, data: bytes) -> Image.Image:
+    try:
+        return decode(data)
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}") from None
 
 
 def token_cost(tokens: Iterable[float], prices: Iterable[float]) -> float:
@@ -43,12 +51,14 @@ class EditRequest(Generic[ImageT]):
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> EditRequest:
-        """Read the fields of an `EditRequest[bytes]`; raises `ImageError` for an image that does
-        not decode.
+        """Read the fields of an `EditRequest[bytes]`; raises `ImageError`, which begins with the
+        image's name, for one that does not decode.
         """
         names = [name for name in ("source", "reference") if fields[name] is not None]
-        images = {name: decode(fields[name]) for name in names}
-        further = tuple(map(decode, fields["further"]))
+        images = {name: _decoded(name, fields[name]) for name in names}
+        further = tuple(
+            _decoded(f"source-{number}", data) for number, data in enumerate(fields["further"], 2)
+        )
         return EditRequest(**{**fields, **images, "further": further})
 
 
@@ -134,11 +144,11 @@ class Question(Generic[ImageT]):
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> Question:
-        """Read the fields of a `Question[bytes]`; raises `ImageError` for an image that does not
-        decode.
+        """Read the fields of a `Question[bytes]`; raises `ImageError`, which begins with the image's
+        name, for one that does not decode.
         """
         preparation = Preparation(**fields["preparation"])
-        images = {name: decode(data) for name, data in fields["images"].items()}
+        images = {name: _decoded(name, data) for name, data in fields["images"].items()}
         prepared = {"images": preparation.resized(images), "preparation": preparation}
         return Question(**{**fields, **prepared})
 

@@ -9,7 +9,8 @@ MOST_ALIKE = 16
 #: Kinds of failures that speak against an editor or judge, and not against a pair or a machine.
 COUNTED = {"exception", "degenerate_output", "worker_died", "no_worker"}
 #: What differs between failures of one cause: quoted texts, and words with digits or slashes.
-_PARTICULAR = re.compile(r"""'[^']*'|"[^"]*"|\S*[\d/\\]\S*""")
+_QUOTED = re.compile("'[^']*'" + '|"[^"]*"')
+_PARTICULAR = re.compile(r"[\d/\\]")
 
 
 class Breaker:
@@ -25,7 +26,7 @@ class Breaker:
     def __init__(self, calls: str) -> None:
         self.calls, self.count = calls, 0
         self.message = ""
-        self._last = ("", "")
+        self._last: tuple[str, ...] = ()
 
     @property
     def may_trip(self) -> bool:
@@ -38,7 +39,8 @@ class Breaker:
 
     def failed(self, kind: str, message: str) -> None:
         """Take the first failure of a call; its retry comes last, where no success is between."""
-        failure = (kind, _PARTICULAR.sub("", message))
+        words = _QUOTED.sub("", message).split()
+        failure = (kind, *(word for word in words if not _PARTICULAR.search(word)))
         is_counted = kind in COUNTED and not (kind == "worker_died" and "SIGKILL" in message)
         self.count = is_counted + self.count * (failure == self._last)
         self._last, self.message = failure, message

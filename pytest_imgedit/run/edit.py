@@ -239,7 +239,9 @@ class EditStage:
         for work in batch:
             if not retry and len(batch) == 1:
                 work.failures = 0
-                work.fail("edit", reply["kind"], reply["message"])
+                is_image = reply["kind"] == "bad_image"
+                message = work.located(reply["message"]) if is_image else reply["message"]
+                work.fail("edit", reply["kind"], message)
                 self.done(work)
                 continue
             work.failures += 1

@@ -560,8 +560,9 @@ def _missing_lines(
     without = [work for work in works if work.error and work.error.kind == "no_edit"]
     bare = [work for work in works if work.error is None and work.reference is None]
     problems: list[tuple[str, list[Work], object]] = []
-    if broken:
-        problems.append(("a source or reference that cannot be read", broken, broken[0].error))
+    if broken and broken[0].error is not None:
+        reason = broken[0].error.message
+        problems.append(("a source or reference that cannot be read", broken, reason))
     if without and (finished := editor.finished_images(suite_pairs)):
         problems.append((f"no finished image for {editor.spec}", without, finished.summary))
     if judge is not None and judge.needs_reference:

@@ -322,7 +322,8 @@ class Scorer:
             self.models[answer.model] += 1
         if answer.error is not None:
             kind = "refused" if answer.refused else "judge"
-            work.fail("score", kind, sanitize.shorten(answer.error, mask=self.redactor.text))
+            reason = work.located(answer.error)
+            work.fail("score", kind, sanitize.shorten(reason, mask=self.redactor.text))
             return False
         try:
             if answer.cut and not self.is_compat:  # in the middle of a number, or of a thought

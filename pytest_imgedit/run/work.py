@@ -33,7 +33,7 @@ from pytest_imgedit.store.store import Store
 class StoredImage:
     """A source or reference image in the store, with the `origin` from which it was read.
 
-    `size` is (width, height) in pixels, zeros if the header cannot be read.
+    `size` is (width, height) in pixels.
     """
 
     sha256: str
@@ -99,6 +99,20 @@ class Work:
     def images(self) -> dict[str, StoredImage]:
         """The images of the pair by the names that calls use."""
         return named_images(self.source, self.further, self.reference)
+
+    def located(self, message: str) -> str:
+        """Return a message of a worker about an image, `name: reason`, with where the suite has that
+        image.
+        """
+        name, _, reason = message.partition(": ")
+        image: ImageSource | None = self.images.get(name)
+        if name == "reference" and self.shown is not None:
+            image = self.shown
+        if image is None:
+            return message
+        origin = image.origin if isinstance(image, StoredImage) else image
+        row = f"{self.pair.row}: " * bool(self.pair.row)
+        return f"{row}{name}: {_place(origin)}{reason}"
 
     @property
     def is_open(self) -> bool:
@@ -263,13 +277,18 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
         raise
     except BaseException as error:  # a user's image source can raise anything, SystemExit too
         raise errors.ImageError(f"{type(error).__name__}: {sanitize.one_line(error)}") from error
+    try:
+        size = images.checked_size(data)
+    except errors.ImageError as error:
+        raise errors.ImageError(f"{_place(image)}{error}") from None
     return StoredImage(
-        store.blobs.put(data, durable=False),
-        images.suffix_of(data),
-        images.size_of(data),
-        image,
-        store,
+        store.blobs.put(data, durable=False), images.suffix_of(data), size, image, store
     )
+
+
+def _place(image: ImageSource) -> str:
+    """Return the file of an image, with a colon; nothing for one inside a row, or made by code."""
+    return f"{image.path}: " if isinstance(image, images.FileImage) else ""
 
 
 def _followers(pairs: Sequence[EditPair]) -> dict[str, EditPair]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, images, pairs
-from pytest_imgedit.core.sanitize import did_you_mean, steering
+from pytest_imgedit.core.sanitize import did_you_mean, first_of, steering
 from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
 from pytest_imgedit.suites.rows import Row, RowImage, image_below, make_pairs, read_rows
@@ -45,6 +45,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 T = TypeVar("T")
 #: Formats whose rows cannot be read again by their bytes: their base64 images stay in memory.
 INLINE = (".toml", ".csv")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: Names of these fields in other formats, by which `imgedit init` and messages guess.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "image": (
@@ -205,12 +206,17 @@ class _Reader:
         return tuple(tags or ())
 
     def _names(self, row: Row, *keys: str) -> str:
-        """List the fields that would do, and the row's field that looks most like one of them."""
+        """List the fields that would do, the row's other fields, and which of these may be meant."""
         known = " or ".join(repr(name) for key in keys for name in self.fields[key])
-        for name in row.values:
-            if name not in self.read_names and name.lower() in USUAL_NAMES.get(keys[0], ()):
-                return f"{known}; if {name!r} is that, set suite.fields.{keys[0]}={name!r}"
-        return known
+        others = [name for name in row.values if name not in self.read_names]
+        if not others:
+            return known
+        found = f"{known}; found {first_of([f'{name!r:.80}' for name in others])}"
+        for name in others:
+            is_image = keys[0] == "image" and _names_image(row.values[name])
+            if is_image or name.lower() in USUAL_NAMES.get(keys[0], ()):
+                return f"{found}; if {name!r} is that, set suite.fields.{keys[0]}={name!r}"
+        return f"{found}; suite.fields.{keys[0]} may name one of them"
 
     def _ids(self, row: Row, category: str) -> tuple[str, str]:
         """Return the pair's id, whatever language is asked for, and the suite's name of it: its id
@@ -295,6 +301,13 @@ def _readable(name: str) -> str:
     cleaned = pairs.UNSAFE.sub("-", name)
     joined = re.sub(r"[._-]+", lambda marks: "-" if "-" in marks[0] else marks[0], cleaned)
     return joined.strip("-.")[: pairs.READABLE_LENGTH]
+
+
+def _names_image(value: object) -> bool:
+    """Tell whether a value is an image, or the name of an image file."""
+    return isinstance(value, ParquetImage) or (
+        isinstance(value, str) and value.lower().endswith(IMAGE_SUFFIXES)
+    )
 
 
 def as_seed(value: object) -> int | None:

@@ -72,8 +72,8 @@ BAD = [
     pytest.param(b"", "not an image", id="empty"),
     pytest.param(b"<svg/>", "not an image", id="svg"),
     pytest.param(GOOD[:500], "broken image", id="truncated"),
-    pytest.param(encoded(Image.new("RGB", (12, 12)), "BMP"), "not an image", id="bmp"),
-    pytest.param(encoded(Image.new("RGB", (12, 12)), "GIF"), "not an image", id="gif"),
+    pytest.param(encoded(Image.new("RGB", (12, 12)), "BMP"), "BMP image, expected one", id="bmp"),
+    pytest.param(encoded(Image.new("RGB", (12, 12)), "GIF"), "GIF image, expected one", id="gif"),
     pytest.param(
         encoded(
             Image.new("RGB", (12, 12)),

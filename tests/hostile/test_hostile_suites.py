@@ -325,8 +325,8 @@ def test_bad_images_are_errors_of_their_pairs_and_the_others_go_on(bench, tmp_pa
         "dot": ("bytes", png_of(1, 1), "1x1 pixels, expected sides of at least 8"),
         "ribbon": ("bytes", png_of(5000, 10), "expected no side over 50 times the other"),
         "no-data": ("bytes", png_of(64, 64), "broken image"),
-        "gif": ("bytes", saved(frames[0], "GIF", tmp_path), "not an image in one of the formats"),
-        "tiff": ("bytes", saved(frames[0], "TIFF", tmp_path), "not an image in one of the formats"),
+        "gif": ("bytes", saved(frames[0], "GIF", tmp_path), "GIF image, expected one of PNG, "),
+        "tiff": ("bytes", saved(frames[0], "TIFF", tmp_path), "TIFF image, expected one of PNG"),
         "svg": (
             "bytes",
             b"<svg xmlns='http://www.w3.org/2000/svg'/>",

@@ -39,9 +39,8 @@ def store(tmp_path):
 def marked(store: Store, edited: Image.Image, near_copy: bool = False, **changes: object) -> bool:
     """Whether an edit is marked, of a pair whose reference is `PHOTO` or the bytes of `changes`."""
     data = changes.get("reference", images.encode_png(PHOTO))
-    size = images.size_of(data)
     sha256 = store.blobs.put(data)
-    reference = StoredImage(sha256, images.suffix_of(data), size, Drawn(0), store)
+    reference = StoredImage(sha256, images.suffix_of(data), PHOTO.size, Drawn(0), store)
     blob = changes.get("blob") or store.blobs.put(images.encode_png(edited))
     edit = Edit(
         blob,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,22 @@ def test_csv_with_tags_and_a_seed(bench):
         (
             "image,prompt\na.png,x\n",
             "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'",
+        ),
+        (
+            "pic,instruction\na.png,x\n",
+            "pairs.csv:2: no image, *; found 'pic'; if 'pic' is that, set suite.fields.image='pic'",
+        ),
+        (
+            "nr,Bild,instruction\n7,fotos/A.JPG,x\n",
+            "*; found 'nr', 'Bild'; if 'Bild' is that, set suite.fields.image='Bild'",
+        ),
+        (
+            "before,after,instruction\na,b,x\n",
+            "*; found 'before', 'after'; suite.fields.image may name one of them",
+        ),
+        (
+            "image,wunsch\na.png,x\n",
+            "*no instruction, *; found 'wunsch'; suite.fields.instruction may name one of them",
         ),
         (
             "photo,instruction\na.png,x\n",
@@ -238,6 +257,107 @@ def test_what_all_pairs_lack_is_one_line_before_anything_is_edited(bench):
         assert result.ret == 4
         result.stderr.fnmatch_lines([f"ERROR: {line}"])
         assert bench.stored_edits() == 0
+
+
+def encoded(kind, size=(40, 32), **options):
+    file = io.BytesIO()
+    Image.effect_noise(size, 60).convert("RGB").save(file, kind, **options)
+    return file.getvalue()
+
+
+def large_png():
+    """A PNG whose header alone counts more pixels than are allowed."""
+    data = bytearray(encoded("PNG"))
+    data[16:24] = (30000).to_bytes(4, "big") * 2
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    return bytes(data)
+
+
+#: Bytes of an image that cannot be used, and the reason.
+UNREADABLE = {
+    "garbage": (b"no image at all" * 9, "not an image in one of the formats PNG, JPEG, WEBP"),
+    "empty": (b"", "empty file*"),
+    "jpeg-cut": (encoded("JPEG")[:600], "broken image: cut short*"),
+    "png-cut": (encoded("PNG")[:600], "broken image: cut short*"),
+    "webp-cut": (encoded("WEBP")[:600], "broken image: cut short*"),
+    "gif": (encoded("GIF"), "GIF image, expected one of PNG, JPEG, WEBP: save it as PNG"),
+    "tiff": (encoded("TIFF"), "TIFF image, expected one of PNG, JPEG, WEBP: save it as PNG"),
+    "heic": (b"\0\0\0\x18ftypheic" + b"\0" * 99, "HEIC or AVIF image, expected one of PNG, *"),
+    "tiny": (encoded("PNG", (40, 4)), "image of 40x4 pixels, expected sides of at least 8"),
+    "large": (large_png(), "*decompression bomb*"),
+}
+
+
+@pytest.mark.parametrize("what", [*UNREADABLE, "folder"])
+@pytest.mark.parametrize("column", ["image", "reference"])
+def test_an_image_that_cannot_be_read_ends_the_run_before_it_begins(bench, column, what):
+    photographs(bench.path, "a.png")
+    data, reason = UNREADABLE.get(what, (None, "Is a directory*"))
+    bad = bench.path / "bad.jpg"
+    bad.mkdir() if data is None else bad.write_bytes(data)
+    values = {"image": "a.png", "reference": "a.png", column: "bad.jpg"}
+    (bench.path / "s.csv").write_text(
+        "id,instruction,image,reference\n"
+        "good,x,a.png,a.png\n"
+        f"bad,x,{values['image']},{values['reference']}\n"
+    )
+    result = bench.run("--imgedit-suite=s.csv", *FAST)
+    assert (result.ret, bench.stored_edits()) == (4, 0)
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: 1 of 2 pairs have a source or reference that cannot be read (bad in s.csv:3); "
+            f"*bad.jpg: {reason}; mend them, or *"
+        ]
+    )
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv", "toml", "parquet"])
+def test_an_image_in_a_row_that_cannot_be_read_is_named_by_its_row(bench, form):
+    text = base64.b64encode(UNREADABLE["gif"][0]).decode()
+    row, name = {"instruction": "x", "image_b64": text}, f"s.{form}"
+    place = name if form == "parquet" else f"{name}:1"
+    if form == "parquet":
+        pytest.importorskip("pyarrow.parquet")
+        from pyarrow import Table, parquet
+
+        image = {"bytes": UNREADABLE["gif"][0], "path": "x.png"}
+        rows_ = [{"instruction": "x", "image": image}]
+        parquet.write_table(Table.from_pylist(rows_), bench.path / name)
+    elif form == "csv":
+        (bench.path / name).write_text(f"instruction,image_b64\nx,{text}\n")
+        place = f"{name}:2"
+    elif form == "toml":
+        (bench.path / name).write_text(f'[[pairs]]\ninstruction = "x"\nimage_b64 = "{text}"\n')
+    else:
+        (bench.path / name).write_text(json.dumps([row] if form == "json" else row))
+    result = bench.run(f"--imgedit-suite={name}", *FAST)
+    assert (result.ret, bench.stored_edits()) == (4, 0)
+    result.stderr.fnmatch_lines([f"ERROR: 1 of 1 pairs *(* in {place}*); GIF image, *"])
+
+
+@pytest.mark.parametrize("column", ["image", "reference"])
+@pytest.mark.parametrize("form", ["file", "row"])
+def test_damage_that_only_decoding_finds_names_file_and_row(bench, column, form):
+    """The header is whole, and so is the end."""
+    photographs(bench.path, "a.png")
+    data = bytearray(encoded("PNG"))
+    data[300:600] = bytes(300)
+    (bench.path / "bad.png").write_bytes(data)
+    row = {"id": "bad", "instruction": "x", "image": "a.png", "reference": "a.png"}
+    field, value = (column, "bad.png")
+    if form == "row":
+        del row[column]
+        field = {"image": "image_b64", "reference": "reference_b64"}[column]
+        value = base64.b64encode(data).decode()
+    good = {"id": "good", "instruction": "x", "image": "a.png", "reference": "a.png"}
+    suite = rows(bench, good, {**row, field: value})
+    shown = ("--imgedit-editor=oracle", FAST[2]) if column == "reference" else FAST
+    assert bench.run(suite, *shown).ret == 1
+    name = {"image": "source"}.get(column, column)
+    message = bench.items["bad"]["error"]["message"]
+    assert message.startswith(f"pairs.jsonl:2: {name}: ")
+    assert ("bad.png: broken image: " in message) == (form == "file")
+    assert "blobs" not in message
 
 
 def test_what_some_pairs_lack_is_said_before_the_others_are_edited(bench):
