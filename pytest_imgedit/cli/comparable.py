@@ -27,11 +27,11 @@ def refuse_to_compare(
     """Raise `UsageError` if two baselines are of other verdicts or pairs, or, where `gated`, of
     unlike losses. `only_common` looks at the pairs of both alone.
     """
-    items = [
-        (name, *content)
+    items = {
+        name: content
         for name, content in b.contents.items()
         if name in a.contents or not only_common
-    ]
+    }
     losses = unlike_losses(a, b.editor.lossy) if gated else None
     reason = (
         unlike_judges(a, dict(b.judge), b.seeds)

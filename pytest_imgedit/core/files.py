@@ -23,6 +23,8 @@ from pytest_imgedit.core import contents, errors, folders, sanitize, strict_json
 MAX_TEXT_BYTES = 64 * 2**20
 #: Characters of a text that are encoded at a time.
 _BLOCK = 2**20
+#: What the system says of a disk without space, and of a quota that is used up.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def read_regular(path: Path, most: int, expected: str) -> bytes:
@@ -232,11 +234,20 @@ def _name(error: BaseException, path: Path) -> None:
 def why_unwritten(error: OSError) -> str:
     """Return the reason of an error of writing, with the free space if the disk is full."""
     reason = error.strerror or str(error)
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not error.filename:
+    if error.errno not in _FULL or not error.filename:
         return reason
     path = Path(error.filename).absolute()
     folder = next(parent for parent in path.parents if is_folder(parent))
     return f"{reason} ({shutil.disk_usage(folder).free / 2**20:.1f} MiB free)"
+
+
+def why_not_stored(path: Path, error: OSError) -> str:
+    """Return why a file of a store cannot be written; if the disk is full, also what to do."""
+    error.filename = error.filename or str(path)
+    reason = f"{path}: {why_unwritten(error)}"
+    if error.errno not in _FULL:
+        return reason
+    return f"{reason}: free some, or use --imgedit-out; what is stored is kept"
 
 
 def is_writable(path: Path) -> bool:

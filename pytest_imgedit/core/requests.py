@@ -144,8 +144,8 @@ class Question(Generic[ImageT]):
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> Question:
-        """Read the fields of a `Question[bytes]`; raises `ImageError`, which begins with the image's
-        name, for one that does not decode.
+        """Read the fields of a `Question[bytes]`; raises `ImageError`, which begins with the
+        image's name, for one that does not decode.
         """
         preparation = Preparation(**fields["preparation"])
         images = {name: _decoded(name, data) for name, data in fields["images"].items()}

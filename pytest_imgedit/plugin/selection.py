@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -257,7 +258,8 @@ def _is_skipped(item: pytest.Item) -> bool:
 def hints(config: pytest.Config) -> list[str]:
     """Return advice for options that ask for an evaluation which no selected item needs."""
     if EVALUATION not in config.stash:
-        if command_line.explicit_options(config) and not config.option.collectonly:
+        is_meant = command_line.explicit_options(config) or _is_empty_benchmark(config)
+        if is_meant and not config.option.collectonly:
             return [
                 f"no collected test requests edit_result, so that nothing was evaluated: {REMEDY}"
             ]
@@ -270,6 +272,17 @@ def hints(config: pytest.Config) -> list[str]:
     count, categories = len(suite.pairs), ", ".join(suite.categories)
     near = _nearest_name(expression, suite.pairs)
     return [f"{expression!r} selects none of {count} pairs; categories: {categories}{near}"]
+
+
+def _is_empty_benchmark(config: pytest.Config) -> bool:
+    """Tell whether pytest was to run a folder of benchmarks, and found no test in it."""
+    session = config.pluginmanager.get_plugin("session")
+    folders = [Path(argument.partition("::")[0]) for argument in config.args]
+    is_benchmark = any(
+        folder.absolute().name == "benchmarks" or (folder / "imgedit.toml").exists()
+        for folder in folders
+    )
+    return is_benchmark and session is not None and not session.items and not session.testsfailed
 
 
 def _nearest_name(expression: str, pairs: Sequence[EditPair]) -> str:

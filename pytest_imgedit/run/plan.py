@@ -22,7 +22,7 @@ from pytest_imgedit.core.results import (
     Results,
     Timing,
 )
-from pytest_imgedit.core.sanitize import counted, first_of
+from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of
 from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
@@ -57,6 +57,7 @@ from pytest_imgedit.stats.gates import (
 )
 from pytest_imgedit.store.baselines import (
     Baseline,
+    PairContent,
     content_sha256,
     reduced,
     refuse,
@@ -117,7 +118,11 @@ def resolve(role: Role, settings: Settings, section_name: str = "") -> Model:
     try:
         model = make_model(role, section.spec, section.params, gpus)
     except errors.UsageError as error:
-        raise errors.UsageError(f"{settings.place(section_name or role, 'spec')}{error}") from None
+        name = section_name or role
+        meant = [key for key in section.params if did_you_mean(key, ["spec"])]
+        near = f"; did you mean 'spec' by {meant[0]!r}?" if meant else ""
+        location = settings.place(name, meant[0] if meant else "spec")
+        raise errors.UsageError(f"{location}{error}{near}") from None
     if role != "editor":
         return model
     size = settings.editor.batch_size
@@ -729,6 +734,18 @@ def _of_newest_record(journal: Journal[Any], contents: Mapping[str, Identity]) -
     return None
 
 
+def _content(works: Sequence[Work]) -> PairContent:
+    """Return what the pair of works consists of, as baselines keep it."""
+    _, _, *others, source, reference = inputs = works[0].inputs
+    return PairContent(
+        works[0].pair.category,
+        source,
+        content_sha256(inputs),
+        tuple(work.seed for work in works),
+        is_plain=not (any(others) or reference),
+    )
+
+
 def _refuse_baseline(
     baseline: Baseline,
     settings: Settings,
@@ -744,11 +761,11 @@ def _refuse_baseline(
     )
     if settings.gates.max_drop:
         reason = reason or unlike_losses(baseline, editor.lossy)
-    items = [
-        (pair, content_sha256(group[0].inputs), [work.seed for work in group])
-        for pair, group in by_pair(works).items()
-    ]
-    refuse(baseline, reason or unlike_items(baseline, items))
+    items = {pair: _content(group) for pair, group in by_pair(works).items()}
+    changed = unlike_items(baseline, items)
+    if changed:
+        changed += "; save a new baseline by --imgedit-save"
+    refuse(baseline, reason or changed)
     if (
         settings.run.stage == "all"
         and missing_edits(works)

@@ -13,6 +13,7 @@ from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair, in_order
 from pytest_imgedit.core.results import Measure, Results
+from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.report import outputs
@@ -79,6 +80,9 @@ def check_models(
             if error.key == "spec":
                 raise errors.UsageError(f"{location}{error}") from None
             reason = str(error).replace(" is taken", f" is taken by {model.spec}", 1)
+            if reason.startswith("no such argument") and "did you mean" not in reason:
+                own = settings.editor if model.role == "editor" else settings.judge
+                reason += did_you_mean(error.key, type(own).model_fields)
             raise errors.UsageError(f"{location}{table}.{error.key}: {reason}") from None
     load_protocol(settings)
     for role in ROLES:

@@ -101,8 +101,8 @@ class Work:
         return named_images(self.source, self.further, self.reference)
 
     def located(self, message: str) -> str:
-        """Return a message of a worker about an image, `name: reason`, with where the suite has that
-        image.
+        """Return a message of a worker about an image, `name: reason`, with where the suite has
+        that image.
         """
         name, _, reason = message.partition(": ")
         image: ImageSource | None = self.images.get(name)

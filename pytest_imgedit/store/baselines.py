@@ -43,6 +43,7 @@ from pytest_imgedit.core.results import (
     SuiteInfo,
     once,
 )
+from pytest_imgedit.core.sanitize import first_of
 
 SCHEMA = "imgedit.baseline/5"
 #: The largest document that is read.
@@ -112,6 +113,30 @@ class BaselineItem:
         return tuple(seed.edit for seed in self.seeds)
 
 
+@dataclass(frozen=True)
+class PairContent:
+    """What a pair is made of: `source` is the blob of its image, `sha256` its `content_sha256`.
+
+    `is_plain` says that there is no text but the instruction, and no reference.
+    """
+
+    category: str
+    source: str | None
+    sha256: str
+    seeds: tuple[int, ...]
+    is_plain: bool = False
+
+    def unlike(self, before: PairContent) -> str:
+        """Name what has changed since; empty if nothing has."""
+        if before.sha256 == self.sha256:
+            return ""
+        if before.category != self.category:
+            return "category"
+        if before.source != self.source:
+            return "source image"
+        return "instruction" if self.is_plain else "instruction, description or reference"
+
+
 class BaselineCategory(Part):
     """A category's counts and mean score."""
 
@@ -146,12 +171,16 @@ class Baseline(Part):
     items: Annotated[tuple[BaselineItem, ...], once("id")]
 
     @cached_property
-    def contents(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """What must be equal where runs are compared, by the ids of the pairs: `content_sha256`,
-        and the seeds.
-        """
+    def contents(self) -> dict[str, PairContent]:
+        """What must be equal where runs are compared, by the ids of the pairs."""
         return {
-            item.id: (item.sha256, tuple(seed.seed for seed in item.seeds)) for item in self.items
+            item.id: PairContent(
+                item.category,
+                item.source,
+                item.sha256,
+                tuple(seed.seed for seed in item.seeds),
+            )
+            for item in self.items
         }
 
     @property
@@ -472,25 +501,31 @@ def unlike_rewrites(baseline: Baseline, is_rewritten: bool) -> str | None:
     return f"edits by {names[there]} there, by {names[is_rewritten]} here (editor.rewrites)"
 
 
-def unlike_items(baseline: Baseline, items: Iterable[tuple[str, str, Sequence[int]]]) -> str | None:
-    """Say why pairs cannot be compared; `items` are (id, `content_sha256`, seeds) of this run's
-    pairs.
-    """
-    for name, sha256, seeds in items:
-        if name not in baseline.contents:
-            return f"pair {name!r} is not in it"
-        known, there = baseline.contents[name]
-        if known != sha256:
-            return f"pair {name!r} had another category, text or image"
-        if there != tuple(seeds):
-            return f"pair {name!r} was edited with seeds {list(there)}, here with {list(seeds)}"
+def unlike_items(baseline: Baseline, items: Mapping[str, PairContent]) -> str | None:
+    """Say why pairs cannot be compared; `items` are this run's by their ids."""
+    known = baseline.contents
+    if absent := [name for name in items if name not in known]:
+        return f"{len(absent)} of {len(items)} pairs are not in it ({first_of(absent)})"
+    changed: dict[str, list[str]] = {}
+    for name, content in items.items():
+        if what := content.unlike(known[name]):
+            changed.setdefault(what, []).append(name)
+    if changed:
+        return ", ".join(
+            f"the {what} of {len(names)} of {len(items)} pairs has changed ({first_of(names)})"
+            for what, names in changed.items()
+        )
+    for name, content in items.items():
+        if known[name].seeds != content.seeds:
+            there, here = list(known[name].seeds), list(content.seeds)
+            return f"pair {name!r} was edited with seeds {there}, here with {here}"
     return None
 
 
 def refuse(baseline: Baseline, reason: str | None) -> None:
     """Raise `UsageError` if there is a reason not to compare with a baseline."""
     if reason:
-        raise errors.UsageError(f"baseline {baseline.name}: cannot be compared with, {reason}")
+        raise errors.UsageError(f"baseline {baseline.name}: not comparable: {reason}")
 
 
 def _short(value: object) -> str:

@@ -61,7 +61,7 @@ class Blobs:
         except OSError as error:
             with suppress(OSError):
                 partial.unlink()
-            raise errors.StoreError(f"{path}: {error.strerror}") from error
+            raise errors.StoreError(files.why_not_stored(path, error)) from error
         return sha256
 
     def thumbnail(self, sha256: str) -> Path | None:
@@ -95,7 +95,7 @@ class Blobs:
             if self.thumbnail(sha256) is None:
                 files.write_bytes(path, data, durable=False)
         except OSError as error:
-            raise errors.StoreError(f"{path}: {error.strerror}") from error
+            raise errors.StoreError(files.why_not_stored(path, error)) from error
 
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
         """Return a blob's bytes; `None` if it is missing or does not have the hash of its name."""

@@ -194,7 +194,7 @@ class Journal(Generic[R]):
             with suppress(OSError):  # else the torn line is dropped when the file is opened next
                 os.truncate(self.path, self._size)
             if isinstance(error, OSError):
-                raise errors.StoreError(f"{self.path}: {error.strerror}") from error
+                raise errors.StoreError(files.why_not_stored(self.path, error)) from error
             raise
         self._size += len(data)
         for record in records:

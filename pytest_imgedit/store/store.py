@@ -80,8 +80,8 @@ class Store:
                 raise
         except OSError as error:
             raise errors.UsageError(
-                f"{error.filename or self.folder}: {error.strerror}, expected a folder that can be "
-                "written"
+                f"{error.filename or self.folder}: {files.why_unwritten(error)}, expected a folder "
+                "that can be written"
             ) from error
         return self
 
@@ -156,7 +156,7 @@ class Store:
             folder.mkdir(parents=True)
         except OSError as error:
             raise errors.StoreError(
-                f"{folder}: {error.strerror}, expected a folder that can be written"
+                f"{folder}: {files.why_unwritten(error)}, expected a folder that can be written"
             ) from error
         return folder
 

@@ -206,7 +206,7 @@ class _Reader:
         return tuple(tags or ())
 
     def _names(self, row: Row, *keys: str) -> str:
-        """List the fields that would do, the row's other fields, and which of these may be meant."""
+        """List the fields that would do, the row's others, and which of these may be meant."""
         known = " or ".join(repr(name) for key in keys for name in self.fields[key])
         others = [name for name in row.values if name not in self.read_names]
         if not others:

@@ -140,3 +140,34 @@ def test_seeds_are_averaged_inside_a_pair(bench):
         assert len({seed["edit"]["blob"] for seed in item["seeds"]}) == 3
         assert item["score"] == pytest.approx(sum(scores) / 3)
     assert bench.results["overall"]["micro"]["n"] == 5
+
+
+@pytest.mark.parametrize("what", ["empty", "no test", "a config", "inside"])
+def test_a_benchmark_folder_without_tests_says_what_to_run(pytester, monkeypatch, what):
+    folder = pytester.path / ("models" if what == "a config" else "benchmarks")
+    folder.mkdir()
+    if what == "no test":
+        (folder / "test_later.py").write_text("")
+    if what == "a config":
+        (folder / "imgedit.toml").write_text("")
+    if what == "inside":
+        monkeypatch.chdir(folder)
+    result = pytester.runpytest_inprocess(*[folder.name] * (what != "inside"))
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(
+        [
+            "imgedit: no collected test requests edit_result, so that nothing was evaluated: "
+            "pytest --imgedit runs the shipped item, imgedit init writes one of your own"
+        ]
+    )
+
+
+@pytest.mark.parametrize("what", ["other folder", "tests of another kind", "collected only"])
+def test_other_folders_are_left_in_peace(pytester, what):
+    folder = pytester.path / ("tests" if what == "other folder" else "benchmarks")
+    folder.mkdir()
+    if what == "tests of another kind":
+        (folder / "test_speed.py").write_text("def test_fast(): pass")
+    options = ["--collect-only"] if what == "collected only" else []
+    result = pytester.runpytest_inprocess(folder.name, *options)
+    result.stdout.no_fnmatch_line("imgedit: *")

@@ -13,7 +13,6 @@ from documents import (
     an_item,
     baseline_document,
     baseline_item,
-    content_of,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,14 +152,39 @@ def test_verdicts_of_another_judge_are_not_compared(judge, seeds, reason):
     assert unlike_judges(a_baseline(), judge, seeds) == reason
 
 
-def test_pairs_of_another_content_are_not_compared():
+CHANGES = {
+    "category": ({"category": "social"}, "the category of 1 of 2 pairs has changed (a)"),
+    "image": (
+        {"source": "ab/" + "b" * 64 + ".png"},
+        "the source image of 1 of 2 pairs has changed (a)",
+    ),
+    "instruction": ({"is_plain": True}, "the instruction of 1 of 2 pairs has changed (a)"),
+    "text": ({}, "the instruction, description or reference of 1 of 2 pairs has changed (a)"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_has_changed_of_a_pair_is_named(what):
     known = a_baseline(baseline_item("a", 1), baseline_item("b", 2))
-    assert unlike_items(known, [("b", content_of("b"), [0])]) is None
-    assert unlike_items(known, [("c", content_of("c"), [0])]) == "pair 'c' is not in it"
-    assert unlike_items(known, [("a", "x", [0])]) == "pair 'a' had another category, text or image"
-    assert (
-        unlike_items(known, [("a", content_of("a"), [3])])
-        == "pair 'a' was edited with seeds [0], here with [3]"
+    changes, line = CHANGES[what]
+    here = {**known.contents, "a": replace(known.contents["a"], sha256="x", **changes)}
+    assert unlike_items(known, here) == line
+
+
+def test_pairs_of_another_content_are_counted_by_what_has_changed():
+    names = "abcdefgh"
+    known = a_baseline(*(baseline_item(name, 1) for name in names))
+    contents = known.contents
+    assert unlike_items(known, {"b": contents["b"]}) is None
+    assert unlike_items(known, {**contents, "z": contents["a"]}) == "1 of 9 pairs are not in it (z)"
+    changed = {name: replace(contents[name], sha256="x", is_plain=True) for name in names[:6]}
+    moved = {"h": replace(contents["h"], sha256="x", category="social")}
+    assert unlike_items(known, {**contents, **changed, **moved}) == (
+        "the instruction of 6 of 8 pairs has changed (a, b, c, d, e and 1 more), the category of 1 "
+        "of 8 pairs has changed (h)"
+    )
+    assert unlike_items(known, {"a": replace(contents["a"], seeds=(3,))}) == (
+        "pair 'a' was edited with seeds [0], here with [3]"
     )
 
 

@@ -23,7 +23,7 @@ from PIL import Image
 
 from pytest_imgedit.core import locks
 from pytest_imgedit.core.environments import Environment, key
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.files import write_json
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.kinds.checkpoint_files import Digests
@@ -54,6 +54,29 @@ def test_damaged_blob_counts_as_missing_and_is_written_again(tmp_path, damage):
     assert blobs.get("0" * 64) is None
     blobs.put(PNG)
     assert blobs.get(name) == PNG
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("what", ["image", "thumbnail", "journal"])
+def test_a_full_disk_is_told_with_its_free_space_and_the_way_on(
+    tmp_path, monkeypatch, number, what
+):
+    blobs, records = Blobs(tmp_path / "blobs"), journal(tmp_path)
+    (tmp_path / "blobs").mkdir()
+
+    def is_full(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.fsync", is_full)
+    monkeypatch.setattr("pytest_imgedit.core.files.write_bytes", is_full)
+    write = {
+        "image": lambda: blobs.put(PNG),
+        "thumbnail": lambda: blobs.put_thumbnail("ab" * 32, b"WebP"),
+        "journal": lambda: records.append([record(1)]),
+    }[what]
+    advice = r" \([0-9.]+ MiB free\): free some, or use --imgedit-out; what is stored is kept$"
+    with pytest.raises(StoreError, match=os.strerror(number) + advice):
+        write()
 
 
 def record(content, version="1.0", **changes):
