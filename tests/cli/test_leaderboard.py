@@ -225,7 +225,11 @@ def test_comparing_three_runs_is_a_leaderboard_with_the_first_as_reference(out):
         pytest.param({"judge": {"protocol_sha256": "3" * 64}}, "another content", id="digest"),
         pytest.param({"seeds": 2}, "another number of seeds", id="seeds"),
         pytest.param({"editor": {"rewrites": "4" * 64}}, "edits by the suite's ins", id="rewrites"),
-        pytest.param({"item": {"sha256": "5" * 64}}, "the instruction, description or reference of 1 of 12 pairs has changed", id="content"),
+        pytest.param(
+            {"item": {"sha256": "5" * 64}},
+            "the instruction, description or reference of 1 of 12 pairs has changed",
+            id="content",
+        ),
     ],
 )
 def test_unlike_runs_are_refused_by_what_differs_and_both_are_named(
