@@ -152,12 +152,12 @@ def _is_cut(data: bytes) -> bool:
     """Tell whether an image lacks the mark of its end after its last pixels, or bytes that its
     header counts.
     """
-    match suffix_of(data):
-        case ".jpg":
-            return data.rfind(b"\xff\xd9") <= data.rfind(b"\xff\xda")
-        case ".webp":
-            return int.from_bytes(data[4:8], "little") + 8 > len(data)
-    return data.rfind(b"IEND") <= data.rfind(b"IDAT")
+    suffix = suffix_of(data)
+    if suffix == ".webp":
+        return int.from_bytes(data[4:8], "little") + 8 > len(data)
+    pixels, end = (b"\xff\xda", b"\xff\xd9") if suffix == ".jpg" else (b"IDAT", b"IEND")
+    # the whole is searched only where something stands behind the image
+    return end not in data[-64:] and data.rfind(end) <= data.rfind(pixels)
 
 
 def check_size(width: int, height: int) -> None:

@@ -168,3 +168,19 @@ def test_the_first_frame_of_a_phones_photograph_is_read():
     data = encoded(first, "MPO", save_all=True, append_images=[second])
     assert decode(data).size == (16, 16)
     assert decode(data).getpixel((8, 8)) == pytest.approx((254, 0, 0), abs=2)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("behind", [b"", b"\0" * 100, b"trailer of a phone" * 99])
+def test_what_stands_behind_an_image_does_not_make_it_cut(monkeypatch, kind, behind):
+    data = encoded(Image.effect_noise((40, 32), 60).convert("RGB"), kind) + behind
+    monkeypatch.setattr(images, "decode", None)  # the header is enough
+    assert images.checked_size(data) == (40, 32)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.97])
+def test_an_image_without_its_end_is_refused_by_its_header_and_end(kind, share):
+    data = encoded(Image.effect_noise((400, 320), 60).convert("RGB"), kind)
+    with pytest.raises(ImageError, match="broken image: cut short"):
+        images.checked_size(data[: int(len(data) * share)])
