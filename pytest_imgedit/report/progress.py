@@ -4,6 +4,7 @@ log.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -24,11 +25,13 @@ from pytest_imgedit.workers.base import Slot, Worker
 if TYPE_CHECKING:
     from pytest_imgedit.run.work import Work
 
-#: Seconds between lines without a terminal.
-INTERVAL = 15.0
+#: The most seconds without a line where there is no terminal.
+INTERVAL = 10.0
 #: Seconds after the first result, within which the others of its batch come too.
 BATCH = 1.0
 _NAMES = {"waiting": "waiting to load", "dead": "gone"}
+_STEP = re.compile(r", step \d+ of \d+$")
+_LOADING = {"edit": "loading editor", "score": "loading judge"}
 
 
 class RunProgress:
@@ -54,6 +57,11 @@ class RunProgress:
         )
         self._stages: dict[str, Task] = {}
         self._lock = threading.RLock()  # scoring may run beside editing, in a thread of its own
+        self._last_line = time.monotonic()
+        self._closed = threading.Event()
+        if not self._console.is_terminal and not quiet:
+            with suppress(RuntimeError):  # no more threads: the run does without these lines
+                threading.Thread(target=self._keep_telling, daemon=True).start()
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[None]:
@@ -65,7 +73,6 @@ class RunProgress:
             self.note(f"{name}: {total} to do")
             self._bar.add_task(name, start=False, total=total, pace="", errors=0, first=None)
             task = self._stages[name] = self._bar.tasks[-1]
-            task.fields["last_line"] = time.monotonic()
             if self._console.is_terminal and not self._quiet and self._live is None:
                 self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
                 self._live.start()
@@ -90,15 +97,38 @@ class RunProgress:
             if work.error is not None:
                 task.fields["errors"] += 1
                 self._write(f"{work.pair.id} (seed {work.seed}): {work.error}")
-            pace = _rate(task) + _remaining(task)
-            self._bar.update(task.id, pace=pace.removeprefix(", "))
-            if self._live is None and time.monotonic() - task.fields["last_line"] >= INTERVAL:
-                task.fields["last_line"] = time.monotonic()
-                self.note(f"{name}: {_count(task)}{pace}")
+            self._bar.update(task.id, pace=_pace(task).removeprefix(", "))
+        self.tell()
+
+    def tell(self) -> None:
+        """Write how far each stage is, unless a line was written within `INTERVAL` seconds or there
+        is a live display.
+        """
+        with self._lock:
+            is_new = time.monotonic() - self._last_line < INTERVAL
+            if is_new or self._live is not None or self._closed.is_set():
+                return
+            for name, task in self._stages.items():
+                self.note(f"{name}: {self._standing(name, task)}")
+
+    def _keep_telling(self) -> None:
+        while not self._closed.wait(1.0):
+            self.tell()
+
+    def _standing(self, name: str, task: Task) -> str:
+        """Say what is done, and what is being done: that the models are loading before the first
+        job, later the step of the first worker that has one.
+        """
+        if not task.started and not task.completed:
+            return _LOADING.get(name, "loading")
+        count = f"{_count(task)}{_pace(task)}"
+        steps = (_STEP.search(state) for _, state in list(self._workers.values()))
+        return next((f"{count}{step[0]}" for step in steps if name == "edit" and step), count)
 
     def note(self, text: str) -> None:
         """Write one line for the user and to the log."""
         text = self._write(text)
+        self._last_line = time.monotonic()
         if not self._quiet:
             self._console.print(f"imgedit: {text}", markup=False, soft_wrap=True)
 
@@ -147,7 +177,9 @@ class RunProgress:
         return text
 
     def close(self) -> None:
-        self._file.close()
+        with self._lock:
+            self._closed.set()
+            self._file.close()
 
 
 def _count(task: Task) -> str:
@@ -159,6 +191,10 @@ def _count(task: Task) -> str:
 
 def _rate(task: Task) -> str:
     return f", {task.completed / task.elapsed:.2f}/s" if task.elapsed else ""
+
+
+def _pace(task: Task) -> str:
+    return _rate(task) + _remaining(task)
 
 
 def _remaining(task: Task) -> str:

@@ -87,6 +87,88 @@ def test_what_ends_before_a_worker_is_busy_has_no_rate(clock, tmp_path):
     ]
 
 
+class Lines:
+    """A run without a terminal whose clock a test sets: it looks every second, as its thread does."""
+
+    def __init__(self, clock, path):
+        self.clock, self.file = clock, io.StringIO()
+        self.followed = progress.RunProgress(path / "run.log", self.file, quiet=False)
+        self.worker = SimpleNamespace(
+            slot=Slot("edit-0", ()), state="starting", job=[SimpleNamespace(pair=PAIR)], step=None
+        )
+
+    def pass_seconds(self, seconds: int) -> list[str]:
+        """Return the lines of so many seconds."""
+        before = len(self.file.getvalue().splitlines())
+        for _ in range(seconds):
+            self.clock.now += 1
+            self.followed.tell()
+        return self.file.getvalue().splitlines()[before:]
+
+    def change(self, state: str, step: tuple[int, int] | None = None) -> None:
+        self.worker.state, self.worker.step = state, step
+        self.followed.worker_changed(self.worker)
+
+    def finish(self) -> None:
+        self.followed.advance("edit", SimpleNamespace(pair=PAIR, seed=0, error=None))
+
+
+@pytest.fixture
+def lines(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress.threading, "Thread", lambda **_: SimpleNamespace(start=bool))
+    lines = Lines(clock, tmp_path)
+    yield lines
+    lines.followed.close()
+
+
+def test_without_a_terminal_no_ten_seconds_are_silent_from_the_start_to_the_first_edit(lines):
+    with lines.followed.stage("edit", 10):
+        assert lines.pass_seconds(9) == []
+        assert lines.pass_seconds(1) == ["imgedit: edit: loading editor"]
+        lines.change("loading")
+        assert lines.pass_seconds(20) == ["imgedit: edit: loading editor"] * 2
+        lines.change("busy")
+        assert lines.pass_seconds(10) == ["imgedit: edit: 0/10, 0.00/s"]
+        lines.change("busy", step=(12, 20))
+        assert lines.pass_seconds(10) == ["imgedit: edit: 0/10, 0.00/s, step 12 of 20"]
+        lines.finish()
+        lines.change("busy", step=(3, 20))
+        assert lines.pass_seconds(10) == ["imgedit: edit: 1/10, 0.03/s, 0:04:30 left, step 3 of 20"]
+    assert lines.pass_seconds(60) == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "line"),
+    [("score", "loading judge"), ("try the judge", "loading"), ("lpips", "loading")],
+)
+def test_every_stage_says_that_its_models_load(lines, stage, line):
+    with lines.followed.stage(stage, 10):
+        assert lines.pass_seconds(10) == [f"imgedit: {stage}: {line}"]
+
+
+def test_a_line_that_was_just_written_puts_the_next_one_off(lines):
+    with lines.followed.stage("edit", 10):
+        lines.pass_seconds(8)
+        lines.followed.note("something else")
+        assert lines.pass_seconds(9) == []
+        assert len(lines.pass_seconds(1)) == 1
+
+
+def test_two_stages_side_by_side_have_a_line_each(lines):
+    with lines.followed.stage("edit", 2), lines.followed.stage("score", 2):
+        assert lines.pass_seconds(10) == [
+            "imgedit: edit: loading editor",
+            "imgedit: score: loading judge",
+        ]
+
+
+def test_a_closed_run_writes_nothing(lines):
+    with lines.followed.stage("edit", 2):
+        pass
+    lines.followed.close()
+    assert lines.pass_seconds(30) == []
+
+
 def test_the_log_is_named_and_holds_the_pairs_of_each_job_and_how_busy_workers_were(bench):
     result = bench.run("--imgedit-judge=fakes:Constant", "--imgedit-limit=1", "-k", "physics")
     log = bench.runs[-1] / "run.log"
