@@ -147,7 +147,7 @@ class ItemError:
     reply: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.stage} error ({self.kind}): {self.message}"
+        return f"{self.message} ({self.stage} error: {self.kind})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from pytest_imgedit.core.sanitize import printable
+
 _FOLDED = pytest.StashKey[tuple[list[Any], dict[str, list[Any]]]]()
 
 
@@ -18,6 +20,16 @@ def without_traceback(call: pytest.CallInfo[None]) -> str | None:
     failure = pytest.fail.Exception(str(error), pytrace=False).with_traceback(error.__traceback__)
     call.excinfo = pytest.ExceptionInfo.from_exception(failure)
     return str(error.reason)
+
+
+def give_reason(report: Any, reason: str) -> None:
+    """Have pytest's short summary begin with a reason, not with the type of an exception: a narrow
+    terminal shows no more than its first words.
+    """
+    report.imgedit_reason = reason
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = printable(reason)
 
 
 def fold(config: pytest.Config) -> None:

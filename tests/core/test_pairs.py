@@ -62,7 +62,7 @@ def test_check_passes_a_scored_item_and_fails_others_with_a_reason():
     error = ItemError("edit", "oom", "out of memory")
     with pytest.raises(ItemFailed) as caught:
         ItemResult("a", "physics", "edit_error", None, {}, (), error).check()
-    assert caught.value.reason == "edit error (oom): out of memory"
+    assert caught.value.reason == "out of memory (edit error: oom)"
 
 
 def test_failing_pair_says_what_was_asked_what_the_judge_said_and_where_to_look(tmp_path):

@@ -101,10 +101,7 @@ def test_reports_say_what_they_were_made_with(bench):
 def test_quiet_twice_leaves_one_line(bench):
     result = bench.run("--imgedit-limit=1", "-qq")
     lines = [line for line in result.outlines if line.strip() and not line.startswith(".")]
-    assert lines == [
-        "imgedit: PASS: overall 0.00; 5 of 5 edits hardly differ from their source; "
-        "0 of 5 pairs without a score, 0 allowed; a part: 5 of 50 pairs"
-    ]
+    assert lines == ["imgedit: PASS: overall 0.00; 5 of 5 edits are near-copies of their source"]
 
 
 def test_help_names_every_spec(bench):
@@ -123,7 +120,7 @@ def test_log_holds_what_each_worker_printed(bench):
     bench.run("--imgedit-editor=fakes:Raises", "--imgedit-limit=2", "--imgedit-max-errors=1")
     log = (bench.runs[-1] / "run.log").read_text()
     assert "edit-0 | RuntimeError: no such luck" in log
-    assert "physics-0001 (seed 0): edit error (exception): RuntimeError: no such luck" in log
+    assert "physics-0001 (seed 0): RuntimeError: no such luck (edit error: exception)" in log
     assert not list(bench.runs[-1].glob(".*"))
 
 
@@ -171,3 +168,29 @@ def test_other_folders_are_left_in_peace(pytester, what):
     options = ["--collect-only"] if what == "collected only" else []
     result = pytester.runpytest_inprocess(folder.name, *options)
     result.stdout.no_fnmatch_line("imgedit: *")
+
+
+REASONS = {
+    "an exception": (["--imgedit-editor=fakes:Raises"], "RuntimeError: no s"),
+    "no edit": (
+        ["--imgedit-editor=fakes:Outputs", "--imgedit-set=editor.whats=['none']"],
+        "the editor returne",
+    ),
+    "an unreadable reply": (
+        ["--imgedit-judge=fakes:Replies", "--imgedit-set=judge.replies=['no']"],
+        "no line 'instructi",
+    ),
+    "a low score": (["--imgedit-set=suite.min_score=9"], "score 0.00 is und"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_short_summary_begins_with_the_reason(bench, monkeypatch, name):
+    options, reason = REASONS[name]
+    for variable in ("CI", "BUILD_NUMBER"):  # where pytest does not shorten lines
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    result = bench.run("--imgedit-limit=2", *options)
+    line = next(line for line in result.outlines if line.startswith("FAILED test_image_edit"))
+    assert f"] - {reason}" in line
+    assert len(line) <= 80

@@ -80,7 +80,7 @@ def test_an_image_that_cannot_be_read_is_an_error_of_its_pair_alone(world):
 
     world.pairs[1] = EditPair("broken", "physics", "x", Broken())
     errors = {work.pair.id: work.error for work in world.plan(gates={"max_errors": 1}).works}
-    assert str(errors.pop("broken")) == "edit error (bad_image): cut short"
+    assert str(errors.pop("broken")) == "cut short (edit error: bad_image)"
     assert not any(errors.values())
 
 
