@@ -255,7 +255,7 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
     for name in ("GITHUB_STEP_SUMMARY", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(WITHOUT_OTHERS))
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "600")
     return Bench(pytester)
 
 

@@ -184,7 +184,7 @@ def pytest_runtest_makereport(
     reason = folding.without_traceback(call)
     report = yield
     if reason is not None:
-        report.imgedit_reason = reason  # type: ignore[attr-defined]
+        folding.give_reason(report, reason)
     return report
 
 
@@ -198,7 +198,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
-    """Print the tables and the outcome, between pytest's failures and its short summary."""
+    """Print the verdict, the tables, and the verdict once more, between pytest's failures and its
+    short summary.
+    """
     for line in folding.unfold(config):
         terminalreporter.write_line(line)
     if RUN not in config.stash:
@@ -218,7 +220,7 @@ def pytest_terminal_summary(
     junit.name_failed_gates(terminalreporter, config.stash[RUN].results)
     color = "red" if outcome.fails else "green" if outcome.state == "PASS" else "yellow"
     terminalreporter.write_line(f"imgedit: {outcome.line}", **{color: True})
-    for warning in evaluation(config).warnings:
+    for warning in evaluation(config).warnings if is_brief else ():
         terminalreporter.write_line(f"warning: {warning}", yellow=True)
     for name, path in () if is_brief else evaluation(config).written().items():
         terminalreporter.write_line(f"{name}: {path}")

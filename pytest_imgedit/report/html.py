@@ -16,9 +16,9 @@ from markupsafe import Markup
 
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import ComparedPair, Item, Measure, Results
-from pytest_imgedit.core.sanitize import escaped, number, readable, signed
+from pytest_imgedit.core.sanitize import counted, escaped, number, readable
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
-from pytest_imgedit.stats.outcome import WORST_FIRST, left_out, mostly_copies, outcome
+from pytest_imgedit.stats.outcome import WORST_FIRST, outcome
 
 #: Number of pairs on the first screen.
 FIRST_PAIRS = 6
@@ -61,9 +61,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
             suite=results.suite,
             editor=results.editor,
             judge=tables.judge_name(results),
-            state=outcome(results).state,
-            headline=_headline(results),
-            parts=left_out(results),
+            verdict=outcome(results),
             first=_first_pairs(cards, is_compared=results.comparison is not None),
             header=_mean_first(tables.category_header(results)),
             rows=list(map(_mean_first, tables.category_rows(results))),
@@ -105,20 +103,6 @@ def render(results: Results, locate: pictures.Locate) -> str:
             style_hash=csp_hash(style),
         )
     )
-
-
-def _headline(results: Results) -> str:
-    verdict = outcome(results)
-    mean = results.overall.macro.mean
-    if verdict.state == "INCOMPLETE" or mean is None:
-        return verdict.line
-    score = f"{mean:.2f}"
-    if results.comparison is not None:
-        row = results.comparison.rows.get("overall")
-        if row is not None and row.difference is not None:
-            difference = signed(row.difference).replace("-", "−")
-            score = f"{number(row.now)}, was {number(row.before)} ({difference})"
-    return "; ".join([f"{verdict.state}: overall {score}", *mostly_copies(results)])
 
 
 def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:
@@ -183,6 +167,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    renderer.globals["counted"] = counted
     renderer.filters["lines"] = lambda text: Markup.escape(readable(text))
     renderer.policies["json.dumps_function"] = lambda value, **options: json.dumps(
         _readable_parts(value), **options

@@ -117,20 +117,22 @@ def _table(table: tables.Table, rank: int, of_tags: int) -> Part:
     header, marks, *rows = table_lines(table.header, table.rows)
     notes = [line for note in table.notes for line in (escape(note), "")]
     heading = [f"## {escape(table.title)}", ""] if table.title else []
-    return Part([*heading, header, marks], rows, ["", *notes], ranks)
+    head = [*heading, header, marks] if rows else heading
+    return Part(head, rows, ["", *notes] if rows else notes, ranks)
 
 
 def _parts(results: Results) -> list[Part]:
     """Make the parts of the page, the first of which is never cut."""
-    run = results.run
+    run, verdict = results.run, outcome(results)
     means = [row.mean for row in results.categories.values()]
     overall = tables.overall_rows(results)
     title = [
         f"# Image editing run {escape(run.id)}",
         "",
-        f"**{escape(outcome(results).line)}**",
+        f"**{escape(verdict.line)}**",
         "",
-        f"- suite: {escape(results.suite.name)} ({results.suite.pairs} pairs)",
+        *(f"- {escape(note)}" for note in verdict.notes),
+        f"- suite: {escape(results.suite.name)} ({counted(results.suite.pairs, 'pair')})",
         f"- started {escape(run.started)}, finished {escape(run.finished)}",
         *(f"- {escape(line)}" for line in tables.provenance_lines(results)),
         "",
@@ -142,7 +144,16 @@ def _parts(results: Results) -> list[Part]:
         [],
         urgency=[*map(tables.urgency, means), *(float("-inf") for _ in overall)],
     )
-    parts = [Part(title, [], [], []), _table(scores, _SCORES, _SCORES)]
+    parts = [Part(title, [], [], [])]
+    if failing := [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]:
+        whys = (f"{gate.state}: {gate.why}" for gate in failing)
+        part = _list(_GATES, whys, "Gates that did not pass")
+        is_fail = [gate.state == "FAIL" for gate in failing]
+        worst_first = [(_GATES, not fails, number) for number, fails in enumerate(is_fail)]
+        parts.append(part._replace(ranks=worst_first))
+    if errors := tables.error_lines(results, most=50):
+        parts.append(_list(_ERRORS, errors, "Pairs without a score"))
+    parts.append(_table(scores, _SCORES, _SCORES))
     parts += (_list(_OTHERS, [line]) for line in tables.remarks(results))
     for table in measure_tables.tables_of_measures(results, brief=False):
         is_compared = "before" in table.header
@@ -153,14 +164,6 @@ def _parts(results: Results) -> list[Part]:
     if results.workers:
         workers = tables.Table("", tables.WORKER_HEADER, tables.worker_rows(results), [])
         parts.append(_table(workers, _OTHERS, _OTHERS))
-    if failing := [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]:
-        whys = (f"{gate.state}: {gate.why}" for gate in failing)
-        part = _list(_GATES, whys, "Gates that did not pass")
-        is_fail = [gate.state == "FAIL" for gate in failing]
-        worst_first = [(_GATES, not fails, number) for number, fails in enumerate(is_fail)]
-        parts.append(part._replace(ranks=worst_first))
-    if errors := tables.error_lines(results, most=50):
-        parts.append(_list(_ERRORS, errors, "Pairs without a score"))
     for section in results.sections:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", section.body)), default=0))
         body = [printable(line) for line in section.body.strip().splitlines()]

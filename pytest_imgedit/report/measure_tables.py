@@ -5,7 +5,14 @@ from collections.abc import Iterator, Mapping
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results
 from pytest_imgedit.core.sanitize import interval, number, shorten, signed
-from pytest_imgedit.report.tables import MICRO, Table, comparison_table, p_value, urgency
+from pytest_imgedit.report.tables import (
+    MICRO,
+    Table,
+    comparison_table,
+    p_value,
+    urgency,
+    with_numbers,
+)
 
 GROUP_HEADER = (*("group", "n", "scored", "mean", "95% CI", "std", "median", "min", "max", "MDE"),)
 COMPARED_HEADER = (
@@ -17,6 +24,10 @@ def tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
     """Yield the tables of a run against its baseline, and one for each measure by group; if
     `brief`, these only for a run without scores, whose other tables show no measure.
     """
+    return with_numbers(_tables_of_measures(results, brief))
+
+
+def _tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
     if results.comparison is not None:
         yield comparison_table(results.comparison, len(results.items))
         yield from compared_tables(results.comparison, results.measures, brief)

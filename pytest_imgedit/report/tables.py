@@ -4,7 +4,7 @@ texts.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from pytest_imgedit.core.sanitize import (
 )
 from pytest_imgedit.kinds.folder import has_finished_edits
 from pytest_imgedit.stats.alike import alike_edits
-from pytest_imgedit.stats.outcome import copies_line, failed_alike, outcome
+from pytest_imgedit.stats.outcome import copies_line, failed_alike, is_said
 
 CATEGORY_HEADER = (
     "category",
@@ -105,6 +105,8 @@ WORDS = (
 #: How notes begin that only reports and `-v` show: what statistics mean, and what the outcome says
 #: too.
 DETAILS = ("p-values: ", "collapsed: ")
+#: Columns that say nothing of a row whose measured columns are empty.
+COUNTS = ("n", "scored", "errors", "refused", "pending", "scale")
 _SHOWN = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
 
 
@@ -270,7 +272,10 @@ def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]
     failures = [outcome for outcome in outcomes if isinstance(outcome, ItemError)]
     if failures:
         edits = sum(outcome is not None for outcome in outcomes)
-        yield f"{label}: {len(failures)} of {edits} edits without a value, such as {failures[0]}"
+        yield (
+            f"{label}: {len(failures)} of {counted(edits, 'edit')} without a value, such as "
+            f"{failures[0]}"
+        )
     yield from _usage(label, further)
 
 
@@ -292,22 +297,24 @@ def _edits(results: Results) -> Iterator[str]:
     edits = [edit for item in results.items for edit in item.edits]
     copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
     line = copies_line(copies, len(edits))
-    if copies and line not in outcome(results).line:
-        yield f"near-copies: {line}"
+    if copies and not is_said(line, results):
+        yield line
     if reframed:
+        have = "has" if reframed == 1 else "have"
         yield (
-            f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their "
-            "source (over 3%)"
+            f"reframed: {reframed} of {counted(len(edits), 'edit')} {have} another aspect ratio "
+            "than the source (over 3%)"
         )
     yield from _seeds(results.editor)
     alike = alike_edits(results.items) if has_finished_edits(results.editor.spec) else None
-    if alike is not None and str(alike) not in outcome(results).line:
+    if alike is not None and not is_said(str(alike), results):
         yield f"warning: {alike}"
     if leaks := sum(edit.leaked for edit in edits):
-        yield f"leaks: {leaks} of {len(edits)} edits equal the reference of their pair"
+        equal = "equals" if leaks == 1 else "equal"
+        yield f"leaks: {leaks} of {counted(len(edits), 'edit')} {equal} the reference of the pair"
     reuse = results.reuse
-    numbers = ((reuse.edits, "edits"), (reuse.verdicts, "verdicts"))
-    if counts := [f"{count} {name}" for count, name in numbers if count]:
+    numbers = ((reuse.edits, "edit"), (reuse.verdicts, "verdict"))
+    if counts := [counted(count, name) for count, name in numbers if count]:
         yield f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})"
 
 
@@ -433,15 +440,35 @@ def urgency(value: float | None, lower_is_better: bool = False) -> float:
     return -value if lower_is_better else value
 
 
+def with_numbers(made: Iterable[Table | None]) -> Iterator[Table]:
+    """Yield tables without the rows of those in which nothing was measured; of these only the
+    notes stay, if they have any.
+    """
+    for table in made:
+        if table is None:
+            continue
+        measured = [
+            place for place, name in enumerate(table.header) if name not in (*WORDS, *COUNTS)
+        ]
+        is_empty = all(row[place] in ("–", "") for row in table.rows for place in measured)
+        if measured and is_empty:
+            table = table._replace(rows=[], urgency=())
+        if table.rows or table.notes:
+            yield table
+
+
 def further_tables(results: Results, brief: bool = False) -> list[Table]:
     """The tables that a run has beside its scores; if `brief`, without the details of protocols."""
-    tables = (
-        protocol_table(results, brief),
-        published_table(results, brief),
-        controls_table(results.controls) if results.controls else None,
-        noise_table(results.noise) if results.noise else None,
+    return list(
+        with_numbers(
+            (
+                protocol_table(results, brief),
+                published_table(results, brief),
+                controls_table(results.controls) if results.controls else None,
+                noise_table(results.noise) if results.noise else None,
+            )
+        )
     )
-    return [table for table in tables if table and (table.rows or table.notes)]
 
 
 def protocol_table(results: Results, brief: bool) -> Table | None:
@@ -507,7 +534,7 @@ def published_table(results: Results, brief: bool) -> Table | None:
                 row.model,
                 row.row,
                 f"{row.value:g}",
-                f"{row.pairs} pairs, judge {row.judge}, {row.date}",
+                f"{counted(row.pairs, 'pair')}, judge {row.judge}, {row.date}",
                 row.provider,
                 row.order,
                 row.sampling,
@@ -525,13 +552,14 @@ def _subset(results: Results) -> str:
     published = [] if results.protocol is None else results.protocol.published
     whole = max((row.pairs for row in published), default=0)
     judged = sum(item.is_judged for item in results.items)
-    return "" if judged >= whole else f" (this run: {judged} of {whole} pairs)"
+    return "" if judged >= whole else f" (this run: {judged} of {counted(whole, 'pair')})"
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:
     """One row a category and `overall` against the baseline, for a run of so many `pairs`."""
     commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
-    part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
+    whole = counted(comparison.size, "pair")
+    part = "" if comparison.size == pairs else f" ({pairs} of its {whole})"
     ordered = sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
     return Table(
         f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
@@ -559,7 +587,9 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
 def _comparison_notes(comparison: Comparison) -> Iterator[str]:
     yield "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
     alike = sum(pair.alike for pair in comparison.pairs.values())
-    yield f"edits of {alike} of {counted(len(comparison.pairs), 'pair')} look as they did"
+    if any(row.now is not None for row in comparison.rows.values()):
+        edits = counted(len(comparison.pairs), "edit")
+        yield f"{alike} of {edits} {'is' if alike == 1 else 'are'} unchanged"
     yield from failed_alike(comparison)
     if comparison.environment:
         yield f"computed in other environments: {'; '.join(comparison.environment)}"
@@ -578,7 +608,7 @@ def p_value(p: float | None) -> str:
 def controls_table(controls: Controls) -> Table:
     """One row a control, best first."""
     return Table(
-        f"controls: the judge on edits of known quality, {controls.pairs} pairs",
+        f"controls: the judge on edits of known quality, {counted(controls.pairs, 'pair')}",
         ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge"),
         [
             (

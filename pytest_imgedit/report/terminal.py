@@ -9,18 +9,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import GateResult, Results
 from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import measure_tables, tables
+from pytest_imgedit.stats.outcome import WORST_FIRST, Outcome, cut, outcome
 
 Rows = Sequence[Sequence[str]]
 #: Columns that a narrow terminal omits, the first one first; then columns of measures, the last one
 #: first; then those that it omits last.
 DROPPED_FIRST = (
-    *("std", "median", "busy s", "load s", "min", "max", "device", "p of rise", "before"),
+    *("MDE", "p of rise", "p of drop", "95% CI"),
+    *("std", "median", "busy s", "load s", "min", "max", "device", "AUC"),
     *("pending", "rewriting", "sampling", "order", "provider", "source"),
 )
-DROPPED_LAST = ("errors", "refused", "scored", "finding", "MDE", "p of drop", "95% CI")
+DROPPED_LAST = ("errors", "refused", "scored", "before")
 #: Columns that only `-v` and the reports show.
 ONLY_VERBOSE = (
     *("scored", "std", "median", "AUC"),
@@ -32,9 +34,18 @@ ONLY_COUNTS = ("errors", "refused", "pending")
 ENOUGH_FOR_AN_INTERVAL = 20
 
 
-def render(results: Results, width: int, color: bool, verbose: bool = False) -> str:
-    """Render the tables and lines of results as text for a terminal; `verbose` adds statistics and
-    workers.
+def render(
+    results: Results,
+    width: int,
+    color: bool,
+    verbose: bool = False,
+    verdict: Outcome | None = None,
+    warnings: Sequence[str] = (),
+) -> str:
+    """Render the verdict of results, their gates, what is to be said of them, and their tables as
+    text for a terminal; `verbose` adds statistics and workers.
+
+    The verdict is that of the gates, unless another one is given.
     """
     buffer = io.StringIO()
     console = Console(
@@ -44,12 +55,27 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
         color_system="standard" if color else None,
         highlight=False,
     )
+    remarks = list(tables.remarks(results, verbose))
+    verdict = verdict or outcome(results)
+    _print_verdict(console, verdict)
+    _print_gates(console, results.gates, verbose)
+    for note in verdict.notes:
+        _print_line(console, note)
+    warnings = [
+        *(line for line in remarks if line.startswith("warning: ")),
+        *(f"warning: {line}" for line in warnings),
+        *tables.error_lines(results),
+    ]
+    for line in warnings:
+        _print_line(console, line, style="yellow")
+    console.print()
     editor, judge = results.editor.spec, tables.judge_name(results)
     _print_line(console, f"suite {results.suite.name} · editor {editor} · judge {judge}")
     if results.overall.micro.scored:
         _print_scores(console, results, verbose)
-    for line in tables.remarks(results, verbose):
-        _print_line(console, line)
+    for line in remarks:
+        if line not in warnings:
+            _print_line(console, line)
     further = [
         *measure_tables.tables_of_measures(results, brief=not verbose),
         *tables.further_tables(results, brief=not verbose),
@@ -58,13 +84,40 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
     _print_line(console, tables.timing_line(results))
     if verbose and results.workers:
         _print_table(console, tables.WORKER_HEADER, tables.worker_rows(results))
-    for line in tables.error_lines(results):
-        _print_line(console, line, style="yellow")
     for section in results.sections:
         _print_title(console, section.title)
         for line in section.body.splitlines() or [""]:
             _print_line(console, line)
-    return buffer.getvalue()
+    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+
+
+def _print_verdict(console: Console, verdict: Outcome) -> None:
+    style = "red" if verdict.fails else "green" if verdict.state == "PASS" else "yellow"
+    _print_line(console, f"imgedit: {verdict.line}", style=f"bold {style}")
+
+
+def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -> None:
+    """Print a line a gate, the worst first, with further lines where it is too long; unless
+    `verbose`, a gate that passed has no more than one.
+    """
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    states = (*WORST_FIRST, "NOT SELECTED")
+    room = console.width - max((cell_len(f"  {gate.state}  ") for gate in gates), default=0)
+    for gate in sorted(gates, key=lambda gate: states.index(gate.state)):
+        line = printable(gate_line(gate))
+        if gate.state == "PASS" and not verbose:
+            line = cut(line, room)
+        table.add_row(f"  {gate.state}", Text(line))
+    console.print(table)
+
+
+def gate_line(gate: GateResult) -> str:
+    """Name a gate and say why it is in its state: `fail_under physics:9: 8.12 < 9 (p 0.01)`."""
+    if gate.kind not in ("fail_under", "max_drop"):
+        return f"{gate.kind}: {gate.why}"
+    return f"{gate.kind} {gate.field}:{gate.limit:g}: {gate.why.removeprefix(f'{gate.field} ')}"
 
 
 def _print_line(console: Console, text: str, style: str = "") -> None:
@@ -121,7 +174,8 @@ def render_table(
 def _print_further(console: Console, further: Sequence[tables.Table], verbose: bool) -> None:
     for table in further:
         _print_title(console, table.title)
-        _print_table(console, table.header, table.rows, brief=not verbose)
+        if table.rows:
+            _print_table(console, table.header, table.rows, brief=not verbose)
         for note in table.notes:
             if verbose or not note.startswith(tables.DETAILS):
                 _print_line(console, note)
@@ -172,7 +226,7 @@ def _print_table(
         table.add_row(*(row[column] for column in columns), style="bold")
     console.print(table)
     if dropped:
-        _print_line(console, f"too narrow for: {', '.join(dropped)}")
+        _print_line(console, f"hidden at this width: {', '.join(dropped)}")
 
 
 def _is_brief(name: str, cells: set[str]) -> bool:

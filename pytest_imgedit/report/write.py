@@ -138,7 +138,7 @@ def gate_commands(results: Results, outcome: Outcome) -> list[str]:
         key=lambda gate: gate.state != "FAIL",
     )
     if results.run.status != "complete" or (outcome.fails and not open_gates):
-        return [command("error", "imgedit", outcome.line)]
+        return [command("error", "imgedit", "; ".join([outcome.line, *outcome.notes]))]
     options = results.run.options.gates
     return [
         command(

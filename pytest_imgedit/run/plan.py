@@ -585,9 +585,7 @@ def _missing_lines(
             continue
         line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names)}); {advice}"
         if affected is broken and len(names) > allowed:
-            raise errors.UsageError(
-                f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors"
-            )
+            raise errors.UsageError(f"{line}; fix them, or raise --imgedit-max-errors")
         if affected is not broken and len(names) == pairs:
             raise errors.UsageError(line)
         yield f"warning: {line}"

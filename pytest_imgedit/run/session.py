@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -434,8 +434,10 @@ class Evaluation:
         return self.run.results
 
     def summary(self, width: int, color: bool, verbose: bool) -> str:
-        """Render the tables that the terminal shows at the end."""
-        return terminal.render(self._results, width, color, verbose)
+        """Render what the terminal shows at the end: the verdict, then all else."""
+        return terminal.render(
+            self._results, width, color, verbose, verdict=self.outcome(), warnings=self.warnings
+        )
 
     def written(self) -> dict[str, str]:
         """Return where each report is, and the baseline, or why it was not saved."""
@@ -472,10 +474,10 @@ class Evaluation:
         problems = self.problems()
         if not problems:
             return of_gates
-        if of_gates.state == "INCOMPLETE":  # which is why items failed
-            return Outcome("INCOMPLETE", "; ".join([of_gates.line, *problems]), fails=True)
-        line = "; ".join([*problems, of_gates.line.removeprefix("PASS: ")])
-        return Outcome("FAIL", f"FAIL: {line}", fails=True)
+        if of_gates.fails:
+            return replace(of_gates, notes=(*map(sanitize.printable, problems), *of_gates.notes))
+        of_run = of_gates.line.removeprefix("PASS: ")
+        return Outcome.of("FAIL", problems[:1], [*problems, of_run, *of_gates.notes], fails=True)
 
     def problems(self) -> list[str]:
         """Return what, besides gates, keeps the run from passing: items, reports, hooks, further

@@ -92,8 +92,8 @@ def max_collapsed(
             state, warns = "INCONCLUSIVE", False
             why += f"; but all fell by {-mean:.2f} on average"
     line = (
-        f"{len(fallen)} of {len(moves)} pairs fell by {settings.collapse:g} points or more "
-        f"against {baseline}, {allowed} allowed"
+        f"{len(fallen)} of {sanitize.counted(len(moves), 'pair')} fell by "
+        f"{settings.collapse:g} points or more against {baseline}, {allowed} allowed"
     )
     if fallen:
         named = [f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen]
@@ -168,9 +168,10 @@ def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
         comb(changed, count) * comb(alike, falls - count)
         for count in range(fallen, min(falls, changed) + 1)
     )
+    unchanged = sanitize.counted(alike, "pair")
     return (
         tables / comb(len(moves), falls),
-        f"{falls - fallen} of the {alike} pairs whose edits look as they did fell so far",
+        f"{falls - fallen} of the {unchanged} with unchanged edits fell so far",
     )
 
 

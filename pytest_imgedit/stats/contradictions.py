@@ -23,9 +23,10 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.stats.controls import draft_control
-from pytest_imgedit.stats.decision import FAILED, MICRO
+from pytest_imgedit.stats.decision import MICRO
 from pytest_imgedit.stats.estimates import Draft, Floats
 from pytest_imgedit.stats.gates import allowed_pairs, measured_by
+from pytest_imgedit.stats.outcome import FAILED
 from pytest_imgedit.store.baselines import reduced, unlike, unlike_digests
 
 #: Sums that are added up in another order differ by less than this, relative to their size.

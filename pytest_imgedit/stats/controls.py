@@ -200,8 +200,10 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
             than = "a right edit, of which the suite has none (no reference)"
         state, warns = "INCONCLUSIVE", controls.sources < ENOUGH
         why = (
-            f"{controls.pairs} pairs of {controls.sources} source images do not show that the "
-            f"judge tells {_apart(inconclusive, than)}"
+            f"{sanitize.counted(controls.pairs, 'pair')} of "
+            f"{sanitize.counted(controls.sources, 'source image')} "
+            f"{'does' if controls.pairs == 1 else 'do'} not show that the judge tells "
+            f"{_apart(inconclusive, than)}"
         )
     if state in ("PASS", "INCONCLUSIVE") and (constant := _only_score(controls)) is not None:
         state, warns = "INVALID" if has_oracle else "INCONCLUSIVE", False

@@ -27,6 +27,7 @@ from pytest_imgedit.core.results import (
     State,
     Summary,
 )
+from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.stats import collapse, controls, estimates, outcome, sequential
 from pytest_imgedit.stats.alike import alike_edits
 from pytest_imgedit.stats.comparison import Computed, PairedItems, compare, environment_differences
@@ -40,10 +41,9 @@ from pytest_imgedit.stats.gates import (
     measured_by,
     observe,
 )
+from pytest_imgedit.stats.outcome import FAILED
 from pytest_imgedit.store.baselines import Baseline, reduced
 
-#: The statuses of items that ended in an error, or were refused.
-FAILED = ("edit_error", "judge_error", "refused")
 #: Under `compat`, the share of scores with an unreadable reply that a run may have.
 MOST_REPLACED = 0.05
 
@@ -82,6 +82,8 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     measures = evidence.measures
     samples = {name: observe(items, name, measure) for name, measure in measures.items()}
     errors = coverage(settings, samples[SCORE], _count_errors(items), evidence.expects_scores)
+    if failure := outcome.failed_for(items, columns=200):
+        errors = replace(errors, why=f"{errors.why}: {failure}")
     errors = _against_replaced(errors, items)
     if evidence.are_finished:
         errors = _against_alike(errors, items)
@@ -158,7 +160,7 @@ def coverage(
     allowed = allowed_pairs(settings.max_errors, n)
     state: State = "PASS" if errors <= allowed else "FAIL"
     why = (
-        f"{errors} of {n} pairs without {'a score' if scores_expected else 'an edit'}, "
+        f"{errors} of {counted(n, 'pair')} without {'a score' if scores_expected else 'an edit'}, "
         f"{allowed} allowed"
     )
     has_scores = any(pair.value is not None for pair in scores)
@@ -179,7 +181,7 @@ def baseline_coverage(
     least = settings.min_coverage
     state: State = "PASS" if compared >= least * size - 1e-9 else "FAIL"
     share = compared / size if size else 0.0
-    why = f"{compared} of the {size} pairs of {baseline} are compared, {least:.0%} asked for"
+    why = f"{compared} of the {counted(size, 'pair')} of {baseline} compared, {least:.0%} asked for"
     return GateResult("overall", "min_coverage", least, share, state, why)
 
 
@@ -192,14 +194,14 @@ def against_environment(
     if settings.environment == "any" or not differences:
         return list(gates)
     why = f"computed in other environments (gates.environment): {'; '.join(differences)}"
-    return [replace(gate, state="INVALID", why=f"{gate.why}: {why}") for gate in gates]
+    return [replace(gate, state="INVALID", why=f"{why}; {gate.why}") for gate in gates]
 
 
 def _against_near_copies(
     settings: GateOptions, gate: GateResult, items: Sequence[Item]
 ) -> GateResult:
-    """Invalidate a gate on scores if more than `gates.max_near_copies` of its edits hardly differ
-    from their source.
+    """Invalidate a gate on scores if more than `gates.max_near_copies` of its edits are near-copies
+    of their source.
 
     A judge that gives such edits a passing score does not look at them. A FAIL stays.
     """
@@ -213,8 +215,8 @@ def _against_near_copies(
     return replace(
         gate,
         state="INVALID",
-        why=f"{gate.why}: {outcome.copies_line(copies, len(edits))}, gates.max_near_copies allows "
-        f"{settings.max_near_copies:.0%}",
+        why=f"{outcome.copies_line(copies, len(edits))} (gates.max_near_copies allows "
+        f"{settings.max_near_copies:.0%}); {gate.why}",
     )
 
 

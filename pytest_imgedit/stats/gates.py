@@ -293,7 +293,7 @@ def narrow(
             if f"gates.{kind}" in asked or is_whole or (gates.partial == "decide" and some >= 2):
                 update[kind][field] = limit
             else:
-                why = f"{field}: {some} of its {whole} pairs are selected"
+                why = f"{field}: {some} of its {sanitize.counted(whole, 'pair')} selected"
                 resting.append(results.GateResult(field, kind, limit, None, "NOT SELECTED", why))
     if not (update["fail_under"] or update["max_drop"]) and "gates.until" not in asked:
         update["until"] = "all"
@@ -301,7 +301,7 @@ def narrow(
     some, whole = selection.counts(OVERALL)
     if least and some < whole and gates.partial == "skip" and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
-        why = f"min_coverage: {some} of {whole} pairs are selected"
+        why = f"min_coverage: {some} of {sanitize.counted(whole, 'pair')} selected"
         resting.append(
             results.GateResult("overall", "min_coverage", least, None, "NOT SELECTED", why)
         )
@@ -353,22 +353,22 @@ def describe_mean(
     """Report the mean of a field; a drop is related to the mean `before` in the `baseline`."""
     if kind == "fail_under":
         return f"{field} {mean:.{decimals}f}"
-    size = f"{abs(mean):.1g}"
-    if abs(mean) >= 0.5 * 10**-decimals:
-        size = f"{abs(mean):.{decimals}f}"
-    verb = "fell" if mean < 0 else "rose"
-    moved = f"{verb} by {size}" if mean else "did not move"
+    moved = f"{mean:+.{decimals}f}" if abs(mean) >= 0.5 * 10**-decimals else f"{mean:+.1g}"
+    if not mean:
+        moved = "no change"
     if before is None:
         return f"{field} {moved} against {baseline}"
     now, was = (f"{value:.{decimals}f}" for value in (before + mean, before))
     return f"{field} {now}, was {was} in {baseline}: {moved}"
 
 
-def relate_to_limit(kind: MeanGate, mean: float, limit: float) -> str:
+def relate_to_limit(
+    kind: MeanGate, mean: float, limit: float, lower_is_better: bool = False
+) -> str:
     """Compare a mean with the limit of its gate."""
     if kind == "fail_under":
         return f" {'>=' if mean >= limit else '<'} {limit:g}"
-    return f", {limit:g} allowed"
+    return f" (a {'rise' if lower_is_better else 'drop'} of up to {limit:g} is allowed)"
 
 
 def describe_rule(kind: MeanGate, field: str, limit: float, measure: Measure) -> str:
@@ -499,10 +499,11 @@ class _Family:
                 gates[position] = replace(gate, warns=warns)
             elif any(self._turns(gate, *tests[position]) for tests in fills):
                 what = "score" if Field.parse(rule.field).measure == SCORE else "value"
-                why = f"which the pairs without a {what} ({missing} in the run) could turn"
-                gates[position] = replace(
-                    gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}"
+                why = (
+                    f"{sanitize.counted(missing, 'pair')} without a {what} could turn this "
+                    f"{gate.state}: {gate.why}"
                 )
+                gates[position] = replace(gate, state="INCONCLUSIVE", why=why)
         return gates
 
     def _rules(self) -> list[_Rule]:
@@ -592,14 +593,15 @@ class _Family:
             measure.decimals,
         )
         if state == "PASS" and estimate.mean < rule.threshold:
-            breach = "more than"
+            breach = f"a {'rise' if measure.lower_is_better else 'drop'} of more than"
             if is_mean:
                 breach = "over" if measure.lower_is_better else "under"
             why += f", not shown to be {breach} {limit:g} ({sanitize.p_value(p)})"
         else:
-            why += relate_to_limit(self.kind, mean, limit)
+            why += relate_to_limit(self.kind, mean, limit, measure.lower_is_better)
         if state == "FAIL":
-            why += f" ({sanitize.p_value(p)})"
+            p_value = sanitize.p_value(p)
+            why += f" ({p_value})" if is_mean else f", {p_value}"
         elif state == "INCONCLUSIVE":
             why += f": {self._reason(rule, estimate)}"
         ruin = self._ruin(rule, estimate) if state == "INCONCLUSIVE" else ""
@@ -649,8 +651,8 @@ class _Family:
         mde = estimate.mde(self.alpha)
         if mde is None:
             return (
-                f"no spread seen in {estimate.clusters} {_unit(estimate)}, so that nothing says "
-                "what others would give: nothing could have failed"
+                f"no spread seen in {estimate.clusters} {_unit(estimate)} (nothing says what "
+                "others would give): nothing could have failed"
             )
         missed = self._missed(rule, estimate, mde)
         if self.settings.strict:

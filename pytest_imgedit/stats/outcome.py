@@ -1,8 +1,13 @@
-"""What a run came to: its state, its last line, and whether it fails (exit code 1)."""
+"""What a run came to: its state, its verdict in one short line, and whether it fails pytest."""
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from rich.cells import cell_len, set_cell_size
 
 from pytest_imgedit.core.results import (
     Comparison,
@@ -16,21 +21,69 @@ from pytest_imgedit.core.sanitize import counted, first_of, number, p_value, pri
 
 #: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
 WORST_FIRST: tuple[State, ...] = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
+#: The statuses of items that ended in an error, or were refused.
+FAILED = ("edit_error", "judge_error", "refused")
+#: The columns of a verdict, which fits into 80 behind `imgedit: `.
+COLUMNS = 80 - len("imgedit: ")
+#: Where a text may be cut: behind a statement, before what explains it.
+_ENDS = (": ", "; ", " (")
+_ROLES = {"edit": "editor", "score": "judge"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run: the state of its worst gate, or `INCOMPLETE`; one line; and whether
-    pytest fails.
+    """The result of a run: the state of its worst gate, or `INCOMPLETE`; whether pytest fails; a
+    verdict of at most `COLUMNS` columns; and what else is to be said beside the gates, a line each.
     """
 
     state: State | Literal["INCOMPLETE"]
     line: str
     fails: bool
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        state: State | Literal["INCOMPLETE"],
+        parts: Sequence[str],
+        notes: Sequence[str] = (),
+        *,
+        fails: bool = False,
+        warns: bool = False,
+    ) -> Outcome:
+        """Make a verdict of the parts and notes that fit; notes that do not fit stay notes."""
+        line = f"{state}{' (warning)' if warns else ''}: "
+        texts = dict.fromkeys(map(printable, (*parts, *notes)))
+        first, *others = texts or ("no gate was decided",)
+        line += cut(first, COLUMNS - cell_len(line))
+        for part in others:
+            if cell_len(f"{line}; {part}") <= COLUMNS:
+                line += f"; {part}"
+        further = (note for note in map(printable, notes) if note not in line)
+        return cls(state, line, fails, tuple(further))
+
+
+def cut(text: str, columns: int) -> str:
+    """Return a text, or its statements that fit, without what explains them."""
+    if cell_len(text) <= columns:
+        return text
+    ends = [
+        place
+        for place in range(len(text))
+        if text.startswith(_ENDS, place)
+        and text[:place].count("(") == text[:place].count(")")
+        and columns / 4 <= cell_len(text[:place]) <= columns
+    ]
+    if ends:
+        return text[: ends[-1]]
+    shown = set_cell_size(text, columns - 1)
+    words, _, _ = shown.rpartition(" ")
+    is_long = cell_len(words) > columns / 2
+    return (words if is_long else shown).rstrip(" ,") + "…"
 
 
 def outcome(results: Results) -> Outcome:
-    """Say in one line whether the run's gates passed and whether it was complete.
+    """Say whether the run's gates passed and whether it was complete.
 
     The state is that of the worst gate. A run in which all other gates pass or only warn does not
     fail.
@@ -39,50 +92,64 @@ def outcome(results: Results) -> Outcome:
     scored = sum(item.status == "scored" for item in items)
     if run.status != "complete":
         edited = sum(bool(item.edits) for item in items)
-        done = f"{edited} of {len(items)} pairs edited, {scored} scored"
+        notes = [
+            f"stopped by {run.stopped_by}",
+            f"{edited} of {counted(len(items), 'pair')} edited, {scored} scored",
+        ]
         if run.trials_left:
-            done += f", {run.trials_left} trials of the judge to do"
+            notes.append(f"{counted(run.trials_left, 'trial')} of the judge to do")
         then = "run again" if run.stopped_by == "the user" else "fix that and run again"
-        line = f"INCOMPLETE: stopped by {run.stopped_by} with {done}; {then} to do the rest"
-        return Outcome("INCOMPLETE", printable(line), fails=True)
+        notes.append(f"{then} to do the rest")
+        return Outcome.of("INCOMPLETE", (), notes, fails=True)
     if (shard := results.selection.shard) is not None:
-        done = f"{len(items)} of {len(shard.ids)} pairs, {scored} scored"
-        line = f"NOT SELECTED: shard {shard}: {done}; imgedit merge decides the gates"
-        return Outcome("NOT SELECTED", line, fails=False)
+        done = f"shard {shard}: {len(items)} of {counted(len(shard.ids), 'pair')}, {scored} scored"
+        return Outcome.of("NOT SELECTED", (), [done, "imgedit merge decides the gates"])
     gates = sorted(
         (gate for gate in results.gates if gate.state != "NOT SELECTED"),
         key=lambda gate: (WORST_FIRST.index(gate.state), not _is_overall_drop(gate)),
     )
     state: State = gates[0].state if gates else "INVALID"
-    if state != "PASS":
-        only_warns = bool(gates) and not any(fails(gate, run.options.gates) for gate in gates)
-        reasons = [
-            *mostly_copies(results),
-            *(gate.why for gate in gates if gate.state == state),
-            *(f"{gate.state}, {gate.why}" for gate in gates if gate.state not in (state, "PASS")),
-            *_compared(results),
-            *_replaced(results),
-            *left_out(results),
-        ]
-        line = f"{state}{' (warning)' if only_warns else ''}: {'; '.join(reasons)}"
-        if only_warns and any(_is_open_trial(gate) for gate in gates):
-            line = f"judge not tried: {line}"
-        return Outcome(state, printable(line), fails=not only_warns)
-    mean = results.overall.macro.mean
-    head = _compared(results)
-    if run.options.run.stage == "edit":
-        head = [f"{counted(len(items), 'pair')} edited, no scores asked for"]
-    elif mean is not None and not head and not _is_overall_drop(gates[0]):
-        head = [f"overall {mean:.2f}"]
-    gated = (gate.why for gate in gates)
-    parts = [
-        *head,
-        *mostly_copies(results),
-        *gated,
-        *_replaced(results),
-        *left_out(results),
-    ]
-    return Outcome("PASS", printable(f"PASS: {'; '.join(parts)}"), fails=False)
+    copies = mostly_copies(results)
+    notes = [*_replaced(results), *left_out(results)]
+    if state == "PASS":
+        head = _overall(results)
+        if run.options.run.stage == "edit":
+            head = [f"{counted(len(items), 'pair')} edited, no scores asked for"]
+        parts = [*head, *copies, *(gate.why for gate in gates if not head)]
+        return Outcome.of("PASS", parts, [*copies, *notes])
+    only_warns = bool(gates) and not any(fails(gate, run.options.gates) for gate in gates)
+    bad = [gate for gate in gates if gate.state != "PASS"]
+    parts = [gate.why for gate in bad[:1]]
+    is_broken = not scored or any((gate.kind, gate.state) == ("max_errors", "FAIL") for gate in bad)
+    if is_broken and (failure := failed_for(items, COLUMNS - len(f"{state}: "))):
+        parts = [failure]
+    elif only_warns and any(_is_open_trial(gate) for gate in gates):
+        parts = ["judge not tried", *parts]
+    if len(bad) > 1 and scored:
+        parts.append(f"{counted(len(bad) - 1, 'more gate')} did not pass")
+    if not any(gate.field == "overall" for gate in bad[:1]):
+        parts += _overall(results)
+    return Outcome.of(
+        state, [*copies, *parts], [*copies, *notes], fails=not only_warns, warns=only_warns
+    )
+
+
+def failed_for(items: Sequence[Item], columns: int) -> str:
+    """Name the most frequent reason why pairs have no score, and their number, in so many columns:
+    `judge: 404: model not found (4 of 4 pairs)`; an empty text if none failed.
+    """
+    reasons = Counter(
+        (item.error.stage, item.error.message)
+        for item in items
+        if item.status in FAILED and item.error is not None
+    )
+    if not reasons:
+        return ""
+    (stage, message), _ = reasons.most_common(1)[0]
+    several = f", {len(reasons)} reasons" if len(reasons) > 1 else ""
+    number = f" ({reasons.total()} of {counted(len(items), 'pair')}{several})"
+    head = f"{_ROLES[stage]}: "
+    return head + cut(printable(message), columns - cell_len(head + number)) + number
 
 
 def fails(gate: GateResult, options: GateOptions) -> bool:
@@ -98,31 +165,39 @@ def _is_overall_drop(gate: GateResult) -> bool:
     return (gate.kind, gate.field) == ("max_drop", "overall")
 
 
-def _compared(results: Results) -> list[str]:
-    """Report the comparison with a baseline, unless a gate reports it."""
-    comparison = results.comparison
-    if comparison is None or any(gate.kind == "max_drop" for gate in results.gates):
-        return []
-    row = comparison.rows["overall"]
-    if row.difference is None:
-        return []
-    p = row.p_rise if row.finding == "rose" else row.p
-    finding = row.finding if p is None or row.finding == "same" else f"{row.finding}, {p_value(p)}"
-    return [
-        f"overall {number(row.now)}, was {number(row.before)} in {comparison.name}: "
-        f"{signed(row.difference)} ({finding})"
-    ]
+def _overall(results: Results) -> list[str]:
+    """Report the mean over all pairs, and that of the baseline, if there is one."""
+    if results.comparison is not None:
+        row = results.comparison.rows["overall"]
+        if row.difference is not None:
+            p = row.p_rise if row.finding == "rose" else row.p
+            finding = row.finding
+            if p is not None and finding in ("rose", "fell"):
+                finding += f", {p_value(p)}"
+            shown = "" if finding in WORST_FIRST else f" ({finding})"
+            return [
+                f"overall {number(row.now)}, was {number(row.before)} in "
+                f"{results.comparison.name}: {signed(row.difference)}{shown}"
+            ]
+    mean = results.overall.macro.mean
+    return [] if mean is None else [f"overall {mean:.2f}"]
 
 
 def copies_line(copies: int, edits: int) -> str:
-    """Say how many edits hardly differ from their source."""
-    return f"{copies} of {edits} edits hardly differ from their source"
+    """Say how many edits are near-copies."""
+    if copies == 1:
+        return f"1 of {counted(edits, 'edit')} is a near-copy of its source"
+    return f"{copies} of {edits} edits are near-copies of their source"
+
+
+def is_said(text: str, results: Results) -> bool:
+    """Tell whether the outcome or a gate of a run says a text."""
+    found = outcome(results)
+    return any(text in said for said in (found.line, *found.notes, *(g.why for g in results.gates)))
 
 
 def mostly_copies(results: Results) -> list[str]:
-    """Report that more edits than `gates.max_near_copies` hardly differ from their source, unless a
-    gate does.
-    """
+    """Report that more edits than `gates.max_near_copies` are near-copies, unless a gate does."""
     edits = [edit for item in results.items for edit in item.edits]
     copies = sum(edit.near_copy for edit in edits)
     line = copies_line(copies, len(edits))
@@ -143,7 +218,9 @@ def count_replaced(items: Sequence[Item]) -> tuple[int, int]:
 
 def replaced_line(touched: int, judged: int) -> str:
     """Say how many of the judged pairs have a reply that `compat` replaced or dropped."""
-    return f"compat replaced or dropped unreadable replies of {touched} of {judged} pairs"
+    return (
+        f"compat replaced or dropped unreadable replies of {touched} of {counted(judged, 'pair')}"
+    )
 
 
 def _replaced(results: Results) -> list[str]:
@@ -170,13 +247,13 @@ def left_out(results: Results) -> list[str]:
     """
     items, compared, selection, parts = results.items, results.comparison, results.selection, []
     if unneeded := sum(item.status == "not_needed" for item in items):
-        parts.append(f"{unneeded} of {len(items)} pairs were not needed")
+        parts.append(f"{unneeded} of {counted(len(items), 'pair')} not needed")
     if selection.selected < selection.whole:
-        parts.append(f"a part: {selection.selected} of {selection.whole} pairs")
+        parts.append(f"a part: {selection.selected} of {counted(selection.whole, 'pair')}")
     elif compared is not None and compared.size > len(items):
         parts.append(
-            f"{compared.size - len(items)} of the {compared.size} pairs of {compared.name} were "
-            "not selected"
+            f"{compared.size - len(items)} of the {counted(compared.size, 'pair')} of "
+            f"{compared.name} not selected"
         )
     if compared is not None:
         parts += failed_alike(compared)

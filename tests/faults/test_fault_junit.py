@@ -24,4 +24,4 @@ def test_an_interrupted_run_is_a_failing_case(bench, more):
         f"{case.get('classname')}::{case.get('name')}": case.find("failure") for case in cases
     }
     assert "INCOMPLETE: stopped by the user" in failed["imgedit.run::complete"].get("message")
-    assert "imgedit: INCOMPLETE: stopped by the user with " in output
+    assert "imgedit: INCOMPLETE: stopped by the user; " in output

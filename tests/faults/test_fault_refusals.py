@@ -131,7 +131,8 @@ def check_refused(bench, refusal, number: int, code: int) -> None:
         [line] = lines
     else:
         assert result.ret == 1
-        [line] = [line for line in result.outlines if line.startswith("imgedit: FAIL: ")]
+        assert any(line.startswith("imgedit: FAIL: ") for line in result.outlines)
+        line = result.stdout.str()
     assert os.strerror(number) in line
     assert not list(bench.path.rglob("*.partial"))
     assert run(bench).ret == 0

@@ -55,7 +55,7 @@ def test_gate_fails_the_run_under_xdist_too(bench):
     result.assert_outcomes(passed=10, failed=1)  # the gate
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: FAIL: *; overall 0.00 < 9 (p *); a part: 10 of 50 pairs"]
+        ["imgedit: FAIL: *", "  FAIL *: 0.00 < 9 (p *)", "a part: 10 of 50 pairs"]
     )
 
 

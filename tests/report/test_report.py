@@ -17,7 +17,7 @@ from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
 from pytest_imgedit.stats.decision import measures_of, summarize_items
 from pytest_imgedit.stats.estimates import complete, draft
-from pytest_imgedit.stats.outcome import Outcome, outcome
+from pytest_imgedit.stats.outcome import outcome
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1)) \x1b[31m\u202e\"'&"
 
@@ -69,7 +69,7 @@ def test_terminal_shows_rows_and_hides_control_characters():
     )  # the extremes are those of pairs
     assert "no interval for fewer than 20 pairs (-v shows it)" in text
     assert "best: physics 7.00 · worst: social 2.00" in text
-    assert "s2: score error (unreadable_reply)" in text
+    assert "(score error: unreadable_reply)" in text.replace("\n", " ")
     assert "edit-0" not in text
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -154,9 +154,9 @@ def test_reports_show_how_much_edits_change_and_count_what_is_odd():
     for name in ("near_copy", "leaked", "reframed"):
         assert [card[name] for card in cards] == [edit.get(name, False) for edit in edits]
     remarks = list(tables.remarks(results))
-    assert "near-copies: 1 of 4 edits hardly differ from their source" in remarks
-    assert "leaks: 1 of 4 edits equal the reference of their pair" in remarks
-    assert "reframed: 1 of 4 edits have another aspect ratio than their source (over 3%)" in remarks
+    assert "1 of 4 edits is a near-copy of its source" in remarks
+    assert "leaks: 1 of 4 edits equals the reference of the pair" in remarks
+    assert "reframed: 1 of 4 edits has another aspect ratio than the source (over 3%)" in remarks
 
 
 def gate(state, why, **changes):
@@ -171,26 +171,28 @@ UNTRIED = GateResult("overall", "controls", None, None, "INCONCLUSIVE", "c", war
 @pytest.mark.parametrize(
     ("changes", "state", "line", "fails"),
     [
-        ({}, "FAIL", "FAIL: 1 of 4 pairs without a score, 0 allowed", True),
+        (
+            {},
+            "FAIL",
+            "FAIL: judge: <script>alert(1)</script>|[x](javascript:a… (1 of 4 pairs)",
+            True,
+        ),
         (
             {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 0}},
             "INCOMPLETE",
-            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored; run again to do "
-            "the rest",
+            "INCOMPLETE: stopped by the user; 4 of 4 pairs edited, 3 scored",
             True,
         ),
         (
             {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 7}},
             "INCOMPLETE",
-            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored, 7 trials of the "
-            "judge to do; "
-            "run again to do the rest",
+            "INCOMPLETE: stopped by the user; 4 of 4 pairs edited, 3 scored",
             True,
         ),
         (
             {"gates": [gate("PASS", "a\x1b[31m\n")]},
             "PASS",
-            "PASS: overall 4.50; a\\x1b[31m\\n",
+            "PASS: overall 4.50",
             False,
         ),
         (
@@ -208,10 +210,15 @@ UNTRIED = GateResult("overall", "controls", None, None, "INCONCLUSIVE", "c", war
         (
             {"gates": [FEW, UNTRIED]},
             "INCONCLUSIVE",
-            "judge not tried: INCONCLUSIVE (warning): b; c",
+            "INCONCLUSIVE (warning): judge not tried; b; 1 more gate did not pass",
             False,
         ),
-        ({"gates": [UNTRIED, gate("FAIL", "a")]}, "FAIL", "FAIL: a; INCONCLUSIVE, c", True),
+        (
+            {"gates": [UNTRIED, gate("FAIL", "a")]},
+            "FAIL",
+            "FAIL: a; 1 more gate did not pass",
+            True,
+        ),
         ({"gates": [FEW], "gate_options": FAILS}, "INCONCLUSIVE", "INCONCLUSIVE: b", True),
         (
             {"gates": [FEW], "gate_options": {"strict": True}},
@@ -222,25 +229,26 @@ UNTRIED = GateResult("overall", "controls", None, None, "INCONCLUSIVE", "c", war
         (
             {"gates": [FEW, gate("INCONCLUSIVE", "missing")]},
             "INCONCLUSIVE",
-            "INCONCLUSIVE: b; missing",
+            "INCONCLUSIVE: b; 1 more gate did not pass",
             True,
         ),
         (
             {"gates": [gate("FAIL", "a"), FEW]},
             "FAIL",
-            "FAIL: a; INCONCLUSIVE, b",
+            "FAIL: a; 1 more gate did not pass",
             True,
         ),
         (
             {"gates": [gate("FAIL", "a"), gate("INVALID", "b")]},
             "INVALID",
-            "INVALID: b; FAIL, a",
+            "INVALID: b; 1 more gate did not pass",
             True,
         ),
     ],
 )
 def test_outcome_is_that_of_the_worst_gate_and_says_why(changes, state, line, fails):
-    assert outcome(run(**changes)) == Outcome(state, line, fails)
+    found = outcome(run(**changes))
+    assert (found.state, found.line, found.fails) == (state, line, fails)
 
 
 @pytest.mark.parametrize(

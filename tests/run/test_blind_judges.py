@@ -86,7 +86,7 @@ EVERYDAY = (
 )
 def test_a_blind_judge_makes_the_run_invalid(painted: Bench, suite: str, judge: str) -> None:
     result = painted.run(*SUITES[suite], f"--imgedit-judge=blind_judges:{judge}", GATE)
-    result.stdout.fnmatch_lines(["imgedit: INVALID: *the judge *"])
+    result.stdout.fnmatch_lines(["  INVALID *the judge *"])
     assert result.ret == 1
 
 
@@ -95,7 +95,7 @@ def test_a_judge_that_orders_all_edits_but_ignores_the_words_is_found_out(bench:
     result = bench.run(*SUITES["scenes"], "--imgedit-judge=blind_judges:Wordless", GATE)
     result.stdout.fnmatch_lines(
         [
-            "imgedit: INVALID: *the judge cannot tell counterfactual* from a right edit and "
+            "  INVALID *the judge cannot tell counterfactual* from a right edit and "
             "counterfactual from a half-done one: *"
         ]
     )
@@ -106,7 +106,7 @@ def test_a_judge_of_one_class_of_words_is_found_out_by_another(painted: Bench) -
     """It costs over 5 CPU seconds, as two judges look at 200 photographs each."""
     for judge, unread in (("ColourWord", "sides"), ("SideWord", "colours")):
         result = painted.run(*SUITES["photographs"], f"--imgedit-judge=blind_judges:{judge}", GATE)
-        line = next(line for line in result.outlines if line.startswith("imgedit: INVALID"))
+        line = next(line for line in result.outlines if line.startswith("  INVALID  controls"))
         assert f"counterfactual {unread}" in line.partition(" from a right edit")[0]
 
 
@@ -116,7 +116,7 @@ def test_a_judge_that_reads_is_believed(painted: Bench, suite: str) -> None:
     truth = TRUTHS.get(suite, "photographs.json")
     judge = ("--imgedit-judge=blind_judges:Good", f"--imgedit-set=judge.truth={truth}")
     result = painted.run(*SUITES[suite], *judge, GATE)
-    result.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00; *the judge *"])
+    result.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00*", "  PASS *the judge *"])
     assert result.ret == 0
 
 
@@ -139,7 +139,7 @@ def test_a_judge_that_is_right_is_believed(painted: Bench, suite: str) -> None:
         [
             "imgedit: warning: judge reference is not tried with other instructions: it does not "
             "read instructions",
-            "imgedit: PASS: *the judge tells every control from a right edit: oracle 10.00 > *; "
+            "  PASS *the judge tells every control from a right edit: oracle 10.00 > *; "
             "not asked about other instructions: it does not read instructions",
         ]
     )

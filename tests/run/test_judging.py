@@ -21,10 +21,10 @@ def test_a_judge_that_tells_controls_apart_is_believed(bench):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
+            "  PASS *the judge tells every control from a right edit: oracle 10.00 > *",
             "controls: the judge on edits of known quality, 20 pairs",
             "oracle * 10.00 *",
             "identity * 0.00 * 1.00 (1.00 to 1.00) told apart",
-            "imgedit: PASS: *the judge tells every control from a right edit: oracle 10.00 > *",
         ]
     )
     assert {name: row["n"] for name, row in controls(bench).items()} == dict.fromkeys(EDITED, 20)
@@ -48,7 +48,7 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     result.assert_outcomes(passed=50, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "imgedit: INVALID: the judge cannot tell blend, damaged, identity, shuffled, blank, "
+            "  INVALID *: the judge cannot tell blend, damaged, identity, shuffled, blank, "
             "noise, counterfactual, counterfactual colours from a right edit and identity, "
             "counterfactual from a half-done one: oracle 7.00 = blend 7.00 = *; not asked about "
             "other sides, numbers, sizes, order (fewer than 8 source images have some)"
@@ -63,7 +63,7 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     assert few.ret == 1
     few.stdout.fnmatch_lines(
         [
-            "imgedit: INVALID: the judge gives every control 7.00, so that nothing shows that it "
+            "  INVALID *: the judge gives every control 7.00, so that nothing shows that it "
             "looks at them: *"
         ]
     )
@@ -82,9 +82,7 @@ def test_a_judge_that_goes_by_the_length_of_the_instruction_makes_the_run_invali
     result = bench.run(*judge, "--imgedit-fail-under=overall:2")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        [
-            "imgedit: INVALID: the judge cannot tell * from a right edit and * from a half-done one: *"
-        ]
+        ["  INVALID *: the judge cannot tell * from a right edit and * from a half-done one: *"]
     )
     assert bench.run(*judge).ret == 0  # no gate rests on its scores
     assert bench.results["controls"] is None
@@ -102,7 +100,7 @@ def test_an_edit_of_nothing_passes_no_gate(bench):
     result = bench.run(*seven, "--imgedit-fail-under=overall:6")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: INVALID: overall 7.00 >= 6: 50 of 50 edits hardly differ from their source*"]
+        ["imgedit: INVALID: 50 of 50 edits are near-copies of their source*"]
     )
     allowed = bench.run(
         *seven, "--imgedit-fail-under=overall:6", "--imgedit-set=gates.max_near_copies=1.0"
@@ -130,7 +128,7 @@ def test_a_judge_that_tells_controls_apart_on_average_only_makes_the_run_invalid
     )
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: INVALID: the judge cannot tell *identity*, blank from a right edit*: *"]
+        ["  INVALID *: the judge cannot tell *identity*, blank from a right edit*: *"]
     )
     row = controls(bench)["identity"]
     assert row["p"] < 0.05
@@ -165,7 +163,7 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     assert low.ret == 1
     low.stdout.fnmatch_lines(
         [
-            "imgedit: INCONCLUSIVE: *the judge gives every control and every edit of this run 2.00, "
+            "  INCONCLUSIVE *the judge gives every control and every edit of this run 2.00, "
             "so that nothing shows that it looks at them: *"
         ]
     )
@@ -187,7 +185,7 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     assert keen.ret == 1
     keen.stdout.fnmatch_lines(
         [
-            "imgedit: INVALID: the judge does not score this editor's edits, of 8.00 on average, "
+            "  INVALID *: the judge does not score this editor's edits, of 8.00 on average, "
             "lower with other words: counterfactual: counterfactual 8.00 > *"
         ]
     )
@@ -213,7 +211,7 @@ def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
     result = bench.run("--imgedit-judge=blind:Blind", "--imgedit-controls")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: INVALID: *the judge cannot tell *identity 1.00 = *, oracle unscored, *"]
+        ["  INVALID *the judge cannot tell *identity 1.00 = *, oracle unscored, *"]
     )
 
 
@@ -222,9 +220,7 @@ def test_an_alpha_that_so_few_pairs_cannot_reach_blames_no_judge(bench):
         "--imgedit-limit=2", "--imgedit-controls", "--imgedit-set=gates.alpha=0.0005"
     )
     assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE: *10 pairs of 10 source images do not show *"]
-    )
+    result.stdout.fnmatch_lines(["  INCONCLUSIVE *: 10 pairs of 10 source images do not show *"])
 
 
 def test_stage_report_makes_no_controls(bench):
@@ -238,10 +234,8 @@ def test_stage_report_makes_no_controls(bench):
     )
     assert result.ret == 1
     assert bench.stored_edits() == edits
-    result.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE: *the judge was not asked about all controls *"]
-    )
-    result.stdout.fnmatch_lines(["identity * 0.00 *– *", "oracle * not all asked*"])
+    result.stdout.fnmatch_lines(["  INCONCLUSIVE *: the judge was not asked about all controls *"])
+    result.stdout.fnmatch_lines(["identity * 0.00 *–*", "oracle * not all asked*"])
     (row,) = bench.results["noise"]["rows"]
     assert (row["n"], row["errors"], row["pending"]) == (0, 0, 10)
 
@@ -259,9 +253,7 @@ def test_ctrl_c_while_the_judge_is_tried_loses_nothing(bench):
     bench.interrupt(process)
     output = bench.finish(process)
     assert process.returncode == 2
-    assert (
-        "imgedit: INCOMPLETE: stopped by the user with 10 of 10 pairs edited, 10 scored, " in output
-    )
+    assert "imgedit: INCOMPLETE: stopped by the user; 10 of 10 pairs edited, 10 scored" in output
     assert all(row["errors"] == 0 for row in controls(bench).values())
     assert (
         sum(row["pending"] for row in controls(bench).values())

@@ -41,7 +41,7 @@ def test_four_ruined_pairs_among_edits_that_look_alike_are_seen():
     assert result.why == (
         "4 of 100 pairs fell by 3 points or more against main, 0 allowed (0 9.00 → 0.00, 1 9.00 → "
         "0.00, "
-        "2 9.00 → 0.00, 3 9.00 → 0.00): 0 of the 96 pairs whose edits look as they did fell so far (p "
+        "2 9.00 → 0.00, 3 9.00 → 0.00): 0 of the 96 pairs with unchanged edits fell so far (p "
         "<0.001)"
     )
 

@@ -128,10 +128,10 @@ def test_what_is_clear_is_decided_early():
     assert (state, seen <= 3) == ("FAIL", True)
     seen, state, why = looks("max_drop", scores(lambda pair: -2 + noise[pair.id], -10), limit=0)
     assert (state, seen <= 3) == ("FAIL", True)
-    assert "against main, 0 allowed: shown with " in why
+    assert "against main (a drop of up to 0 is allowed): shown with " in why
     seen, state, why = looks("max_drop", scores(lambda pair: 0.3 * noise[pair.id], -10), limit=0)
     assert (state, seen <= 6) == ("PASS", True)
-    assert "0 allowed: not more than 0.5 beyond the limit, shown with " in why
+    assert "(a drop of up to 0 is allowed): not more than 0.5 beyond the limit, shown with " in why
     assert (
         looks("max_drop", scores(lambda pair: 0.3 * noise[pair.id], -10), limit=0, strict=True)
         is None

@@ -239,9 +239,9 @@ def test_one_pair_that_always_fails_does_not_leave_equal_pairs_inconclusive(stat
         "max_drop": state,
         "max_collapsed": state,
     }
-    line = outcome(a_run(items=now, gates=gates, comparison=comparison)).line
+    found = outcome(a_run(items=now, gates=gates, comparison=comparison))
     named = "1 pair without a score there and here: p999 (edit_error)"
-    assert (named in line) == (status == "edit_error")
+    assert (named in found.notes) == (status == "edit_error")
 
 
 def test_scores_that_differ_by_rounding_only_did_not_move():

@@ -369,7 +369,7 @@ def test_what_some_pairs_lack_is_said_before_the_others_are_edited(bench):
         [
             "ERROR: 1 of 3 pairs have a source or reference that cannot be read (c in *:3); "
             "*c.png: No such file*; "
-            "mend them, or allow more than 0 with --imgedit-max-errors"
+            "fix them, or raise --imgedit-max-errors"
         ]
     )
     result = bench.run(suite, *FAST, "--imgedit-max-errors=1")
@@ -407,9 +407,7 @@ def test_a_comparison_without_gates_is_in_the_last_line(bench):
     result = bench.run(
         *options, "--imgedit-compare=main", "--imgedit-editor=oracle", "--imgedit-seeds=1"
     )
-    result.stdout.fnmatch_lines(
-        ["imgedit: PASS: overall 10.00, was 10.00 in main: +0.00 (same); *"]
-    )
+    result.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00, was 10.00 in main: +0.00 (same)*"])
 
 
 @pytest.mark.parametrize(
@@ -488,9 +486,7 @@ def test_the_first_baseline_is_saved_although_the_config_compares_with_it(bench)
     )
     bench.run("--imgedit-save=main", "--imgedit-editor=oracle").assert_outcomes(passed=50)
     again = bench.run("--imgedit-save=main", "--imgedit-editor=oracle")
-    again.stdout.fnmatch_lines(
-        ["imgedit: PASS: *overall 10.00, was 10.00 in main: did not move, 0 allowed*"]
-    )
+    again.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00, was 10.00 in main: +0.00*"])
 
 
 def test_a_setting_is_blamed_where_it_is_set(bench):
