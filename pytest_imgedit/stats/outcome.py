@@ -74,8 +74,13 @@ def cut(text: str, columns: int) -> str:
         and text[:place].count("(") == text[:place].count(")")
         and columns / 4 <= cell_len(text[:place]) <= columns
     ]
-    if ends:
-        return text[: ends[-1]]
+    return text[: ends[-1]] if ends else clip(text, columns)
+
+
+def clip(text: str, columns: int) -> str:
+    """Return a text, or its words that fit and an ellipsis."""
+    if cell_len(text) <= columns:
+        return text
     shown = set_cell_size(text, columns - 1)
     words, _, _ = shown.rpartition(" ")
     is_long = cell_len(words) > columns / 2
@@ -149,7 +154,7 @@ def failed_for(items: Sequence[Item], columns: int) -> str:
     several = f", {len(reasons)} reasons" if len(reasons) > 1 else ""
     number = f" ({reasons.total()} of {counted(len(items), 'pair')}{several})"
     head = f"{_ROLES[stage]}: "
-    return head + cut(printable(message), columns - cell_len(head + number)) + number
+    return head + clip(printable(message), columns - cell_len(head + number)) + number
 
 
 def fails(gate: GateResult, options: GateOptions) -> bool:

@@ -47,6 +47,10 @@ def errors_gate(failures, pairs):
             "FAIL: judge: ValueError: a long story a long story a… (1 of 1 pair)",
         ),
         (
+            [failed(f"p{n}", message=f"RuntimeError: {GONE}") for n in range(4)],
+            "FAIL: judge: RuntimeError: 404: The model `wrongname`… (4 of 4 pairs)",
+        ),
+        (
             [failed("p0", message="x" * 300)],
             f"FAIL: judge: {'x' * 43}… (1 of 1 pair)",
         ),
