@@ -97,7 +97,7 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
         )
     if results.run.status != "complete":
         raise errors.UsageError(
-            f"{path}: shard {info} was stopped by {results.run.stopped_by}, run it again"
+            f"{path}: shard {info} was {results.run.stopped}; run it again"
         )
     expected = set(filter(pairs.Shard(info.index, info.count).has, info.ids))
     unexpected = expected ^ {item.id for item in results.items}

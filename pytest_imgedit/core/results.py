@@ -625,6 +625,11 @@ class Options(Part):
     run: RunOptions
 
 
+def stopped(by: str) -> str:
+    """Say what stopped a run, by its `stopped_by`."""
+    return "stopped by the user" if by == "the user" else f"stopped: {by}"
+
+
 class RunInfo(Part):
     """The time, place, versions and options of a run; `name` is that of `--imgedit-name`.
 
@@ -644,6 +649,11 @@ class RunInfo(Part):
     hosts: tuple[HostOrigin, ...] = ()
     commit: Commit | None = None
     options: Options
+
+    @property
+    def stopped(self) -> str:
+        """What stopped it, in words; an empty text if nothing did."""
+        return stopped(self.stopped_by) if self.stopped_by else ""
 
 
 class SuiteInfo(Part):

@@ -107,7 +107,7 @@ def report_run(config: pytest.Config, results: Results, problems: Sequence[str])
     if xml is None:
         return
     if results.run.status != "complete":
-        problems = [f"INCOMPLETE: stopped by {results.run.stopped_by}", *problems]
+        problems = [f"INCOMPLETE: {results.run.stopped}", *problems]
     complete = _report(
         "imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems)
     )

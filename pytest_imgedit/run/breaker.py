@@ -49,6 +49,6 @@ class Breaker:
         """Raise `FailsAlike` if the row is long enough to end the stage."""
         if self.count >= MOST_ALIKE:
             raise errors.FailsAlike(
-                f"{MOST_ALIKE} {self.calls} in a row that failed alike "
-                f"({sanitize.shorten(self.message, 300)})"
+                f"{sanitize.shorten(self.message, 300)} ({MOST_ALIKE} {self.calls} in a row failed "
+                "alike)"
             )

@@ -34,7 +34,7 @@ def _interrupt(work: Work, stopped_by: str) -> None:
     work.error = results.ItemError(
         "edit" if work.edit is None else "score",
         "interrupted",
-        f"the run was stopped before this was done, by {stopped_by}",
+        f"{results.stopped(stopped_by)}, before this was done",
     )
 
 

@@ -98,7 +98,7 @@ def outcome(results: Results) -> Outcome:
     if run.status != "complete":
         edited = sum(bool(item.edits) for item in items)
         notes = [
-            f"stopped by {run.stopped_by}",
+            run.stopped,
             f"{edited} of {counted(len(items), 'pair')} edited, {scored} scored",
         ]
         if run.trials_left:

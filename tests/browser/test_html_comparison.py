@@ -5,7 +5,6 @@ pairs.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import tarfile
@@ -108,10 +107,8 @@ def test_first_screen_shows_what_fell_beside_the_baseline(report):
     assert first.locator("figcaption").all_text_contents() == ["source", "before", "now"]
     before, now = map(float, first.locator("b").inner_text().split(" → "))
     assert now < before
-    overall = report.locator(".outcome").inner_text()
-    assert re.fullmatch(r"\w+: overall \d\.\d\d, was \d\.\d\d \([+−]\d\.\d\d\)(; .+)?", overall), (
-        overall
-    )
+    verdict = report.locator(".outcome").inner_text()
+    assert verdict.startswith("INVALID: the judge cannot tell identity, ")
 
 
 @pytest.mark.parametrize("width", [390, 768, 1440])

@@ -100,7 +100,10 @@ def test_hanging_load_is_ended_and_every_pair_says_so(bench):
 
 
 def test_hanging_import_is_ended_and_refused(bench):
-    (bench.path / "stuck.py").write_text("import time\ntime.sleep(600)\nclass Editor: pass\n")
+    (bench.path / "stuck.py").write_text(
+        "import time\ntime.sleep(600)\nclass Editor:\n"
+        "    def __init__(self, *, device): ...\n    def edit(self, request): ...\n"
+    )
     result = bench.run_with_workers(
         "--imgedit-editor=stuck:Editor", "--imgedit-set=workers.load_timeout=1", "--imgedit-limit=1"
     )

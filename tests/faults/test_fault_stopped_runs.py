@@ -116,7 +116,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench, left):
     assert len(document["items"]) == 20
     edited = sum(seed["edit"] is not None for item in document["items"] for seed in item["seeds"])
     assert 3 <= edited < 20
-    assert f"INCOMPLETE: stopped by the user with {edited} of 20 pairs edited, " in output
+    assert f"INCOMPLETE: stopped by the user; {edited} of 20 pairs edited, " in output
     assert "Exit: imgedit was stopped !!!" in output
     assert document["overall"]["micro"]["errors"] == 0
     assert document["timing"]["edits"] == bench.stored_edits()

@@ -121,9 +121,9 @@ def test_a_verdict_has_at_most_80_columns(state, why, name):
 def test_what_does_not_fit_into_the_verdict_is_a_note():
     stopped = {"status": "incomplete", "stopped_by": LONG}
     found = outcome(a_run(run=stopped))
-    assert f"stopped by {LONG}" in found.notes
+    assert f"stopped: {LONG}" in found.notes
     text = terminal.render(a_run(run=stopped), 200, color=False)
-    assert f"stopped by {LONG}" in text.splitlines()
+    assert f"stopped: {LONG}" in text.splitlines()
 
 
 def test_gates_have_a_line_each_the_worst_first_and_long_ones_are_wrapped():

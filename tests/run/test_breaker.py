@@ -136,9 +136,11 @@ def test_a_broken_class_leaves_an_incomplete_run_and_the_mended_one_resumes(
     assert broken.ret == 1
     broken.stdout.fnmatch_lines(
         [
-            f"imgedit: INCOMPLETE: stopped by 16 edits in a row that failed alike ({reason}) with "
-            "0 of 20 pairs edited, 0 scored; fix that and run again to do the rest; 20 of 20 items "
-            "failed"
+            f"imgedit: INCOMPLETE: stopped: {reason[:40]}*",
+            "20 of 20 items failed",
+            f"stopped: {reason} (16 edits in a row failed alike)",
+            "0 of 20 pairs edited, 0 scored",
+            "fix that and run again to do the rest",
         ]
     )
     assert [item["status"] for item in bench.results["items"]].count("interrupted") == 4
@@ -156,9 +158,7 @@ def test_a_class_without_edit_ends_the_run_before_the_first_edit(bench, body):
         "--imgedit-editor=mine:Editor", "--imgedit-judge=fakes:Constant", "-kphysics"
     )
     assert result.ret == 4
-    result.stderr.fnmatch_lines(
-        ["ERROR: mine:Editor has no method edit, expected def edit(self, request)"]
-    )
+    result.stderr.fnmatch_lines(["ERROR: *mine:Editor*expected def edit(self, request)*"])
 
 
 @pytest.fixture
@@ -182,9 +182,7 @@ def test_edits_that_all_fail_alike_end_the_run_with_any_number_of_workers(world,
         return failed("exception", f"ValueError: step {len(asked)} of 20")
 
     world.edit = fails
-    assert stopped(world, slots) == (
-        "16 edits in a row that failed alike (ValueError: step 16 of 20)"
-    )
+    assert stopped(world, slots) == ("ValueError: step 16 of 20 (16 edits in a row failed alike)")
     assert MOST_ALIKE <= len(asked) < MOST_ALIKE + slots
     assert not [line for line in world.log if "does judge" in line]
     assert {"close editor", "close judge"} <= set(world.log)
@@ -241,7 +239,7 @@ def test_a_batch_is_stored_whole_before_a_stage_ends(world):
 def test_a_judge_that_fails_alike_ends_the_run_and_the_edits_stay(world):
     world.raw["workers"] = {"placement": "swap"}
     world.judge = lambda message: failed("exception", "ValueError: no such rubric")
-    assert stopped(world) == ("16 verdicts in a row that failed alike (ValueError: no such rubric)")
+    assert stopped(world) == ("ValueError: no such rubric (16 verdicts in a row failed alike)")
     world.judge = judged
     assert world.run().timing.edits_cached == 70
 
@@ -284,6 +282,6 @@ def test_a_further_judge_that_fails_alike_takes_no_score_of_the_judge_with_it(wo
     run = world.run(judges={"second": {"spec": spec}})
     assert {work.verdict.score for work in run.plan.works} == {7.0}
     assert run.failed_further == [
-        "judge second could not score: 16 verdicts in a row that failed alike (ValueError: no such "
-        "rubric)"
+        "judge second could not score: ValueError: no such rubric (16 verdicts in a row failed "
+        "alike)"
     ]

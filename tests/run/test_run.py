@@ -236,7 +236,7 @@ def test_what_a_stop_cut_off_is_neither_scored_nor_an_error(
     items = make_items(world.plan(run={}).works, needs_verdict, "a full disk")
     assert (items[0].status, items[0].error and items[0].error.stage) == (status, stage)
     if stage:
-        assert items[0].error.message == "the run was stopped before this was done, by a full disk"
+        assert items[0].error.message == "stopped: a full disk, before this was done"
 
 
 def test_scores_and_aspects_of_seeds_are_averaged(swapping):

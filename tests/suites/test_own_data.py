@@ -306,7 +306,7 @@ def test_an_image_that_cannot_be_read_ends_the_run_before_it_begins(bench, colum
     result.stderr.fnmatch_lines(
         [
             "ERROR: 1 of 2 pairs have a source or reference that cannot be read (bad in s.csv:3); "
-            f"*bad.jpg: {reason}; mend them, or *"
+            f"*bad.jpg: {reason}; fix them, or *"
         ]
     )
 
@@ -415,7 +415,7 @@ def test_a_comparison_without_gates_is_in_the_last_line(bench):
     [
         (["--imgedit-suite=photoz.jsonl", "--imgedit-judge=scenes"], "photoz.jsonl: no such file, " "expected *"),
         (["--imgedit-suit=scenes"], "--imgedit-suit: no such option; did you mean " "'--imgedit-suite'?"),
-        (["--imgedit-set=judge.reask=3", "--imgedit-judge=none"], "judge.reask: no such argument " "is taken by none"),
+        (["--imgedit-set=judge.reask=3", "--imgedit-judge=none"], "judge.reask: no such argument is taken by none; did you mean 'reasks'?"),
         (["--imgedit-set=judge.spce=none"], "judge.spce: no such argument *; did you mean 'spec'?"),
         (["--imgedit-set=editor.batchsize=1"], "editor.batchsize: *; did you mean 'batch_size'?"),
         (["--imgedit-set=judges.b.spce=none"], "judges.b.spce: *; did you mean 'spec'?"),
