@@ -96,9 +96,7 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
             f"{path}: a run of all its pairs, expected one with --imgedit-shard=I/N"
         )
     if results.run.status != "complete":
-        raise errors.UsageError(
-            f"{path}: shard {info} was {results.run.stopped}; run it again"
-        )
+        raise errors.UsageError(f"{path}: shard {info} was {results.run.stopped}; run it again")
     expected = set(filter(pairs.Shard(info.index, info.count).has, info.ids))
     unexpected = expected ^ {item.id for item in results.items}
     if unexpected:
