@@ -39,10 +39,15 @@ NOTES = (
 
 
 def title(ranked: RankedRuns) -> str:
-    """Say what is ranked, and by which judge."""
+    """Say what is ranked."""
+    return f"Leaderboard of {counted(len(ranked.runs), 'system')}"
+
+
+def judge(ranked: RankedRuns) -> str:
+    """Say by which judge systems are ranked."""
     run = next(iter(ranked.runs.values()))
     protocol = f", protocol {run.judge.protocol}@{run.judge.variant}" if run.judge.protocol else ""
-    return f"Leaderboard of {counted(len(ranked.runs), 'system')}, judge {run.judge.spec}{protocol}"
+    return f"judge {run.judge.spec}{protocol}"
 
 
 def notes(ranked: RankedRuns) -> list[str]:
@@ -121,13 +126,17 @@ def pairs_line(ranked: RankedMeasure) -> str:
 
 
 def _interval_lines(ranked: RankedMeasure) -> Iterator[str]:
-    """Say why there are no intervals, and no system is better than another."""
+    """Say why means have no interval, or one that is pooled."""
     row = ranked.board.rows[0]
     single = [category for category, mean in row.categories.items() if mean.ci95 is None]
-    if len(single) == 1:
-        yield f"no intervals: category {single[0]} has a single source image"
+    if single and row.overall.ci95 is None:
+        yield "no intervals, and no system better than another: each category has one source image"
     elif single:
-        yield f"no intervals: categories {first_of(single)} have a single source image each"
+        has = "has one source image" if len(single) == 1 else "have one source image each"
+        yield (
+            f"{first_of(single)} {has}: overall intervals take its variance from the other "
+            "categories"
+        )
 
 
 def interval_table(name: str, ranked: RankedMeasure) -> Table:
@@ -168,7 +177,7 @@ def summary_table(ranked: RankedRuns) -> Table | None:
 
 def markdown(ranked: RankedRuns) -> str:
     """Render all tables as Markdown."""
-    lines = [f"# {escape(title(ranked))}", ""]
+    lines = [f"# {escape(title(ranked))}", "", escape(judge(ranked)), ""]
     for name, part in ranked.measures.items():
         board = measure_table(name, part, ranked.reference)
         details = interval_table(name, part)
@@ -219,7 +228,7 @@ def _csv_overall(row: RankedSystem) -> Iterator[object]:
 def as_json(ranked: RankedRuns) -> JsonObject:
     """Return all that a leaderboard says, as `--json` prints it."""
     return {
-        "title": title(ranked),
+        "title": f"{title(ranked)}, {judge(ranked)}",
         "reference": ranked.reference,
         "systems": {
             system: {

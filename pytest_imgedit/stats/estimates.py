@@ -50,7 +50,8 @@ MEANS_AT_ONCE = 250
 class Estimate:
     """The mean of one number a pair, and what is known of its error.
 
-    `se` is `None` where a category has one cluster only; `alone` names those. `freedom` are the
+    `se` is `None` where a category has one cluster only, unless `estimate` pools; `alone` names
+    those. `freedom` are the
     degrees of freedom of Student's t. `sums`, `deviations` and `weights` hold for each cluster the
     sums of weighted values, of their deviations from their category's mean, and of the weights,
     which add up to 1. `centers` are the lowest and the highest mean of a category; `strata`
@@ -151,6 +152,7 @@ def estimate(
     clusters: Clusters,
     categories: Sequence[str] | None = None,
     enough: float = ENOUGH,
+    pools_alone: bool = False,
 ) -> Estimate:
     """Mean of the category means of at least one value a category, with its cluster-robust standard
     error.
@@ -164,7 +166,8 @@ def estimate(
     clusters of one size that is Student's t; over categories the degrees of freedom are
     Welch-Satterthwaite's, or fewer where categories share sources. A category of fewer than
     `enough` clusters has at least the variance that is usual in all, with the degrees of freedom of
-    all.
+    all. One of a single cluster, whose own variance is not known, has that too where `pools_alone`,
+    as if its pairs were one; without it, or without a category of more, there is no standard error.
     """
     scores = np.asarray(values, dtype=np.float64)
     kinds, kind = np.unique(
@@ -183,6 +186,7 @@ def estimate(
         inside, inverse = np.unique(cluster[members], return_inverse=True)
         if len(inside) == 1:
             alone.append(name)
+            parts.append((0.0, 0.0, 1, float(share[members].sum() ** 2)))
             continue
         scales, freedom = _working_models(np.bincount(inverse) / len(members))
         moves = np.sqrt(scales) * np.bincount(inverse, weights=deviations[members])
@@ -191,8 +195,10 @@ def estimate(
             (float((moves**2).sum()), freedom, len(inside), float((share[members] ** 2).sum()))
         )
     error, freedom = None, 1.0
-    if not alone:
+    if not alone or (pools_alone and len(alone) < len(kinds)):
         error, freedom = _standard_error(errors, np.array(parts), enough)
+        if alone:  # what is pooled is known no better than what it is pooled from
+            freedom = min(freedom, sum(part[1] for part in parts))
         if sum(part[2] for part in parts) > len(names):
             freedom = max(1.0, min(freedom, _working_models(weights)[1]))
     return Estimate(

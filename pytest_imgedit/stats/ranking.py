@@ -35,7 +35,8 @@ class RankedMean:
     """The mean of a system in one column, in the unit of the scores.
 
     `ci95` is simultaneous: with a chance of 95% the intervals of all systems in the column hold
-    their true means. It is `None` if a category has pairs of one source image only.
+    their true means. It is `None` in a category with pairs of one source image only, and overall
+    if every category is such.
     """
 
     mean: float
@@ -121,7 +122,7 @@ class SystemScores:
 
     def estimate(self, values: Floats) -> Estimate:
         """Estimate the macro mean of one value a pair."""
-        return estimate(values.tolist(), self.clusters, self.categories)
+        return estimate(values.tolist(), self.clusters, self.categories, pools_alone=True)
 
     def difference(self, system: int, other: int) -> Estimate:
         """Estimate the paired macro mean difference of two systems, by their positions."""
