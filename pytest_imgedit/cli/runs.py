@@ -4,15 +4,15 @@ hold.
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult
-from pytest_imgedit.core.sanitize import counted, first_of, number, printable, shorten
+from pytest_imgedit.core.sanitize import counted, first_of, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import outputs, tables, terminal, write
+from pytest_imgedit.report.parameters import differing, parameters_of
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline
@@ -23,8 +23,6 @@ from pytest_imgedit.store.store import finished_runs
 
 #: Columns of `imgedit runs`.
 _HEADER = ("run", "name", "finished", "suite", "editor", "pairs", "overall", "state")
-#: The most characters of a parameter's value in that list.
-_LONGEST = 40
 #: The list of the edits that `imgedit export` writes.
 LIST = "edits.json"
 Stored = EditRecord | VerdictRecord
@@ -55,14 +53,14 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
                     "suite": results.suite.name,
                     "editor": results.editor.spec,
                     "judge": results.judge.spec,
-                    "parameters": _parameters_of(results),
+                    "parameters": parameters_of(results),
                     "pairs": len(results.items),
                     "overall": results.overall.macro.mean,
                     "state": conclusion.state,
                     "outcome": conclusion.line,
                 }
             )
-    parameters = _differing_parameters(rows)
+    parameters = differing((row["suite"], row["editor"], row["parameters"]) for row in rows)
     table = [
         (
             row["id"],
@@ -81,43 +79,6 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
     lines = [text, *map(printable, broken)]
     return {"runs": rows, "broken": broken}, "\n".join(lines), int(bool(broken))
-
-
-def _parameters_of(results: Results) -> JsonObject:
-    """Return what may differ between two runs of one editor: its parameters, the seeds, and the
-    judge with its parameters.
-    """
-    editor, judge = results.run.options.editor, results.judge
-    return {
-        **results.editor.params,
-        "seed": editor.seed,
-        "seeds": editor.seeds,
-        "judge": judge.spec,
-        "protocol": judge.protocol,
-        **{f"judge.{name}": value for name, value in judge.params.items()},
-    }
-
-
-def _differing_parameters(rows: Sequence[JsonObject]) -> list[str]:
-    """Name for each run the parameters that differ between the runs of its suite and editor."""
-    groups: dict[tuple[str, str], list[JsonObject]] = {}
-    for row in rows:
-        groups.setdefault((row["suite"], row["editor"]), []).append(row["parameters"])
-    texts = []
-    for row in rows:
-        group = groups[row["suite"], row["editor"]]
-        names = dict.fromkeys(name for parameters in group for name in parameters)
-        first = group[0]
-        differing = [
-            name for name in names if any(other.get(name) != first.get(name) for other in group)
-        ]
-        texts.append(" ".join(f"{name}={_value(row['parameters'], name)}" for name in differing))
-    return texts
-
-
-def _value(parameters: JsonObject, name: str) -> str:
-    value = parameters.get(name, "default")
-    return shorten(value if isinstance(value, str) else json.dumps(value), _LONGEST)
 
 
 def render_again(

@@ -1,0 +1,52 @@
+"""The parameters in which runs of one editor differ."""
+
+import json
+from collections.abc import Iterable
+
+from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.sanitize import shorten
+from pytest_imgedit.core.strict_json import JsonObject
+
+#: The most characters of a parameter's value.
+_LONGEST = 40
+
+
+def parameters_of(results: Results) -> JsonObject:
+    """Return what may differ between two runs of one editor: its parameters, the seeds, and the
+    judge with its parameters.
+    """
+    editor, judge = results.run.options.editor, results.judge
+    return {
+        **results.editor.params,
+        "seed": editor.seed,
+        "seeds": editor.seeds,
+        "judge": judge.spec,
+        "protocol": judge.protocol,
+        **{f"judge.{name}": value for name, value in judge.params.items()},
+    }
+
+
+def differing(runs: Iterable[tuple[str, str, JsonObject]]) -> list[str]:
+    """Name for each run the parameters that differ between the runs of its suite and editor.
+
+    A run is its suite, its editor, and its parameters as `parameters_of` returns them.
+    """
+    rows = list(runs)
+    groups: dict[tuple[str, str], list[JsonObject]] = {}
+    for suite, editor, parameters in rows:
+        groups.setdefault((suite, editor), []).append(parameters)
+    texts = []
+    for suite, editor, parameters in rows:
+        group = groups[suite, editor]
+        names = dict.fromkeys(name for others in group for name in others)
+        first = group[0]
+        names_differing = [
+            name for name in names if any(other.get(name) != first.get(name) for other in group)
+        ]
+        texts.append(" ".join(f"{name}={_value(parameters, name)}" for name in names_differing))
+    return texts
+
+
+def _value(parameters: JsonObject, name: str) -> str:
+    value = parameters.get(name, "default")
+    return shorten(value if isinstance(value, str) else json.dumps(value), _LONGEST)
