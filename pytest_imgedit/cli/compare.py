@@ -1,12 +1,14 @@
 """`imgedit compare`: whether scores fell between two runs."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from pytest_imgedit.cli.comparable import read_all, refuse_to_compare
+from pytest_imgedit.cli.comparable import read_all, refuse_to_compare, suites_of
 from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors
@@ -14,7 +16,8 @@ from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY, Field, groups_in
 from pytest_imgedit.core.results import Comparison, GateResult, Measure
 from pytest_imgedit.core.sanitize import number, printable, signed
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import measure_tables, tables, terminal
+from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
+from pytest_imgedit.report.view import pairs_url
 from pytest_imgedit.stats import collapse, controls, gates
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.stats.outcome import WORST_FIRST, fails
@@ -30,36 +33,24 @@ _FINDINGS = {
 
 
 def compare_runs(
-    references: Sequence[str],
-    max_drop: Sequence[str],
-    max_collapsed: str | None,
-    alpha: float,
-    margin: float,
-    inconclusive: str,
-    out: Path,
+    references: Sequence[str], html: Path | None, out: Path, **options: Any
 ) -> tuple[JsonObject, str, int]:
     """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs
-    as pytest does, with the trial of the later run's judge.
+    as pytest does, with the trial of the later run's judge. `options` are those of gates, by name.
 
     More of them are ranked in a leaderboard, whose reference is the first.
     """
-    is_gated = bool(max_drop or max_collapsed is not None)
+    is_gated = bool(options["max_drop"] or options["max_collapsed"] is not None)
     if len(references) > 2:
         if is_gated:
             raise errors.UsageError("gates compare two runs, not a leaderboard of more: name two")
-        return leaderboard(references, references[0], (), None, None, None, out)
+        return leaderboard(references, references[0], (), None, None, html, out)
     if len(references) < 2:
         raise errors.UsageError(f"compare {references[0]}: expected two or more runs or baselines")
     before, now = references
     try:
         settings = GatesSettings.model_validate(
-            {
-                "max_drop": list(max_drop),
-                "max_collapsed": max_collapsed or 0,
-                "alpha": alpha,
-                "margin": margin,
-                "inconclusive": inconclusive,
-            }
+            {**options, "max_collapsed": options["max_collapsed"] or 0}
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -69,33 +60,41 @@ def compare_runs(
         ) from None
     a, b = read_all((before, now), out)
     refuse_to_compare(a, b, f"{before} and {now}", gated=is_gated)
+    kept = outputs.inputs(out, *suites_of((a, b)))
+    paths = {} if html is None else {"html": html}
+    outputs.check(paths, kept)
     measures = {**SCORE_ONLY, **b.measures}
     gates.check_fields("--max-drop", settings.max_drop, groups_in(b.items), measures)
     paired = PairedItems(a, b.items, measures)
     is_judge_tried = controls.passed(b.controls)
     results = gates.max_drop(settings, paired.differences, a.name, measures, is_judge_tried)
     tail, fallen = collapse.max_collapsed(settings, paired.moves, a.name)
-    comparison = compare(paired, alpha, results, environment_differences(a, b), fallen)
+    comparison = compare(paired, settings.alpha, results, environment_differences(a, b), fallen)
     if is_gated:
         results.append(tail)
         if b.controls is not None:
             results.append(controls.controls_gate(b.controls))
+    verdict = _verdict(comparison, measures, results, settings)
+    title = f"{b.name}: editor {b.editor.spec}, run {b.run}"
+    shown = [
+        tables.comparison_table(comparison, len(b.items)),
+        *measure_tables.compared_tables(comparison, measures, brief=False),
+    ]
     lines = [
-        _verdict(comparison, measures, results, settings),
+        verdict,
         *(
             printable(
                 f"{gate.state}{' (warning)' if settings.only_warns(gate) else ''}: {gate.why}"
             )
             for gate in results
         ),
-        printable(f"{b.name}: editor {b.editor.spec}, run {b.run}"),
-        terminal.render_tables(
-            [
-                tables.comparison_table(comparison, len(b.items)),
-                *measure_tables.compared_tables(comparison, measures, brief=False),
-            ]
-        ).rstrip(),
+        printable(title),
+        terminal.render_tables(shown).rstrip(),
     ]
+    if html is not None:
+        url = pairs_url(html, out, (a.run, b.run))
+        outputs.write(html, comparison_page.render(title, verdict, results, shown, url), kept)
+        lines.append(f"html: {os.path.relpath(html)}")
     document = {
         "comparison": comparison.model_dump(mode="json"),
         "gates": [asdict(gate) for gate in results],

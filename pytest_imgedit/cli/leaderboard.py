@@ -17,11 +17,12 @@ from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import leaderboard_page, outputs, terminal
 from pytest_imgedit.report import leaderboard_tables as tables
+from pytest_imgedit.report.view import pairs_url
 from pytest_imgedit.stats.leaderboard import RankedRuns, rank_runs
 from pytest_imgedit.store.baselines import Baseline
 
 #: What renders each format.
-_RENDERERS = {"md": tables.markdown, "csv": tables.csv_text, "html": leaderboard_page.render}
+_RENDERERS = {"md": tables.markdown, "csv": tables.csv_text}
 
 
 def leaderboard(
@@ -48,7 +49,12 @@ def leaderboard(
     ranked = rank_runs(runs, base, measure)
     lines = _terminal_lines(ranked)
     for kind, path in paths.items():
-        outputs.write(path, _RENDERERS[kind](ranked), kept)
+        if kind == "html":
+            url = pairs_url(path, out, [run.run for run in ranked.runs.values()])
+            text = leaderboard_page.render(ranked, url)
+        else:
+            text = _RENDERERS[kind](ranked)
+        outputs.write(path, text, kept)
         lines.append(f"{kind}: {os.path.relpath(path)}")
     return tables.as_json(ranked), "\n".join(lines), 0
 
@@ -87,7 +93,12 @@ def _terminal_lines(ranked: RankedRuns) -> list[str]:
     # A narrow terminal has no room for the last of these.
     further = ("95% CI of diff", "missing", *tables.categories(first))
     shown = terminal.render_table(board.header, board.rows, width, further)
-    lines = [printable(tables.title(ranked)), "", printable(board.title), shown]
+    lines = [
+        printable(f"{tables.title(ranked)}, {tables.judge(ranked)}"),
+        "",
+        printable(board.title),
+        shown,
+    ]
     lines += map(printable, board.notes)
     summary = tables.summary_table(ranked)
     if summary is not None:

@@ -104,6 +104,7 @@ COMMANDS = (
                 "default": "warn",
                 "help": "what a gate does that lacks pairs (default: warn)",
             },
+            "--html": {"type": Path, "metavar": "PATH", "help": "write a page with the tables"},
         },
         "a gate did not pass, nor only warn",
     ),
@@ -186,6 +187,29 @@ COMMANDS = (
             },
         },
         "the run did not pass",
+    ),
+    Command(
+        "view",
+        "view:view",
+        "show runs side by side in a browser: runs, pairs by models, each pair",
+        {
+            "references": {
+                "metavar": "RUN|STORE",
+                "nargs": "*",
+                "help": f"stores, or {_RUN} (default: all runs of .imgedit)",
+            },
+            "--out": {
+                "type": Path,
+                "metavar": "DIR",
+                "help": "write a folder with all images, which any host can serve "
+                "(default: view in the store, which links to its images)",
+            },
+            "--serve": {
+                "action": "store_true",
+                "help": "serve the page on 127.0.0.1 until Ctrl-C, instead of opening it",
+            },
+        },
+        "a run could not be read",
     ),
     Command(
         "export",

@@ -101,6 +101,18 @@ def take(path: Path, waits: bool = False) -> Lock:
     return lock
 
 
+def holder(path: Path) -> str:
+    """Name who holds the lock of a file, as far as its files tell; an empty text if nobody does.
+
+    Nothing is taken, not even for a moment, so that no run is kept out.
+    """
+    for text in (_read(path), _read(path.with_name(f"{path.name}.held"))):
+        match = _HOLDER.fullmatch(text)
+        if match is not None and not (_is_here(match) and _is_over(match)):
+            return match[1]
+    return ""
+
+
 def _open(path: Path) -> FileIO:
     # With O_RDWR, opening a pipe waits for nobody.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -219,10 +231,13 @@ def _named(text: str) -> str:
     match = _HOLDER.fullmatch(text)
     if match is None:
         return "another process"
-    is_here = match[3] == socket.gethostname() and match[5] in (None, _here())
-    if is_here and _is_over(match):
+    if _is_here(match) and _is_over(match):
         return f"another process (its lock names {match[1]}, which is not to be found here)"
     return match[1]
+
+
+def _is_here(holder: re.Match[str]) -> bool:
+    return holder[3] == socket.gethostname() and holder[5] in (None, _here())
 
 
 def _is_over(holder: re.Match[str]) -> bool:

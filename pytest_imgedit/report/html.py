@@ -49,7 +49,6 @@ def render(results: Results, locate: pictures.Locate) -> str:
 
     The page's own script and style are the only ones that it allows.
     """
-    script, style = _read("viewer.js") + _read("report.js"), _read("report.css")
     ids = {item.id for item in results.items}
     cards = [_card(item, results, locate) for item in results.items]
     return (
@@ -62,6 +61,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
             editor=results.editor,
             judge=tables.judge_name(results),
             verdict=outcome(results),
+            title=f"{outcome(results).state} · {results.editor.spec} · {results.run.id}",
             first=_first_pairs(cards, is_compared=results.comparison is not None),
             header=_mean_first(tables.category_header(results)),
             rows=list(map(_mean_first, tables.category_rows(results))),
@@ -97,10 +97,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
                 for name, measure in _further_measures(results)
             ],
             cards=cards,
-            script=script,
-            style=style,
-            script_hash=csp_hash(script),
-            style_hash=csp_hash(style),
+            **one_file("report.js"),
         )
     )
 
@@ -160,7 +157,7 @@ def environment() -> jinja2.Environment:
     text is one line, unless the filter `lines` or `tojson` shows it.
     """
     renderer = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_read),
+        loader=jinja2.FunctionLoader(template_text),
         autoescape=True,
         finalize=_finalized,
         undefined=jinja2.StrictUndefined,
@@ -170,7 +167,7 @@ def environment() -> jinja2.Environment:
     renderer.globals["counted"] = counted
     renderer.filters["lines"] = lambda text: Markup.escape(readable(text))
     renderer.policies["json.dumps_function"] = lambda value, **options: json.dumps(
-        _readable_parts(value), **options
+        readable_parts(value), **options
     )
     return renderer
 
@@ -180,22 +177,36 @@ def _finalized(value: object) -> object:
     return escaped(value) if type(value) is str else value
 
 
-def _readable_parts(value: Any) -> Any:
+def readable_parts(value: Any) -> Any:
     """Make all texts in lists and mappings readable."""
     if isinstance(value, str):
         return readable(value)
     if isinstance(value, dict):
-        return {name: _readable_parts(part) for name, part in value.items()}
-    return list(map(_readable_parts, value)) if isinstance(value, list) else value
+        return {readable(str(name)): readable_parts(part) for name, part in value.items()}
+    return list(map(readable_parts, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _read(name: str) -> str:
+def template_text(name: str) -> str:
     return files("pytest_imgedit.report.templates").joinpath(name).read_text("utf-8")
 
 
-def csp_hash(text: str) -> str:
+def one_file(*scripts: str) -> dict[str, str]:
+    """Return what a template needs for a page that is one file: the style and script of all pages,
+    with further scripts, and what a content security policy calls them.
+    """
+    style = template_text("page.css")
+    script = "".join(map(template_text, ("page.js", *scripts)))
+    return {
+        "style": style,
+        "style_source": _csp_source(style),
+        "script": script,
+        "script_source": _csp_source(script),
+    }
+
+
+def _csp_source(text: str) -> str:
     """Return the source of a style or script as a content security policy names it."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _further_measures(results: Results) -> list[tuple[str, Measure]]:

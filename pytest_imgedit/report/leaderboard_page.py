@@ -6,12 +6,15 @@ from pytest_imgedit.report import charts, html, leaderboard_tables, tables
 from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
 
 
-def render(ranked: RankedRuns) -> str:
-    """Render a leaderboard as one HTML page without any script."""
+def render(ranked: RankedRuns, pairs_url: str = "") -> str:
+    """Render a leaderboard as one HTML page, with a link to the pairs of its runs if there is
+    one.
+    """
     templates = html.environment()
-    style = templates.get_template("report.css").render()
     return templates.get_template("leaderboard.html").render(
         title=leaderboard_tables.title(ranked),
+        judge=leaderboard_tables.judge(ranked),
+        pairs_url=pairs_url,
         headline=_headline(ranked),
         notes=leaderboard_tables.notes(ranked),
         axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
@@ -25,8 +28,7 @@ def render(ranked: RankedRuns) -> str:
         ],
         words=tables.WORDS,
         wide_only=(),
-        style=style,
-        style_hash=html.csp_hash(style),
+        **html.one_file(),
     )
 
 
@@ -41,10 +43,15 @@ def _headline(ranked: RankedRuns) -> str:
 
 
 def chart(ranked: RankedMeasure) -> JsonObject:
-    """Place the mean and the interval of each system on an axis that holds them all."""
+    """Place the mean and the interval of each system on an axis that holds them all.
+
+    Without intervals it spans the scale, so that systems that may be equal do not look far apart.
+    """
     rows = ranked.board.rows
     means = [row.overall for row in rows]
     ends = [end for mean in means for end in (mean.ci95 or (mean.mean, mean.mean))]
+    if ranked.measure.is_bounded and not any(mean.ci95 for mean in means):
+        ends += ranked.measure.ends
     ticks = charts.round_ticks(min(ends), max(ends))
 
     def place(value: float) -> float:

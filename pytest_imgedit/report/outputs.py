@@ -65,6 +65,17 @@ def check_folder(path: Path, kept: Iterable[Path] = ()) -> None:
     _require_folder(path, target_of(path, kept))
 
 
+def view_folder(store: Path) -> Path:
+    """Return the only folder of a store that a command may write, that of `imgedit view`; raises
+    `UsageError` if it cannot be written, or is no folder of the store.
+    """
+    folder = store / "view"
+    if folder.is_symlink() or (not files.is_folder(folder) and os.path.lexists(folder)):
+        raise errors.UsageError(f"{folder}: not a folder of the store, expected one, or nothing")
+    _require_folder(folder, folder)
+    return folder
+
+
 def write(path: Path, text: str, kept: Iterable[Path] = (), format_: str = "") -> None:
     """Write a file completely or not at all, through links, and into devices and pipes.
 

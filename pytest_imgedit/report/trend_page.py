@@ -34,12 +34,14 @@ def moved(measure: Measure) -> str:
     return "rose" if measure.lower_is_better else "fell"
 
 
-def render(document: JsonObject) -> str:
-    """Render the document of `imgedit trend --json` as one HTML page without any script."""
+def render(document: JsonObject, pairs_url: str = "") -> str:
+    """Render the document of `imgedit trend --json` as one HTML page, with a link to the pairs of
+    its newest runs if there is one.
+    """
     templates = html.environment()
-    style = templates.get_template("report.css").render()
     return templates.get_template("trend.html").render(
         title=document["title"],
+        pairs_url=pairs_url,
         outcome=document["outcome"],
         state="fail" if document["worse"] else "pass",
         notes=document["notes"],
@@ -54,8 +56,7 @@ def render(document: JsonObject) -> str:
         ],
         words=tables.WORDS,
         wide_only=WIDE_ONLY,
-        style=style,
-        style_hash=html.csp_hash(style),
+        **html.one_file(),
     )
 
 

@@ -31,7 +31,7 @@ from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.run.user_hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.stats.outcome import Outcome, outcome
-from pytest_imgedit.store import baselines, store
+from pytest_imgedit.store import baselines, going_on, store
 from pytest_imgedit.suites.base import Suite, load_suite, with_rewrites
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -310,6 +310,8 @@ class Evaluation:
         run = Run(plan, context) if plan.blocks is None else BlockRun(plan, plan.blocks, context)
         interrupts.working = True
         try:
+            missing = len(work.missing_edits(plan.works))
+            going_on.write_plan(self.store, folder, edits=missing, editor=self.settings.editor.spec)
             run.execute()
         except KeyboardInterrupt:
             pass

@@ -141,48 +141,50 @@ def test_filters_by_score_and_by_what_moved(report):
     assert ids(report)[-1] == "causal-0000"
 
 
-def clip(page):
-    return page.locator("#over").evaluate("node => getComputedStyle(node).clipPath")
+def title(page):
+    return page.locator("#look-title").inner_text()
 
 
-def test_viewer_slides_flickers_and_steps_from_pair_to_pair(report):
+def test_pair_is_looked_at_with_its_images_side_by_side(report):
     report.select_option("#sort", "suite")
     report.locator("#pair-physics-0001 button").nth(1).click()
-    assert report.locator("#viewer").is_visible()
-    assert report.locator("#viewed").inner_text() == "physics-0001 · 4.00 (-1.00)"
-    assert report.locator("#left").input_value() == "source"
-    assert report.locator("#right").input_value() == "edit"
-    assert report.locator("#left option").all_text_contents() == [
+    assert report.locator("#look").is_visible()
+    assert title(report) == "physics-0001"
+    assert report.locator("#look-place").inner_text() == "2 of 20"
+    assert report.locator("#look figcaption").all_inner_texts() == [
         "source",
-        "edit",
-        "baseline edit",
         "reference",
+        "1 edit 4.00",
+        "2 baseline edit 5.00",
     ]
-    assert clip(report) == "inset(0px 50% 0px 0px)"
-    report.until("['over', 'under'].every(id => document.getElementById(id).naturalWidth > 0)")
-    box = report.locator("#stage").bounding_box()
-    report.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
-    report.mouse.down()
-    report.mouse.up()
-    assert clip(report) == "inset(0px 75% 0px 0px)"
-    report.keyboard.press("f")
-    report.wait_for_selector("#over.away", state="attached")
-    report.wait_for_selector("#over:not(.away)")
-    assert clip(report) == "none"
-    report.keyboard.press("b")
-    over, under = (report.locator(name).bounding_box() for name in ("#over", "#under"))
-    assert over["x"] + over["width"] <= under["x"]
-    report.select_option("#left", "baseline edit")
-    shown = report.locator("#over").evaluate("image => image.src")
-    assert shown != report.locator("#under").evaluate("image => image.src")
-    report.locator("#next").focus()
+    report.until("document.getElementById('look-said').textContent.includes('instruction: 4')")
+    rows = report.locator("#look-side tbody tr").all_inner_texts()
+    assert [row.split("\t")[:3] for row in rows] == [
+        ["1 edit", "4.00", "4.00"],
+        ["2 baseline edit", "5.00", "–"],
+    ]
+    report.keyboard.press("s")
+    over = report.locator(".edit .over").first
+    assert over.evaluate("node => getComputedStyle(node).clipPath") == "inset(0px 50% 0px 0px)"
+    report.keyboard.press("2")
+    assert report.locator(".pane.active figcaption").inner_text() == "2 baseline edit 5.00"
+    report.get_by_role("button", name="next").focus()
     report.keyboard.press("j")
-    assert report.locator("#viewed").inner_text().startswith("physics-0002")
+    assert title(report) == "physics-0002"
     assert report.evaluate("location.hash") == "#view-physics-0002"
     report.keyboard.press("Escape")
     report.until("document.activeElement.id === 'pair-physics-0002'")
-    assert not report.locator("#viewer").is_visible()
+    assert not report.locator("#look").is_visible()
     assert report.problems == []
+
+
+def test_tables_are_copied(report):
+    report.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    report.locator("section:has(#scores) .copy >> text=Markdown").first.click()
+    report.until("[...document.querySelectorAll('button')].some(n => n.textContent === 'copied')")
+    lines = report.evaluate("navigator.clipboard.readText()").splitlines()
+    assert lines[0].startswith("| category | mean | 95% CI |")
+    assert [line.split(" | ")[0] for line in lines[2:4]] == ["| physics", "| environment"]
 
 
 def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
@@ -190,7 +192,7 @@ def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
     report.locator("#sort").evaluate("node => node.blur()")
     for key in ("j", "j", "k", "j", "Enter"):
         report.keyboard.press(key)
-    assert report.locator("#viewed").inner_text().startswith("physics-0001")
+    assert title(report) == "physics-0001"
     report.keyboard.press("Escape")
     report.until("document.activeElement.id === 'pair-physics-0001'")
     report.keyboard.press("/")
@@ -198,27 +200,29 @@ def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
     assert report.locator("#search").input_value() == "social-0003 j"
     report.goto("about:blank")
     report.goto(f"file://{folder / 'page.html'}#view-social-0003")
-    assert report.locator("#viewed").inner_text().startswith("social-0003")
+    assert title(report) == "social-0003"
     report.goto("about:blank")
     report.goto(f"file://{folder / 'page.html'}#pair-social-0003")
     assert report.locator("#pair-social-0003").evaluate(
         "node => node.getBoundingClientRect().top < innerHeight"
     )
-    assert not report.locator("#viewer").is_visible()
+    assert not report.locator("#look").is_visible()
     assert report.problems == []
 
 
 def test_the_viewer_shows_the_image_itself(report):
     report.locator("#pair-physics-0001 button").first.click()
-    report.until("document.getElementById('under').naturalWidth === 128")
-    assert ".imgedit/blobs/" in report.locator("#under").get_attribute("src")
-    assert not report.locator("#reduced").is_visible()
+    report.until("document.querySelector('.frame img').naturalWidth === 128")
+    assert ".imgedit/blobs/" in report.locator(".frame img").first.get_attribute("src")
+    assert not report.locator("#look-reduced").is_visible()
 
 
 def test_who_types_right_after_closing_the_viewer_keeps_the_focus(report):
     report.locator("#pair-physics-0001 button").first.click()
-    report.evaluate("viewer.viewer.addEventListener('close', () => { window.told = true; })")
-    report.evaluate("document.getElementById('close').click(); controls.search.focus()")
+    report.evaluate(
+        "window.look_ = document.getElementById('look'); look_.addEventListener('close', () => { window.told = true; })"
+    )
+    report.evaluate("window.look_.close(); controls.search.focus()")
     report.until("window.told")
     assert report.evaluate("document.activeElement.id") == "search"
 
@@ -242,9 +246,9 @@ def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
         )
         assert report.locator("#pair-physics-0003 img").count() == 4
         report.locator("#pair-physics-0003 button").first.click()
-        report.until("document.getElementById('under').naturalWidth === 128")
-        assert report.locator("#under").get_attribute("src").startswith("page_files/")
-        assert report.locator("#reduced").is_visible()
+        report.until("document.querySelector('.frame img').naturalWidth === 128")
+        assert report.locator(".frame img").first.get_attribute("src").startswith("page_files/")
+        assert report.locator("#look-reduced").is_visible()
     finally:
         (tmp_path / "page.html").rename(folder / "page.html")
         (tmp_path / "page_files").rename(folder / "page_files")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from documents import a_baseline, baseline_item
+from documents import UNGATED, a_baseline, baseline_item
 
 from pytest_imgedit.cli.compare import compare_runs
 from pytest_imgedit.store.baselines import write_baseline
@@ -38,8 +38,7 @@ def verdict(tmp_path, monkeypatch):
             measures = {} if measure is None else {measure: MEASURES[measure]}
             run = a_baseline(*items, name=name, run=name, measures=measures)
             paths.append(str(write_baseline(tmp_path, run)))
-        given = {"max_drop": (), "max_collapsed": None, "inconclusive": "warn", **gates}
-        _, text, code = compare_runs(paths, alpha=0.05, margin=0.5, out=tmp_path, **given)
+        _, text, code = compare_runs(paths, out=tmp_path, **{**UNGATED, **gates})
         line = text.splitlines()[0]
         assert len(line) <= 80
         return line, code

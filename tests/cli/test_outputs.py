@@ -32,6 +32,7 @@ from pytest_imgedit.store.baselines import make_baseline, write_baseline
 PATHS = {
     "init DATA": "input",
     "compare --out": "store that is read",
+    "compare --html": "file",
     "leaderboard --out": "store that is read",
     "leaderboard --md": "file",
     "leaderboard --csv": "file",
@@ -46,6 +47,7 @@ PATHS = {
     "import FILE": "input",
     "import --to": "new file",
     "merge --out": "new folder",
+    "view --out": "new folder",
     "runs --out": "store that is read",
     "explain --out": "store that is read",
     "agreement --out": "store that is read",
@@ -64,6 +66,7 @@ inconclusive controls judge-repeats html-embed
 """
 #: Each option that names a file or a new folder, as a command that is whole but for its path.
 COMMANDS = {
+    "compare --html": ("compare", "first", "second", "--html"),
     "leaderboard --md": ("leaderboard", "first", "second", "--md"),
     "leaderboard --csv": ("leaderboard", "first", "second", "--csv"),
     "leaderboard --html": ("leaderboard", "first", "second", "--html"),
@@ -73,6 +76,7 @@ COMMANDS = {
     "export DIR": ("export", "first"),
     "import --to": ("import", "old.yaml", "--to"),
     "merge --out": ("merge", "first", "--out"),
+    "view --out": ("view", "first", "--out"),
 }
 FILES = [name for name in COMMANDS if PATHS[name] == "file"]
 #: Whatever holds results or inputs, below the folder of the fixture `here`.
@@ -312,8 +316,8 @@ def full(monkeypatch, where: str, number: int = errno.ENOSPC) -> None:
 @pytest.mark.parametrize("where", ["sync", "rename"])
 @pytest.mark.parametrize("option", [name for name in COMMANDS if name != "merge --out"])
 def test_a_full_disk_leaves_the_old_file_or_none(here, capsys, monkeypatch, option, where, old):
-    target = "made" if option == "export DIR" else "made.out"
-    if old is not None and option not in ("export DIR", "import --to"):
+    target = "made" if PATHS[option] == "new folder" else "made.out"
+    if old is not None and PATHS[option] == "file":
         Path(target).write_text(old)
     if option.startswith("report"):  # its own reports are written first, and are there already
         main(["report", "first"])

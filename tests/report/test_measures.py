@@ -6,6 +6,7 @@ import json
 import xml.etree.ElementTree as ET
 
 import pytest
+from documents import UNGATED
 from PIL import Image
 
 from pytest_imgedit.cli.compare import compare_runs
@@ -160,9 +161,7 @@ def test_every_measure_is_in_every_report_and_gate_by_every_group(measured):
     junit = ET.parse(measured.path / "junit.xml").getroot()
     properties = {node.get("name") for node in junit.iter("property")}
     cases = {node.get("name") for node in junit.iter("testcase")}
-    _, compared, _ = compare_runs(
-        ["main", folder.name], [], None, 0.05, 0.5, "warn", measured.path / ".imgedit"
-    )
+    _, compared, _ = compare_runs(["main", folder.name], out=measured.path / ".imgedit", **UNGATED)
     for name, measure in document["measures"].items():
         for group, row in measure["rows"].items():
             field = str(Field(name, group))

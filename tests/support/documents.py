@@ -210,3 +210,14 @@ def ended_early(baseline: Baseline, pairs: int) -> Baseline:
             "environments": {},
         }
     )
+
+
+#: What `imgedit compare` is called with, without options.
+UNGATED: dict[str, Any] = {
+    "max_drop": [],
+    "max_collapsed": None,
+    "alpha": 0.05,
+    "margin": 0.5,
+    "inconclusive": "warn",
+    "html": None,
+}

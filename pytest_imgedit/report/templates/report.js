@@ -6,13 +6,6 @@ const PAGE = 48;
 let shown = [];
 let drawn = 0;
 
-function element(tag, attributes, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 // As it stands on the card: what is filtered by is what is seen.
 function shownScore(card) {
   return Number(card.score.toFixed(2));
@@ -26,15 +19,18 @@ function isNeeded(card) {
   return card.status !== "not_needed";
 }
 
+function shownState(card) {
+  return card.score === null ? card.status.replace("_", " ") : card.score.toFixed(2);
+}
+
 function draw(card) {
   const failed = card.score === null;
-  const score = failed ? element("span", { class: isNeeded(card) ? "score none" : "score quiet" }, card.status.replace("_", " "))
-    : element("span", { class: "score" }, card.score.toFixed(2));
+  const score = failed ? element("span", { class: isNeeded(card) ? "score none" : "score quiet" }, shownState(card))
+    : element("span", { class: "score" }, shownState(card));
   const title = element("h3", {}, element("a", { href: "#pair-" + card.id }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
   if (card.difference) title.append(element("span", { class: card.difference < 0 ? "moved fell" : "moved rose" }, signed(card.difference)));
   const images = element("div", { class: "images" }, ...card.images.map(({ label, thumbnail }) => {
-    const button = element("button", { type: "button", title: "compare with the source" }, element("img", { src: thumbnail, alt: label + " of " + card.id, loading: "lazy" }));
-    button.addEventListener("click", () => openViewer(card, label));
+    const button = element("button", { type: "button", title: "look closer", onclick: () => look(card, label) }, element("img", { src: thumbnail, alt: label + " of " + card.id, loading: "lazy" }));
     return element("figure", {}, button, element("figcaption", {}, label));
   }));
   const parts = [title, element("p", { class: "instruction" }, card.instruction), images];
@@ -98,7 +94,7 @@ function update() {
     (!category.value || card.category === category.value) &&
     (!status.value || kinds[status.value](card)) &&
     (!bounded || (card.score !== null && shownScore(card) >= (low.value || 0) && shownScore(card) <= (high.value || 10))) &&
-    (!wanted || [card.id, card.category, card.instruction, ...card.tags, card.error || ""].join(" ").toLowerCase().includes(wanted)));
+    (!wanted || [card.id, card.category, card.instruction, ...card.tags, card.error || "", ...card.replies].join(" ").toLowerCase().includes(wanted)));
   shown.sort(orders[sort.value]);
   document.getElementById("count").textContent = shown.length + " of " + cards.length + " pairs";
   gallery.replaceChildren();
@@ -119,10 +115,45 @@ function focused() {
   return node ? shown.findIndex((card) => "pair-" + card.id === node.id) : -1;
 }
 
+// The edits of a pair are looked at beside its other images.
+function look(card, label) {
+  const isEdit = (image) => /^(baseline )?edit/.test(image.label);
+  const edits = card.images.filter(isEdit);
+  if (!edits.length) edits.push({ label: "edit" });
+  const place = shown.indexOf(card);
+  const isBefore = (edit) => edit.label.startsWith("baseline");
+  const measures = [["score", card.score?.toFixed(2), card.before?.toFixed(2)], ...card.aspects];
+  const neighbours = [shown[place - 1], shown[place + 1]].filter(Boolean);
+  pairView.open({
+    id: card.id,
+    instruction: card.instruction,
+    place: `${place + 1} of ${shown.length}`,
+    pictures: card.images.filter((image) => !isEdit(image)),
+    edits: edits.map((edit) => ({
+      label: edit.label,
+      picture: edit.thumbnail ? edit : null,
+      score: isBefore(edit) ? card.before?.toFixed(2) ?? "" : shownState(card),
+      marks: isBefore(edit) ? [] : card.tags.filter((tag) => tag in MARKS),
+      error: isBefore(edit) ? null : card.error,
+      read: async () => (isBefore(edit) ? [] : card.replies.map((text) => ({ title: "judge's reply", text }))),
+    })),
+    facts: [["category", card.category], ["tags", card.tags.join(", ")], ["change from the source, 0 to 255", card.change?.toFixed(1)]].filter(([, text]) => text),
+    measures: measures.map(([name, now, before]) => ({ name, values: edits.map((edit) => (isBefore(edit) ? before : now) ?? "–") })),
+    preload: neighbours.flatMap((other) => other.images.map((image) => image.full).filter(Boolean)),
+  }, Math.max(edits.findIndex((edit) => edit.label === label), 0), {
+    step: (by) => shown[place + by] && look(shown[place + by]),
+    choose: (index) => look(card, edits[index].label),
+    close: () => {
+      history.replaceState(null, "", "#pair-" + card.id);
+      // Closing gives the focus back at once and tells of it later. Whoever has moved on by then keeps the focus.
+      if (document.activeElement === document.body || gallery.contains(document.activeElement)) focusCard(place);
+    },
+  });
+  history.replaceState(null, "", "#view-" + card.id);
+}
+
 function step(by) {
-  if (!viewer.viewer.open) return focusCard(Math.max(0, focused() + by));
-  const card = shown[shown.indexOf(viewing) + by];
-  if (card) openViewer(card);
+  focusCard(Math.max(0, focused() + by));
 }
 
 function follow() {
@@ -135,23 +166,21 @@ function follow() {
   const place = shown.findIndex((card) => card.id === id);
   focusCard(place);
   document.getElementById("pair-" + id).scrollIntoView();
-  if (kind === "view") openViewer(shown[place]);
+  if (kind === "view") look(shown[place]);
 }
 
 const keys = {
   j: () => step(1),
   k: () => step(-1),
-  s: () => viewer.viewer.open && chooseMode("slider"),
-  f: () => viewer.viewer.open && chooseMode("flicker"),
-  b: () => viewer.viewer.open && chooseMode("side"),
-  "/": () => viewer.viewer.open || controls.search.focus(),
-  Enter: () => viewer.viewer.open || openViewer(shown[focused()]),
+  "/": () => controls.search.focus(),
+  Enter: () => look(shown[focused()]),
 };
 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, select, textarea");
   if (event.key === "Escape" && typing === controls.search) controls.search.blur();
-  if (event.ctrlKey || event.metaKey || event.altKey || (typing && typing.type !== "range") || !(event.key in keys)) return;
+  if (pairView.isOpen()) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || typing || !(event.key in keys)) return;
   if (event.key === "Enter" && event.target.tagName !== "ARTICLE") return;
   event.preventDefault();
   keys[event.key]();

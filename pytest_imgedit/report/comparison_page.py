@@ -1,0 +1,32 @@
+"""The HTML page of `imgedit compare`."""
+
+from collections.abc import Sequence
+
+from pytest_imgedit.core.results import GateResult
+from pytest_imgedit.report import html, tables
+
+
+def render(
+    title: str,
+    verdict: str,
+    gates: Sequence[GateResult],
+    shown: Sequence[tables.Table],
+    pairs_url: str = "",
+) -> str:
+    """Render the verdict, the gates and the tables of a comparison as one HTML page, with a link to
+    the pairs of both runs if there is one.
+    """
+    return (
+        html.environment()
+        .get_template("comparison.html")
+        .render(
+            title=title,
+            verdict=verdict,
+            gates=gates,
+            tables=shown,
+            pairs_url=pairs_url,
+            words=tables.WORDS,
+            wide_only=html.WIDE_ONLY,
+            **html.one_file(),
+        )
+    )

@@ -1,0 +1,303 @@
+"""A folder with one static page over several runs: the runs, their pairs by models, and each pair.
+
+The page works from `file://` as well as by HTTP, and asks for nothing but its own files and the
+images: the data of a run are two scripts, since a page from `file://` cannot read other files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pytest_imgedit.core import files, pairs
+from pytest_imgedit.core.measures import SCORE
+from pytest_imgedit.core.results import Item, ItemError, Results, SeedResult, Verdict
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.report import html, tables
+from pytest_imgedit.report.parameters import differing, parameters_of
+from pytest_imgedit.stats.outcome import outcome
+from pytest_imgedit.store.blobs import Blobs
+
+#: The page's own files, besides `index.html`.
+_ASSETS = ("page.css", "page.js", "view.js")
+#: So many runs can be looked at together.
+MOST_RUNS = 12
+#: Characters of a key by which `imgedit explain` finds its record.
+KEY = 12
+#: Folder of the images below that of a page that can be moved.
+_PICTURES = "pictures"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A finished run, with the folder `blobs` of its store."""
+
+    results: Results
+    blobs: Path
+
+
+def write_view(
+    runs: Sequence[StoredRun], going_on: Sequence[JsonObject], folder: Path, is_movable: bool
+) -> None:
+    """Write the page of runs into a folder, with rows of those that are still `going_on`.
+
+    One that `is_movable` holds the images too; another one links to those in the stores. An older
+    page stays until the new one is whole. Raises `OSError`.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write_into(made, runs, going_on, folder, is_movable)
+        made.chmod(0o755)  # what a temporary folder is not
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def pairs_url(page: Path, store: Path, runs: Sequence[str]) -> str:
+    """Return the address, from another page, of the pairs by these runs in the page of a store; an
+    empty text if that has not all of them.
+    """
+    folder, keys = store / "view", list(map(pairs.slug, runs))
+    if not all((folder / f"runs/{key}.js").is_file() for key in keys):
+        return ""
+    address = quote(os.path.relpath(folder.resolve(), page.resolve().parent))
+    return f"{address}/index.html#view=pairs&runs={quote(','.join(keys[:MOST_RUNS]))}"
+
+
+def _write_into(
+    made: Path,
+    runs: Sequence[StoredRun],
+    going_on: Sequence[JsonObject],
+    folder: Path,
+    is_movable: bool,
+) -> None:
+    """Write the page that will stand in `folder`."""
+    (made / "runs").mkdir()
+    for name in _ASSETS:
+        files.write_text(made / name, html.template_text(name))
+    own = "'self' file:"
+    page = (
+        html.environment()
+        .get_template("view.html")
+        .render(title="Image editing runs", style="", style_source=own, script_source=own)
+    )
+    files.write_text(made / "index.html", page)
+    changed = differing(
+        (run.results.suite.name, run.results.editor.spec, parameters_of(run.results))
+        for run in runs
+    )
+    rows = []
+    for key, run, params in zip(_keys(runs), runs, changed, strict=True):
+        thumbnails = dict(_thumbnails(run))
+        url = quote(os.path.relpath(run.blobs.resolve(), folder.resolve()))
+        if is_movable:
+            url = _PICTURES
+            for name, thumbnail in thumbnails.items():
+                _copy(run.blobs / name, thumbnail, (made / _PICTURES / name).parent)
+        rows.append(_row(key, run.results, params))
+        facts = _facts(run.results, thumbnails)
+        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+        items = {"pairs": name, "url": url, **_items(run.results, thumbnails)}
+        _write_script(made / f"runs/{name}-pairs.js", "pairs", name, facts)
+        _write_script(made / f"runs/{key}.js", "items", key, items)
+        _write_script(made / f"runs/{key}-replies.js", "replies", key, _replies(run.results))
+    _write_script(made / "runs.js", "list", "", [*rows, *going_on])
+
+
+def _write_script(path: Path, kind: str, key: str, value: Any) -> None:
+    """Write a script that gives the page a value."""
+    arguments = ",".join(
+        json.dumps(part, separators=(",", ":")) for part in (kind, key, html.readable_parts(value))
+    )
+    files.write_text(path, f"imgedit.receive({arguments});\n")
+
+
+def _keys(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Name each run by its id, as a file may be called; copies of one run in several stores get a
+    number too.
+    """
+    seen: set[str] = set()
+    for run in runs:
+        key = pairs.slug(run.results.run.id)
+        names = (f"{key}-{number}" for number in count(2))
+        while key in seen:
+            key = next(names)
+        seen.add(key)
+        yield key
+
+
+def _row(key: str, results: Results, params: str) -> JsonObject:
+    """What the list of runs shows of a run; times in seconds."""
+    conclusion = outcome(results)
+    return {
+        "key": key,
+        "name": results.run.name,
+        "suite": results.suite.name,
+        "editor": results.editor.spec,
+        "params": params,
+        "judge": tables.judge_name(results),
+        "judge_recipe": results.judge.recipe,
+        "further": [name for name, info in results.further.items() if info.role == "judge"],
+        "pairs": len(results.items),
+        "state": conclusion.state,
+        "outcome": conclusion.line,
+        "finished": tables.human_time(results.run.finished),
+        "seconds": _seconds(results),
+        "measures": [
+            {
+                "name": name,
+                "mean": measured.rows["overall"].mean,
+                "ci95": measured.rows["overall"].ci95,
+                "lower": measured.lower_is_better,
+                "scale": measured.scale,
+                "decimals": measured.decimals,
+            }
+            for name, measured in results.measures.items()
+        ],
+    }
+
+
+def _seconds(results: Results) -> int | None:
+    """Return how long a run took; `None` if it does not say so."""
+    with suppress(ValueError, TypeError):
+        started, finished = map(datetime.fromisoformat, (results.run.started, results.run.finished))
+        return round((finished - started).total_seconds())
+    return None
+
+
+def _facts(results: Results, there: Container[str]) -> JsonObject:
+    """What the pairs of a run are, by columns, which are smaller than rows; runs of one suite share
+    it. Images are named that are `there`.
+    """
+    items = results.items
+    return {
+        "id": [item.id for item in items],
+        "category": [item.category for item in items],
+        "instruction": [item.instruction for item in items],
+        "tags": [list(item.tags) for item in items],
+        "difficulty": [item.difficulty for item in items],
+        "source": [_shown(item.source, there) for item in items],
+        "reference": [_shown(item.reference, there) for item in items],
+    }
+
+
+def _items(results: Results, there: Container[str]) -> JsonObject:
+    """What a run made of its pairs, by columns; columns with few values are by position."""
+    items = results.items
+    measures = [name for name in results.measures if name != SCORE]
+    return {
+        "status": {
+            place: item.status for place, item in enumerate(items) if item.status != "scored"
+        },
+        "edits": [_shown_edit(item.seeds[0], there) for item in items],
+        "marks": {place: marks for place, item in enumerate(items) if (marks := _marks(item))},
+        "change": [_change(item) for item in items],
+        "error": {place: text for place, item in enumerate(items) if (text := _error(item))},
+        "values": {
+            name: [_rounded(item.value(name)) for item in items] for name in (SCORE, *measures)
+        },
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    """Round a value to more decimals than are shown."""
+    return None if value is None else round(value, 4)
+
+
+def _shown(blob: str | None, there: Container[str]) -> str | None:
+    return Path(blob).name if blob is not None and blob in there else None
+
+
+def _shown_edit(seed: SeedResult, there: Container[str]) -> str | None:
+    """Return the digest of the edit of a seed in Base64, two thirds as long as in hex."""
+    name = _edited(seed)
+    if name is None or name not in there:
+        return None
+    return base64.b64encode(bytes.fromhex(Path(name).stem)).decode()
+
+
+def _edited(seed: SeedResult) -> str | None:
+    """Return the name of the edit of a seed, as `results.json` names sources."""
+    return None if seed.edit is None else f"{seed.edit.blob[:2]}/{seed.edit.blob}.png"
+
+
+def _marks(item: Item) -> list[str]:
+    marks = {
+        "near-copy": any(edit.near_copy for edit in item.edits),
+        "reframed": any(edit.reframed for edit in item.edits),
+        "leak": any(edit.leaked for edit in item.edits),
+    }
+    return list(filter(marks.get, marks))
+
+
+def _change(item: Item) -> float | None:
+    changes = [edit.change for edit in item.edits if edit.change is not None]
+    return round(min(changes), 1) if changes else None
+
+
+def _error(item: Item) -> str | None:
+    is_shown = item.error is not None and item.status != "not_needed"
+    return str(item.error) if is_shown else None
+
+
+def _replies(results: Results) -> list[list[list[Any]]]:
+    """What was answered about each pair, by seed, and what the records depend on."""
+    return [[_seed(seed) for seed in item.seeds] for item in results.items]
+
+
+def _seed(seed: SeedResult) -> list[Any]:
+    """Its number, answers as judge, call and text, and of an edit the size, seconds and keys."""
+    answers = {"": seed.verdict or seed.error, **seed.further}
+    said = [[name, *reply] for name, answer in answers.items() if answer for reply in _said(answer)]
+    if seed.edit is None:
+        return [seed.seed, said]
+    keys = () if seed.verdict is None else seed.verdict.keys.values()
+    size = f"{seed.edit.width}×{seed.edit.height}"
+    records = [key[:KEY] for key in (seed.edit.key, *keys)]
+    return [seed.seed, said, size, round(seed.edit.seconds, 3), *records]
+
+
+def _said(answer: Verdict | ItemError) -> Iterator[tuple[str, str]]:
+    """Yield the replies of an answer by call, or its error."""
+    if isinstance(answer, Verdict):
+        yield from answer.replies.items()
+    else:
+        yield "error", str(answer)
+        if answer.reply:
+            yield "", answer.reply
+
+
+def _thumbnails(run: StoredRun) -> Iterator[tuple[str, Path]]:
+    """Yield the images of a run that are in its store, by name, with their thumbnails."""
+    blobs = Blobs(run.blobs)
+    names: dict[str | None, None] = {}
+    for item in run.results.items:
+        names |= dict.fromkeys((item.source, item.reference, *map(_edited, item.seeds)))
+    for name in filter(None, names):
+        path = run.blobs / name
+        if path.is_file() and (thumbnail := blobs.made_thumbnail(path.stem, path.suffix)):
+            yield name, thumbnail
+
+
+def _copy(image: Path, thumbnail: Path, folder: Path) -> None:
+    """Copy an image and its thumbnail, unless another run has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (image, thumbnail):
+        target = folder / path.name
+        if not target.exists():
+            files.write_bytes(target, path.read_bytes(), durable=False)
