@@ -63,8 +63,10 @@ class Outcome:
         return cls(state, line, fails, tuple(further))
 
 
-def cut(text: str, columns: int) -> str:
-    """Return a text, or its statements that fit, without what explains them."""
+def cut(text: str, columns: int, least: float = 1 / 4) -> str:
+    """Return a text, or its statements that fit, without what explains them; or its words that fit,
+    if the statements fill less than a share `least` of the columns.
+    """
     if cell_len(text) <= columns:
         return text
     ends = [
@@ -72,7 +74,7 @@ def cut(text: str, columns: int) -> str:
         for place in range(len(text))
         if text.startswith(_ENDS, place)
         and text[:place].count("(") == text[:place].count(")")
-        and columns / 4 <= cell_len(text[:place]) <= columns
+        and columns * least <= cell_len(text[:place]) <= columns
     ]
     return text[: ends[-1]] if ends else clip(text, columns)
 
@@ -105,7 +107,8 @@ def outcome(results: Results) -> Outcome:
             notes.append(f"{counted(run.trials_left, 'trial')} of the judge to do")
         then = "run again" if run.stopped_by == "the user" else "fix that and run again"
         notes.append(f"{then} to do the rest")
-        return Outcome.of("INCOMPLETE", (), notes, fails=True)
+        cause = cut(run.stopped, COLUMNS - len("INCOMPLETE: "), least=1 / 2)
+        return Outcome.of("INCOMPLETE", [cause], notes, fails=True)
     if (shard := results.selection.shard) is not None:
         done = f"shard {shard}: {len(items)} of {counted(len(shard.ids), 'pair')}, {scored} scored"
         return Outcome.of("NOT SELECTED", (), [done, "imgedit merge decides the gates"])
