@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from pytest_imgedit.config.settings import Settings, SuiteSettings, make_settings, read_tables
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors, redaction, sanitize
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.kinds.base import Model, Role
@@ -311,7 +311,8 @@ class Evaluation:
         interrupts.working = True
         try:
             missing = len(work.missing_edits(plan.works))
-            going_on.write_plan(self.store, folder, edits=missing, editor=self.settings.editor.spec)
+            editor = redaction.mask_shapes(self.settings.editor.spec)
+            going_on.write_plan(self.store, folder, edits=missing, editor=editor)
             run.execute()
         except KeyboardInterrupt:
             pass

@@ -20,6 +20,7 @@ from PIL import Image
 from pytest_imgedit import report
 from pytest_imgedit.cli import main as command_line
 from pytest_imgedit.core.items import ItemFailed, ItemResult
+from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.plugin import junit
 from pytest_imgedit.report import html, markdown, progress, read, terminal, write
@@ -30,10 +31,12 @@ from pytest_imgedit.tracking import log_run
 #: Modules of `report` that write nothing on their own.
 PARTS = {
     "charts": "numbers and labels of the pages",
+    "comparison_page": "the output `compare --html`",
     "leaderboard_page": "the output `leaderboard --html`",
     "leaderboard_tables": "the outputs `leaderboard`, `--md` and `--csv`",
     "measure_tables": "tables of all reports",
     "outputs": "how what a user names is written",
+    "parameters": "a column of the outputs `runs` and `view`",
     "pictures": "images of the pages",
     "read": "reads what was written",
     "tables": "tables of all reports",
@@ -55,7 +58,6 @@ UNSEEN = {
     "ControlTrial.cluster",
     "ControlTrial.control",
     "Edit.environment",
-    "Edit.key",
     "Edit.worker",
     "Environment.gpu",
     "Environment.probe",
@@ -75,7 +77,6 @@ UNSEEN = {
     "Machine.architecture",
     "Machine.system",
     "ModelInfo.commit",
-    "ModelInfo.recipe",
     "ModelOptions.shard",
     "Options.suite",
     "ProtocolCall.codec",
@@ -86,7 +87,6 @@ UNSEEN = {
     "SuiteInfo.remarks",
     "SuiteInfo.sha256",
     "Verdict.environment",
-    "Verdict.keys",
     "Verdict.touched",
     "WorkerInfo.further",
     "WorkerInfo.probe",
@@ -200,6 +200,17 @@ def _log(world: World) -> str:
     return screen.getvalue() + path.read_text()
 
 
+def _view(world: World) -> str:
+    """All that the page of several runs is given, but for ids of runs, which are slugs there."""
+    page = world.folder / "page"
+    assert command_line.main(["view", str(world.store), f"--out={page}"]) == 0
+    paths = [path for path in page.rglob("*") if path.suffix in (".html", ".js")]
+    text = "\n".join(map(Path.read_text, paths))
+    for number in range(2):
+        text = text.replace(slug(hostile_run(number)[0]["run"]["id"]), "")
+    return text
+
+
 def _wandb(world: World) -> str:
     """All that a tracker is told."""
     said: list[object] = []
@@ -248,6 +259,7 @@ OUTPUTS: dict[str, Callable[[World], str]] = {
     ),
     "wandb": _wandb,
     "compare": lambda world: world.command("compare", "a", "b", "--max-drop=overall:1"),
+    "compare --html": lambda world: world.written("compare", "a", "b", "--html", name="c.html"),
     "leaderboard": lambda world: world.command("leaderboard", "a", "b", "--reference=a"),
     "leaderboard --md": lambda world: world.written("leaderboard", "a", "b", "--md", name="l.md"),
     "leaderboard --csv": lambda world: world.written(
@@ -265,6 +277,7 @@ OUTPUTS: dict[str, Callable[[World], str]] = {
     "merge": _merge,
     "runs": lambda world: world.command("runs"),
     "agreement": _agreement,
+    "view": _view,
     "plan": lambda world: world.command("plan", "a", "--power=1"),
     "plan, at hand": lambda world: world.command("plan", "a", "--before=b"),
 }
