@@ -47,10 +47,9 @@ class RandomJudge:
 
     def _reply(self, question: Question) -> str:
         draw = random.Random(f"{self.system} {question.pair_id}")
-        grades = ", ".join(
-            f"{name}: {draw.randint(0, 10)}" for name in ("instruction", "preservation", "realism")
-        )
-        return f"The edit follows the request in part. {grades}"
+        names = ("instruction", "preservation", "realism")
+        grades = [f"{name}: {draw.randint(0, 10)}" for name in names]
+        return "\n".join(["The edit follows the request in part.", *grades])
 
 
 def write_suite(folder: Path, count: int) -> None:
