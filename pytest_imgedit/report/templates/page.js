@@ -216,7 +216,7 @@ const pairView = {
     const facts = element("dl", {}, ...pair.facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
     const names = pair.measures.map(({ name }) => element("th", { scope: "col" }, name));
     const row = (edit, index) => element("tr", { class: index === this.active ? "active" : "", onclick: () => this.choose(index) },
-      element("th", { scope: "row" }, `${index + 1} ${edit.label}`), ...pair.measures.map(({ values }) => element("td", {}, values[index])));
+      element("th", { scope: "row", title: edit.label }, `${index + 1} ${edit.label}`), ...pair.measures.map(({ values }) => element("td", {}, values[index])));
     const measures = element("table", {}, element("thead", {}, element("tr", {}, element("th", {}, "edit"), ...names)), element("tbody", {}, ...pair.edits.map(row)));
     const said = element("div", { id: "look-said" });
     this.parts.side.replaceChildren(facts, element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Measures by edit" }, measures));
