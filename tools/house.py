@@ -1,101 +1,185 @@
-"""Measures the package: how much it holds, how dense its lines are, and how tall one of its folders
-is.
+"""Measures how much thought a line of the package asks of its reader, and fails beyond the limits.
 
-    python -m tools.house [FOLDER]
+    python -m tools.house [--places] [PACKAGE]
 
-FOLDER is the package, by default `pytest_imgedit`. Statements are `ast.stmt`; figures leave out
-`scenes`, which is drawing code. The levels of a folder are the modules of its longest chain of
-imports.
+PACKAGE is a folder, by default `pytest_imgedit`; `scenes`, which is drawing code, is left out.
+
+What is limited:
+
+- dense statements: of the statements without a body, those with two or more of conditional
+  expression, comprehension, assignment expression and lambda (`ast.walk` below the statement);
+- large statements: of the statements without a body, those with over 30 `ast.expr`;
+- parallel assignments: a tuple on both sides;
+- stars: `ast.Starred`;
+- long functions: over 60 lines, decorators left out;
+- calls by position: calls of functions and classes that the package defines, recognised by their
+  name, with over five positional arguments.
+
+The first two are counted per 1,000 `ast.stmt`, the next two per 1,000 lines that are not blank, the
+last two as they are. What has no limit is only printed. `--places` lists each place that counts.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
-#: The folder that drives a run.
-DRIVER = "run"
-COLUMNS = 100
+MOST_PER_1000_STATEMENTS = {"dense statements": 9.0, "large statements": 9.0}
+MOST_PER_1000_LINES = {"parallel assignments": 9.0, "stars": 18.0}
+MOST = {"long functions": 9, "calls by position": 50}
+
+_CHOICES = (
+    ast.IfExp,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.NamedExpr,
+    ast.Lambda,
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LARGE_EXPRESSIONS = 30
+_LONG_LINES = 60
+_MANY_POSITIONAL = 5
 
 
-def main(package: Path) -> None:
-    """Print the figures, one a line."""
+@dataclass
+class House:
+    """What was counted; `places` are (file, line) by the name of a figure."""
+
+    files: int = 0
+    lines: int = 0
+    statements: int = 0
+    conditionals: int = 0
+    comprehensions: int = 0
+    places: dict[str, list[tuple[Path, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def figures(self) -> dict[str, tuple[float, float]]:
+        """Return each limited figure and its limit."""
+        figures: dict[str, tuple[float, float]] = {}
+        for name, most in MOST_PER_1000_STATEMENTS.items():
+            figures[f"{name} per 1,000 statements"] = (self._share(name, self.statements), most)
+        for name, most in MOST_PER_1000_LINES.items():
+            figures[f"{name} per 1,000 lines"] = (self._share(name, self.lines), most)
+        for name, most in MOST.items():
+            figures[name] = (len(self.places[name]), most)
+        return figures
+
+    def _share(self, name: str, whole: int) -> float:
+        return 1000 * len(self.places[name]) / max(1, whole)
+
+
+def measure(package: Path) -> House:
+    """Count the files of a package."""
     paths = [
         path
         for path in sorted(package.rglob("*.py"))
         if "scenes" not in path.relative_to(package).parts
     ]
-    texts = [path.read_text("utf-8") for path in paths]
-    lines = [line for text in texts for line in text.splitlines() if line.strip()]
-    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
-    figures = {
-        "statements": f"{_count(nodes, ast.stmt):,}",
-        "lines that are not blank": f"{len(lines):,}",
-        f"lines over {COLUMNS} columns": f"{sum(len(line) > COLUMNS for line in lines):,}",
-        "conditional expressions per 1,000 "
-        "lines": f"{1000 * _count(nodes, ast.IfExp) / len(lines):.1f}",
-        "boolean operators per 1,000 lines": f"{1000 * _count(nodes, ast.BoolOp) / len(lines):.1f}",
-        "comprehensions per 1,000 "
-        "lines": f"{1000 * _count(nodes, ast.comprehension) / len(lines):.1f}",
-        "docstring lines of public names": f"{sum(map(_docstring_lines, nodes)):,}",
-        f"files in {DRIVER}/": str(len(_modules(package / DRIVER))),
-        f"levels of {DRIVER}/": str(levels(package / DRIVER)),
-    }
-    for name, figure in figures.items():
-        print(f"{figure:>8}  {name}")
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in paths}
+    own_names = _defined_names(list(trees.values()))
+    house = House(files=len(paths))
+    for path, tree in trees.items():
+        text = path.read_text("utf-8")
+        house.lines += sum(bool(line.strip()) for line in text.splitlines())
+        for node in ast.walk(tree):
+            _count_node(house, node)
+            for name in _names_of(node, own_names):
+                line: int = node.lineno  # type: ignore[attr-defined]
+                house.places[name].append((path, line))
+    return house
 
 
-def _count(nodes: list[ast.AST], kind: type[ast.AST]) -> int:
-    return sum(isinstance(node, kind) for node in nodes)
+def _defined_names(trees: list[ast.Module]) -> set[str]:
+    names: set[str] = set()
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.ClassDef, *_FUNCTIONS)):
+                names.add(node.name)
+    return names
 
 
-def _docstring_lines(node: ast.AST) -> int:
-    """Count the lines of the docstring of a module, or of a class or function whose name is
-    public.
-    """
-    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return 0
-    if getattr(node, "name", "").startswith("_"):
-        return 0
-    return len((ast.get_docstring(node) or "").splitlines())
+def _count_node(house: House, node: ast.AST) -> None:
+    house.statements += isinstance(node, ast.stmt)
+    house.conditionals += isinstance(node, ast.IfExp)
+    house.comprehensions += isinstance(node, ast.comprehension)
 
 
-def _modules(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder and those below it by the names of their modules, without
-    `__init__.py`.
-    """
-    top = folder.parent.parent
-    return {
-        ".".join(path.relative_to(top).with_suffix("").parts): path
-        for path in sorted(folder.rglob("*.py"))
-        if path.name != "__init__.py"
-    }
+def _names_of(node: ast.AST, own_names: set[str]) -> list[str]:
+    """Return the figures that a node counts for."""
+    names: list[str] = []
+    if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+        below = list(ast.walk(node))
+        if sum(isinstance(part, _CHOICES) for part in below) >= 2:
+            names.append("dense statements")
+        if sum(isinstance(part, ast.expr) for part in below) > _LARGE_EXPRESSIONS:
+            names.append("large statements")
+    if _is_parallel(node):
+        names.append("parallel assignments")
+    if isinstance(node, ast.Starred):
+        names.append("stars")
+    if isinstance(node, _FUNCTIONS) and _lines_of(node) > _LONG_LINES:
+        names.append("long functions")
+    if isinstance(node, ast.Call) and _is_by_position(node, own_names):
+        names.append("calls by position")
+    return names
 
 
-def levels(folder: Path) -> int:
-    """Return how many modules of a folder the longest chain of imports between them has."""
-    modules = _modules(folder)
-    imports = {name: set(_imports(path)) & set(modules) - {name} for name, path in modules.items()}
-
-    @cache
-    def height(name: str) -> int:
-        return 1 + max((height(below) for below in imports[name]), default=0)
-
-    return max(map(height, modules))
+def _is_parallel(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+        return False
+    return any(isinstance(target, ast.Tuple) for target in node.targets)
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Yield the names of the modules that a file may import, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def _lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert function.end_lineno is not None
+    return function.end_lineno - function.lineno + 1
+
+
+def _is_by_position(call: ast.Call, own_names: set[str]) -> bool:
+    return _called_name(call) in own_names and len(call.args) > _MANY_POSITIONAL
+
+
+def _called_name(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Name):
+        return call.func.id
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Print the figures, one a line; return 1 if one is beyond its limit."""
+    parser = argparse.ArgumentParser(prog="python -m tools.house")
+    parser.add_argument("package", nargs="?", type=Path, default=Path("pytest_imgedit"))
+    parser.add_argument("--places", action="store_true")
+    options = parser.parse_args(arguments)
+    house = measure(options.package)
+    if options.places:
+        for name, places in sorted(house.places.items()):
+            for path, line in places:
+                print(f"{path}:{line}: {name}")
+    print(f"{house.files:>8,}  files")
+    print(f"{house.lines:>8,}  lines that are not blank")
+    print(f"{house.statements:>8,}  statements")
+    for name, count in (
+        ("conditional expressions", house.conditionals),
+        ("comprehensions", house.comprehensions),
+    ):
+        print(f"{1000 * count / max(1, house.lines):>8.1f}  {name} per 1,000 lines")
+    is_beyond = False
+    for name, (figure, most) in house.figures().items():
+        note = f"at most {most:g}"
+        if figure > most:
+            is_beyond = True
+            note += ": beyond (see --places)"
+        print(f"{figure:>8.1f}  {name}, {note}")
+    return int(is_beyond)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "pytest_imgedit"))
+    sys.exit(main(sys.argv[1:]))
