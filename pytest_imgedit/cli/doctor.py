@@ -21,7 +21,9 @@ from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import placement, pools, preflight, score, user_hooks
-from pytest_imgedit.run.plan import Request, RunPlan, ask_servers, resolve, resolve_models
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.plan_checks import ask_servers
+from pytest_imgedit.run.request import Request, resolve, resolve_models
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.run.stored_replies import doubts_of_store
 from pytest_imgedit.run.trials import Trials, control_trials
@@ -221,7 +223,15 @@ def qualify(
     preflight.check_protocol(settings, pairs, models["judge"])
     with Store(out) as store:
         scorer, trials = _try(
-            Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware
+            Request(
+                settings=settings,
+                models=models,
+                suite=pairs,
+                pairs=pairs.pairs,
+                selection=Selection({}, {}),
+            ),
+            store,
+            hardware,
         )
         environments = {
             work.verdict.environment: store.environments[work.verdict.environment]
@@ -288,7 +298,16 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[score.Scor
         launcher = pools.Launcher(settings, hardware, hosts, folder, progress)
         editor, judge = (launcher.identify(model, store.fingerprints) for model in models.values())
         scorer = score.Scorer(settings, judge, store)
-        plan = RunPlan(request, store, hardware, models, editor, judge, (), scorer)
+        plan = RunPlan(
+            request=request,
+            store=store,
+            hardware=hardware,
+            models=models,
+            editor=editor,
+            judge=judge,
+            works=(),
+            scorer=scorer,
+        )
         ask_servers(plan)
         run = Run(
             plan,

@@ -1,36 +1,28 @@
-"""Checks of a run before anything starts, which raise one line each; and its baselines."""
+"""Checks of settings before anything starts, which raise one line each."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 from pytest_imgedit.config.settings import Further, Settings
 from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
-from pytest_imgedit.core.pairs import EditPair, in_order
-from pytest_imgedit.core.results import Measure, Results
+from pytest_imgedit.core.pairs import in_order
+from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
-from pytest_imgedit.report import outputs
-from pytest_imgedit.report.read import as_baseline, read_either
 from pytest_imgedit.run.further import named_measures
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import (
-    FOLDER,
     Baseline,
-    baseline_path,
-    make_baseline,
     refuse,
     unlike_judges,
     unlike_rewrites,
-    write_baseline,
 )
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
@@ -298,79 +290,3 @@ def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None
     }
     rewrites = unlike_rewrites(baseline, settings.editor.rewrites is not None)
     refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds) or rewrites)
-
-
-@dataclass
-class Baselines:
-    """The baselines that settings name, for a session in the folder `root`."""
-
-    settings: Settings
-    root: Path
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the settings, or one beside a config in `benchmarks`, or the usual one."""
-        if self.settings.gates.baselines is not None:
-            return self.settings.gates.baselines
-        config = self.settings.run.config_file.path
-        if config is not None and config.absolute().parent.name == FOLDER.parent.name:
-            return config.absolute().parent / FOLDER.name
-        return self.root / FOLDER
-
-    @cached_property
-    def makes_first(self) -> bool:
-        """Whether the run makes the very baseline that the config names, which is missing."""
-        run = self.settings.run
-        if run.save is None or run.save != self.settings.gates.compare:
-            return False
-        path = self.folder / f"{run.save}.json"
-        return not ({"gates.compare", "gates.max_drop"} & run.asked or path.exists())
-
-    @property
-    def saved(self) -> Path | None:
-        """The baseline that the run would replace."""
-        name = self.settings.run.save
-        return None if name is None else baseline_path(name, self.folder)
-
-    def without_comparison(self) -> Settings:
-        """Return the settings of a run that makes the first baseline, without a comparison."""
-        gates = self.settings.gates.model_copy(
-            update={"compare": None, "max_drop": {}, "max_collapsed": 0, "min_coverage": 0.0}
-        )
-        return self.settings.model_copy(update={"gates": gates})
-
-    def read(self, suite: Suite) -> tuple[Baseline | None, str]:
-        """Return the baseline to compare a run of a suite with, `None` if none was named or if the
-        run makes it, and which newer runs `latest` passed over.
-        """
-        name = self.settings.gates.compare
-        if name is None or self.makes_first:
-            return None, ""
-        out, names = self.root / self.settings.run.out, (suite.name, suite.sha256)
-        return read_either(name, out, self.folder, names)
-
-    def check_save(self, pairs: Sequence[EditPair]) -> None:
-        """Raise `UsageError` if saving would replace a baseline that has more pairs."""
-        name = self.settings.run.save
-        if name is None:
-            return
-        path = self.folder / f"{name}.json"
-        outputs.target_of(path, [self.root / self.settings.run.out])
-        if not path.exists():
-            return
-        selected = {pair.id for pair in pairs}
-        lost = [item.id for item in as_baseline(path).items if item.id not in selected]
-        if lost:
-            raise errors.UsageError(
-                f"--imgedit-save={name}: {path} holds {len(lost)} pairs that are not selected, "
-                f"such as {lost[0]!r}: expected all of them, another name, or the file removed"
-            )
-
-    def save(self, name: str, results: Results) -> Path:
-        """Save a run under a name; raises `StoreError` if the folder cannot be written."""
-        try:
-            return write_baseline(self.folder, make_baseline(results, name))
-        except OSError as error:
-            raise errors.StoreError(
-                f"{self.folder}: {error.strerror}, so that baseline {name} was not saved"
-            ) from None

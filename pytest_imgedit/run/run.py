@@ -13,11 +13,12 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, probes, score
+from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.categories import Categories
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
-from pytest_imgedit.run.plan import Blocks, RunPlan
+from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
 from pytest_imgedit.run.trials import Trials, plan_trials
 from pytest_imgedit.run.user_hooks import CallHook

@@ -19,14 +19,11 @@ from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import finish, placement, pools, preflight, work
+from pytest_imgedit.run.baselines import Baselines
 from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
-from pytest_imgedit.run.plan import (
-    Request,
-    ask_servers,
-    make_plan,
-    resolve_further,
-    resolve_models,
-)
+from pytest_imgedit.run.execution import prepare
+from pytest_imgedit.run.plan_checks import ask_servers
+from pytest_imgedit.run.request import Request, resolve_further, resolve_models
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.run.user_hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.stats.gates import Selection, narrow
@@ -64,7 +61,7 @@ class Evaluation:
         load: Callable[[SuiteSettings], Suite] = load_suite,
     ) -> None:
         self.settings, self.hooks = settings, hooks
-        self.baselines = preflight.Baselines(settings, root)
+        self.baselines = Baselines(settings, root)
         if self.baselines.makes_first:
             self.settings = self.baselines.without_comparison()
         self.store = store.Store(root / settings.run.out)
@@ -226,15 +223,15 @@ class Evaluation:
                 "compared with nothing"
             )
         request = Request(
-            settings,
-            self.models,
-            self.suite,
-            pairs,
-            selection,
-            resting,
-            compared,
-            shard,
-            self.further,
+            settings=settings,
+            models=self.models,
+            suite=self.suite,
+            pairs=pairs,
+            selection=selection,
+            resting=resting,
+            baseline=compared,
+            shard=shard,
+            further=self.further,
         )
         workers = self._workers
         workers.reporter.watcher, workers.keeps = progress, keeps
@@ -293,7 +290,7 @@ class Evaluation:
             self._failures.append(failure)
             progress.note(failure)
 
-        plan = make_plan(request, self.store, workers.launcher, progress.note)
+        plan = prepare(request, self.store, workers.launcher, progress.note)
         ask_servers(plan)
         workers.models |= plan.models
         workers.identities |= plan.identities
@@ -337,15 +334,15 @@ class Evaluation:
             workers.close()
         return finish.make_results(
             finish.EndedRun(
-                plan,
-                run.timing,
-                run.workers,
-                run.further_workers,
-                run.trials,
-                folder.name,
-                started,
-                stopped_by or "the user",
-                origins,
+                plan=plan,
+                timing=run.timing,
+                workers=run.workers,
+                further_workers=run.further_workers,
+                trials=run.trials,
+                run_id=folder.name,
+                started=started,
+                stopped_by=stopped_by or "the user",
+                hosts=origins,
             )
         )
 

@@ -10,7 +10,7 @@ from documents import a_run
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.report.write import write_results
-from pytest_imgedit.run.plan import known_peaks
+from pytest_imgedit.run.forecast import known_peaks
 
 GIB = 2**30
 WORKER = {

@@ -6,7 +6,7 @@ from run_world import JUDGE, World, pairs_of
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.kinds.openai import OpenAI
-from pytest_imgedit.run.plan import ask_servers
+from pytest_imgedit.run.plan_checks import ask_servers
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from run_world import World, edited, failed, judged, pairs_of
 from waiting import wait_until
 
+from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.item_results import make_items
-from pytest_imgedit.run.plan import Blocks
 from pytest_imgedit.run.run import BlockRun
 
 SWAP = {"workers": {"placement": "swap"}}

@@ -16,8 +16,9 @@ from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.run.plan import Request, make_plan, resolve_further, resolve_models
+from pytest_imgedit.run.execution import prepare
 from pytest_imgedit.run.pools import Launcher
+from pytest_imgedit.run.request import Request, resolve_further, resolve_models
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
@@ -247,16 +248,16 @@ class World:
         suite = Suite("made up", tuple(self.pairs), "0" * 64, {})
         selection = Selection(count_groups(self.pairs), {})
         request = Request(
-            settings,
-            resolve_models(settings),
-            suite,
-            self.pairs,
-            selection,
+            settings=settings,
+            models=resolve_models(settings),
+            suite=suite,
+            pairs=self.pairs,
+            selection=selection,
             further=resolve_further(settings),
         )
         launcher = Launcher(settings, self.hardware, None, self.folder, self.told)
         try:
-            return make_plan(request, self.store, launcher, self.told.note)
+            return prepare(request, self.store, launcher, self.told.note)
         finally:
             self.store.__exit__(None, None, None)
 

@@ -1,0 +1,294 @@
+"""Estimates of a run before it starts: what its gates can detect, what it costs and how much memory
+it takes, by earlier runs in the store.
+"""
+
+import math
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import get_args
+
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.measures import OVERALL, Field, groups_of
+from pytest_imgedit.core.results import Measure, Results
+from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.report.read import read_results
+from pytest_imgedit.run import placement
+from pytest_imgedit.run.bill import Billing, editor_line, with_known_tokens
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.preflight import declared_measures
+from pytest_imgedit.run.request import Request
+from pytest_imgedit.run.score import Scorer
+from pytest_imgedit.run.trials import Trials, plan_trials
+from pytest_imgedit.run.work import Work
+from pytest_imgedit.stats import planning, sequential
+from pytest_imgedit.stats.gates import (
+    MeanGate,
+    Observation,
+    costly_categories,
+    describe_rule,
+    estimate_group,
+    foresee,
+    observe,
+)
+from pytest_imgedit.store.baselines import Baseline
+from pytest_imgedit.store.store import Store, finished_runs
+from pytest_imgedit.suites.base import Suite
+
+#: How many earlier runs are read, the newest first.
+RUNS = 10
+#: Standard deviation of a pair's score in points, before a first run tells it.
+ASSUMED_SPREAD = 2.5
+#: Significance level of the effect that a sample of a benchmark can detect.
+SAMPLE_ALPHA = 0.05
+
+
+def request_lines(request: Request, store: Store) -> Iterator[str]:
+    """Yield lines about how much there is to do, and what the gates can show."""
+    count = counted(len(request.pairs), "pair")
+    if request.shard is not None:
+        whole = counted(len(request.shard.pairs), "pair")
+        yield (
+            f"plan: {len(request.pairs)} of {whole}, shard {request.shard.shard}; imgedit merge "
+            "decides the gates"
+        )
+        return
+    if "per_category=" in request.suite.name:
+        yield _sample_line(request, store)
+    else:
+        yield f"plan: {count}"
+    yield from _gate_lines(request, store)
+
+
+def plan_lines(plan: RunPlan) -> Iterator[str]:
+    """Yield a line per gate on a mean that no score of the planned pairs could fail, one about
+    small categories, which cost gates on `overall` much, and the bills.
+    """
+    if plan.request.shard is None and plan.settings.run.stage != "edit":
+        yield from _hindered_lines(plan)
+    yield from _bill_lines(plan)
+
+
+def known_peaks(
+    settings: Settings, models: Mapping[Role, Identity], suite: Suite, store: Store
+) -> dict[Role, placement.Peak]:
+    """Return the peak memory of workers of these models, by the newest runs of the store.
+
+    A run counts if it is of the whole suite, and its model has the same weights, parameters, GPUs
+    per worker, and setting of the batch size.
+    """
+    peaks: dict[Role, placement.Peak] = {}
+    for results in _newest_runs(suite, store):
+        if results.selection.selected < results.selection.whole:
+            continue
+        for role, identity in models.items():
+            if role not in peaks and _is_same_model(role, results, settings, identity):
+                peak = _peak_of(role, results)
+                if peak is not None:
+                    peaks[role] = peak
+    return peaks
+
+
+def _is_same_model(role: Role, results: Results, settings: Settings, identity: Identity) -> bool:
+    """Whether a run had the same weights, parameters, GPUs per worker and batch size."""
+    model = results.editor if role == "editor" else results.judge
+    if model.fingerprint != identity.told["fingerprint"]:
+        return False
+    if model.params != identity.told["params"]:
+        return False
+    options = results.run.options
+    if role == "judge":
+        return (
+            options.judge.get("batch_size") == settings.judge.batch_size
+            and options.judge.get("gpus_per_replica") == settings.judge.gpus_per_replica
+        )
+    return (
+        options.editor.batch_size == identity.model.batch_size
+        and options.workers.get("gpus_per_worker") == settings.workers.gpus_per_worker
+    )
+
+
+def _peak_of(role: Role, results: Results) -> placement.Peak | None:
+    """Return the peak memory of a model's workers in a run; `None` if they took no GPU."""
+    stage = "edit" if role == "editor" else "score"
+    workers = [
+        worker
+        for worker in results.workers
+        if worker.stage == stage and not worker.further and worker.gpu_peak is not None
+    ]
+    if not workers:
+        return None
+    options = results.run.options
+    requested: object = options.editor.batch_size
+    if role == "judge":
+        requested = options.judge.get("batch_size")
+    # A worker that ran out of memory has ended with a smaller batch size.
+    planned = 1 if requested == "auto" else int(str(requested))
+    largest = max(worker.batch_size for worker in workers)
+    return placement.Peak(
+        gpu=max(worker.gpu_peak or 0 for worker in workers),
+        host=max(worker.host_peak or 0 for worker in workers),
+        run=results.run.id,
+        batch_size=max(planned, largest),
+    )
+
+
+def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
+    """Yield the readable ones of the newest runs of a benchmark, the newest first."""
+    newest = finished_runs(store.folder)[-RUNS:]
+    for path in reversed(newest):
+        with suppress(errors.UsageError, OSError):
+            results = read_results(path)
+            if _benchmark(results.suite.name) == _benchmark(suite.name):
+                yield results
+
+
+def _benchmark(suite: str) -> str:
+    """Return the name of a suite without its query, which draws a sample of it."""
+    return suite.partition("?")[0]
+
+
+def _sample_line(request: Request, store: Store) -> str:
+    """Say what a sample of a benchmark can detect, by the newest run of the same benchmark and
+    judge, or else by a standard deviation that is assumed.
+    """
+    count = counted(len(request.pairs), "pair")
+    sources = {pair.source for pair in request.pairs if isinstance(pair.source, Hashable)}
+    clusters = len(sources) or len(request.pairs)
+    if clusters < 2:
+        return f"plan: a sample of {count}"
+    spread, origin = _known_spread(request, store)
+    error = spread / math.sqrt(clusters)
+    effect = planning.mde(error, clusters - 1, SAMPLE_ALPHA)
+    return (
+        f"plan: a sample of {count}; with a standard deviation of {spread:.1f} points, {origin}, "
+        f"a mean that is {effect:.2f} off is detected in 80% of runs"
+    )
+
+
+def _known_spread(request: Request, store: Store) -> tuple[float, str]:
+    """Return the standard deviation of scores in points, and where it is from."""
+    for run in _newest_runs(request.suite, store):
+        spread = run.overall.micro.std
+        if run.judge.spec == request.settings.judge.spec and spread:
+            return spread, f"as in run {run.run.id}"
+    return ASSUMED_SPREAD, "which is assumed"
+
+
+def _gate_lines(request: Request, store: Store) -> Iterator[str]:
+    """Yield a line per gate on a mean: what it asks for, and what its pairs can detect, by the
+    newest run of the suite that tells, or else by the spread in the baseline.
+    """
+    gates = request.settings.gates
+    kinds: dict[MeanGate, dict[str, float]] = {
+        "fail_under": gates.fail_under,
+        "max_drop": gates.max_drop,
+    }
+    if not any(kinds.values()):
+        return
+    measures = declared_measures(request.settings, request.models["judge"], request.further)
+    earlier = [
+        results
+        for results in _newest_runs(request.suite, store)
+        if results.judge.spec == request.settings.judge.spec
+    ]
+    for kind, limits in kinds.items():
+        alpha = sequential.at_the_end(gates).alpha_of(kind) / max(1, len(limits))
+        for name, limit in limits.items():
+            field = Field.parse(name)
+            measure = measures.get(field.measure, Measure())
+            ids = {pair.id for pair in request.pairs if field.group in groups_of(pair)}
+            rule = describe_rule(kind, name, limit, measure)
+            gate = f"plan: {kind} {name}:{limit:g} {rule}"
+            count = counted(len(ids), "pair")
+            expected = planning.expected_mde(kind, name, alpha, len(ids), earlier)
+            if expected is None and request.baseline is not None:
+                expected = _mde_by_baseline(kind, alpha, ids, request.baseline, field)
+            if expected is None:
+                yield f"{gate}; what {count} can detect is not known before a first run"
+                continue
+            mde, origin = expected
+            change = planning.detectable(kind, mde, measure, limit)
+            yield f"{gate}; {count} can detect {change} (estimated from {origin})"
+
+
+def _mde_by_baseline(
+    kind: MeanGate, alpha: float, ids: Collection[str], baseline: Baseline, field: Field
+) -> tuple[float, str] | None:
+    """Return the MDE by the spread of the baseline's values, as if the runs were independent, in
+    which case the variance of a difference is twice that of a score.
+    """
+    items = [item for item in baseline.items if item.id in ids]
+    values = estimate_group(field.group, observe(items, field.measure, Measure()))
+    if values is None:
+        return None
+    mde = values.mde(alpha)
+    if mde is None:
+        return None
+    if kind == "max_drop":
+        mde *= math.sqrt(2)
+    return mde, baseline.name
+
+
+def _hindered_lines(plan: RunPlan) -> Iterator[str]:
+    gates = sequential.at_the_end(plan.settings.gates)
+    pairs = {work.pair.id: _planned_observation(work) for work in plan.works}
+    planned = list(pairs.values())
+    groups: set[str] = set()
+    for kind in get_args(MeanGate):
+        for name in getattr(gates, kind):
+            group = Field.parse(name).group
+            groups.add(group)
+            line = foresee(kind, gates, group, planned)
+            if line:
+                yield f"plan: {kind} {line}"
+    if OVERALL in groups:
+        line = costly_categories(planned)
+        if line:
+            yield f"plan: {line}"
+
+
+def _planned_observation(work: Work) -> Observation:
+    """Return the observation of a pair that is not scored yet."""
+    source = work.pair.id if work.source is None else work.source.sha256
+    return Observation(work.pair.category, source, 0.0, groups=groups_of(work.pair))
+
+
+def _bill_lines(plan: RunPlan) -> Iterator[str]:
+    """Say what a served editor and each judge that is paid by tokens will be asked."""
+    run = plan.settings.run
+    if plan.editor.model.is_served and run.stage in ("all", "edit"):
+        yield editor_line(plan.editor, plan.store, plan.works)
+    if run.stage == "report":
+        return
+    billing = Billing(run, may_end_early=plan.blocks is not None)
+    scored: list[tuple[str, Scorer, Sequence[Work]]] = []
+    if plan.scorer is not None:
+        scored.append(("judge", plan.scorer, plan.works))
+    for further in plan.further:
+        scored.append((further.title, further.scorer, further.scorable(plan.works)))
+    for title, scorer, works in scored:
+        prices = scorer.judge.model.requirements.prices
+        if prices is None:
+            continue
+        trials = _planned_trials(plan) if scorer is plan.scorer else Trials()
+        bill = billing.bill(scorer, works, trials)
+        if bill.highest:
+            earlier = _newest_runs(plan.request.suite, plan.store)
+            bill = with_known_tokens(bill, scorer, earlier)
+        yield bill.line(title, prices)
+
+
+def _planned_trials(plan: RunPlan) -> Trials:
+    assert plan.scorer is not None
+    return plan_trials(
+        plan.scorer,
+        plan.settings,
+        plan.request.suite,
+        pairs=plan.request.pairs,
+        own=plan.works,
+        shard=plan.request.shard,
+        makes=False,
+    )

@@ -1,0 +1,296 @@
+"""Checks of a finished plan: what could only fail is refused, and what is doubtful is said."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
+from pytest_imgedit.core.sanitize import first_of
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.run import edit, pools, score
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.stored_replies import doubts, replies_to
+from pytest_imgedit.run.work import Work, by_pair, missing_edits
+from pytest_imgedit.stats import comparison
+from pytest_imgedit.stats.alike import Alike, largest_alike
+from pytest_imgedit.stats.gates import allowed_pairs
+from pytest_imgedit.store.baselines import (
+    Baseline,
+    PairContent,
+    content_sha256,
+    refuse,
+    unlike_further,
+    unlike_items,
+    unlike_judges,
+    unlike_losses,
+)
+from pytest_imgedit.store.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lack:
+    """Something that pairs lack, which is why they will end in an error.
+
+    `names` are those of the pairs. `most` is the largest number of them with which the run may
+    start.
+    """
+
+    what: str
+    names: Sequence[str]
+    pairs: int
+    advice: str
+    most: int
+    remedy: str = ""
+
+    @property
+    def line(self) -> str:
+        count = f"{len(self.names)} of {self.pairs} pairs"
+        return f"{count} have {self.what} ({first_of(self.names)}); {self.advice}"
+
+
+def store_warnings(store: Store) -> Iterator[str]:
+    """Yield lines about what is wrong with a store."""
+    if store.warning:
+        yield f"warning: {store.warning}"
+    for journal in (store.edits, store.verdicts):
+        if journal.torn:
+            yield f"warning: {journal.path}: dropped a torn last line"
+
+
+def check_plan(plan: RunPlan) -> None:
+    """Raise `UsageError` if a run could only fail, or if its verdicts could not be compared with
+    the baseline.
+    """
+    for lack in _lacks(plan):
+        if len(lack.names) > lack.most:
+            raise errors.UsageError(lack.line + lack.remedy)
+    _check_stored_edits(plan)
+    if plan.request.baseline is not None and plan.judge is not None:
+        _check_baseline(plan, plan.request.baseline, plan.judge)
+    _check_references(plan)
+    if plan.request.baseline is not None:
+        known = {each.name: each.scorer.facts for each in plan.further}
+        refuse(plan.request.baseline, unlike_further(plan.request.baseline, known))
+
+
+def plan_warnings(plan: RunPlan) -> Iterator[str]:
+    """Yield lines about what is doubtful in a plan that `check_plan` has let pass."""
+    yield from plan.request.suite.remarks
+    for lack in _lacks(plan):
+        yield f"warning: {lack.line}"
+    alike = _alike_images(plan.works)
+    if alike is not None:
+        yield f"warning: {alike}"
+    yield from edit.probe_lines(plan.works, plan.store)
+    if plan.settings.run.stage in ("all", "edit"):
+        yield from edit.batch_lines(plan.editor.model, plan.works)
+    if plan.judge is not None and plan.scorer is not None:
+        yield from _judge_warnings(plan, plan.judge, plan.scorer)
+    warm_up = plan.models["editor"].warm_up_line
+    if warm_up and missing_edits(plan.works):
+        yield f"plan: {warm_up}"
+
+
+def _judge_warnings(plan: RunPlan, judge: Identity, scorer: score.Scorer) -> Iterator[str]:
+    blindness = judge.model.blind_to_words
+    if plan.settings.tries_judge and blindness:
+        yield (
+            f"warning: judge {judge.model.spec} is not tried with other instructions: {blindness}"
+        )
+    if not plan.settings.run.fresh:
+        for line in doubts(replies_to(scorer, plan.works), scorer.protocol.variant):
+            yield f"plan: {line}"
+
+
+def _lacks(plan: RunPlan) -> Iterator[Lack]:
+    """Yield each thing that pairs lack."""
+    settings, works = plan.settings, plan.works
+    request = plan.request
+    editor = request.models["editor"]
+    count = len({work.pair.id for work in works})
+    broken = [work for work in works if work.error and work.error.kind == "bad_image"]
+    if broken and broken[0].error is not None:
+        selected = request.pairs if request.shard is None else request.shard.pairs
+        yield Lack(
+            what="a source or reference that cannot be read",
+            names=_names(broken, with_row=True),
+            pairs=count,
+            advice=broken[0].error.message,
+            most=allowed_pairs(settings.gates.max_errors, len(selected)),
+            remedy="; fix them, or raise --imgedit-max-errors",
+        )
+    without = [work for work in works if work.error and work.error.kind == "no_edit"]
+    finished = editor.finished_images(request.suite.pairs) if without else None
+    if finished is not None:
+        yield Lack(
+            what=f"no finished image for {editor.spec}",
+            names=_names(without),
+            pairs=count,
+            advice=finished.summary,
+            most=count - 1,
+        )
+    judge = None if settings.run.stage == "edit" else request.models.get("judge")
+    users: list[str] = []
+    if judge is not None and judge.needs_reference:
+        users.append(f"judge {judge.name!r}")
+    if editor.shown_reference is not None:
+        users.append(f"editor {editor.name!r}")
+    bare = [work for work in works if work.reference is None and _may_be_edited(work)]
+    if not bare:
+        return
+    for user in users:
+        yield Lack(
+            what=f"no reference image, which {user} needs",
+            names=_names(bare),
+            pairs=count,
+            advice=f"name another {user.partition(' ')[0]}",
+            most=count - 1,
+        )
+
+
+def _may_be_edited(work: Work) -> bool:
+    """Whether a work has an edit, or is without one only since the stage makes none."""
+    return work.error is None or work.error.kind == "not_edited"
+
+
+def _names(works: Sequence[Work], with_row: bool = False) -> list[str]:
+    """Return the names of the pairs of works, each once."""
+    names = [_name(work.pair, with_row) for work in works]
+    return list(dict.fromkeys(names))
+
+
+def _name(pair: EditPair, with_row: bool) -> str:
+    return f"{pair.id} in {pair.row}" if with_row and pair.row else pair.id
+
+
+def _alike_images(works: Sequence[Work]) -> Alike | None:
+    """Tell if finished images of pairs with different sources are one and the same file."""
+    return largest_alike(
+        (work.pair.id, work.source.sha256, work.recipe["image"])
+        for work in works
+        if work.source is not None and "image" in work.recipe
+    )
+
+
+def _check_stored_edits(plan: RunPlan) -> None:
+    """Raise `UsageError` if a stage that makes no edits has none to go on with."""
+    stage = plan.settings.run.stage
+    if stage not in ("score", "report") or pools.is_remote(plan.settings):
+        return
+    if not any(work.edit for work in plan.works):
+        raise errors.UsageError(
+            f"--imgedit-stage={stage}: {plan.store.folder} has no edit of these pairs by this "
+            "editor, make them with --imgedit-stage=edit"
+        )
+
+
+def _check_references(plan: RunPlan) -> None:
+    """Raise `UsageError` for an additional judge or a metric that needs a reference image, if no
+    pair has one.
+    """
+    if any(work.reference for work in plan.works):
+        return
+    for further in plan.further:
+        if further.model.needs_reference:
+            raise errors.UsageError(
+                f"{further.model.role} {further.name!r}: no pair has a reference image, with which "
+                "it compares"
+            )
+
+
+def _check_baseline(plan: RunPlan, baseline: Baseline, judge: Identity) -> None:
+    """Raise `UsageError` if the verdicts of the run could not be compared with the baseline."""
+    settings = plan.settings
+    identity = {"fingerprint": judge.fingerprint, "spec": judge.model.spec}
+    refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds))
+    if settings.gates.max_drop:
+        refuse(baseline, unlike_losses(baseline, plan.editor.lossy))
+    contents = {pair_id: _content(works) for pair_id, works in by_pair(plan.works).items()}
+    changed = unlike_items(baseline, contents)
+    if changed:
+        refuse(baseline, f"{changed}; save a new baseline by --imgedit-save")
+    may_compute_elsewhere = settings.gates.environment == "any" or pools.is_remote(settings)
+    if settings.run.stage == "all" and missing_edits(plan.works) and not may_compute_elsewhere:
+        _check_environment(baseline, plan.editor, judge)
+
+
+def _content(works: Sequence[Work]) -> PairContent:
+    """Return what the pair of works consists of, as baselines keep it."""
+    pair = works[0].pair
+    inputs = works[0].inputs
+    source, reference = inputs[-2:]
+    return PairContent(
+        pair.category,
+        source,
+        content_sha256(inputs),
+        tuple(work.seed for work in works),
+        is_plain=not (pair.description or pair.reference_text or reference),
+    )
+
+
+def _check_environment(baseline: Baseline, editor: Identity, judge: Identity) -> None:
+    """Raise `UsageError` if the run would compute in another environment than its baseline."""
+    batch_sizes = (editor.model.batch_size,) if editor.model.pads_batches else ()
+    here = comparison.Computed(
+        EditorInfo(
+            spec=editor.model.spec,
+            recipe=editor.digest,
+            dtype=editor.recipe.get("dtype"),
+            batch_sizes=batch_sizes,
+        ),
+        JudgeInfo(
+            spec=judge.model.spec,
+            recipe=judge.digest,
+            dtype=judge.recipe.get("dtype"),
+            decoder=judge.recipe.get("decoder"),
+        ),
+        {
+            "editor": ComputedIn(**editor.here.model_dump(), edits=1, verdicts=0),
+            "judge": ComputedIn(**judge.here.model_dump(), edits=0, verdicts=1),
+        },
+    )
+    differences = comparison.environment_differences(baseline, here)
+    if differences:
+        listed = "; ".join(differences)
+        refuse(baseline, f'computed in another environment (gates.environment="same"): {listed}')
+
+
+def ask_servers(plan: RunPlan) -> None:
+    """Raise `UsageError` if a server with work to do cannot be reached or refuses its key."""
+    settings = plan.settings
+    if settings.run.stage == "report":
+        return
+    models = [model for role, model in plan.models.items() if _is_needed(plan, role)]
+    edited = _edited(plan)
+    for further in plan.further:
+        if _has_questions(plan, further.scorer, further.take(edited)):
+            models.append(further.model)
+    for model in models:
+        if pools.python_of(settings, model.role) is None:
+            model.reach()
+
+
+def _is_needed(plan: RunPlan, role: str) -> bool:
+    """Whether the editor or the judge has anything to do."""
+    if role == "editor":
+        return bool(missing_edits(plan.works))
+    if plan.scorer is None:
+        return False
+    if plan.settings.tries_judge or plan.settings.judge.repeats > 0:
+        return True
+    return _has_questions(plan, plan.scorer, _edited(plan))
+
+
+def _edited(plan: RunPlan) -> list[Work]:
+    return [work for work in plan.works if work.error is None and work.edit is not None]
+
+
+def _has_questions(plan: RunPlan, scorer: score.Scorer, edited: Sequence[Work]) -> bool:
+    run = plan.settings.run
+    if run.fresh or missing_edits(plan.works):
+        return True
+    for work in edited:
+        if scorer.stored_verdict(work, run.reuse) is None:
+            return True
+    return False
