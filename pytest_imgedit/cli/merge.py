@@ -40,7 +40,7 @@ from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.report.read import read_results
-from pytest_imgedit.run.finish import protocol_table
+from pytest_imgedit.run.assemble import protocol_table
 from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed, other_probes, places_of
 from pytest_imgedit.stats.controls import describe_controls

@@ -7,36 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
-from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core import provenance, redaction, results, sanitize
+from pytest_imgedit.core import provenance, redaction, results
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.kinds.folder import has_finished_edits
-from pytest_imgedit.protocols.protocol import Call, Protocol, Row
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.run import seed_trial
+from pytest_imgedit.run.assemble import RunFacts, assemble
 from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.trials import Trials, control_trials, describe_noise
-from pytest_imgedit.stats import estimates
-from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed
-from pytest_imgedit.stats.controls import describe_controls
-from pytest_imgedit.stats.decision import (
-    Evidence,
-    decide,
-    left_to_merge,
-    measures_of,
-    summarize_items,
-)
 from pytest_imgedit.workers.base import Worker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EndedRun:
     """A run that has ended: complete, or `stopped_by` someone or something.
 
@@ -57,102 +48,92 @@ class EndedRun:
 
 def make_results(ended: EndedRun) -> results.Results:
     """Make the results of a run; pairs that were not needed count in no table and no gate."""
-    plan, request = ended.plan, ended.plan.request
-    expects_scores = plan.settings.run.stage != "edit"
+    plan = ended.plan
     mark_leaks(plan.works, plan.store)
+    expects_scores = plan.settings.run.stage != "edit"
     items = make_items(plan.works, expects_scores, ended.stopped_by, plan.further)
-    computed = Computed(_editor(plan), _judge(plan), _environments(plan))
+    return assemble(items, _facts(ended, items))
+
+
+def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
+    plan = ended.plan
+    request = plan.request
     trials = ended.trials or Trials()
-    controls = noise = None
-    if trials.controls:
-        controls = describe_controls(
-            control_trials(trials.controls),
-            {item.id: item.score for item in items if item.score is not None},
-            plan.settings.gates.alpha,
-            trials.untried,
-        )
-    if trials.repeats:
-        noise = describe_noise(plan.works, trials.repeats)
-    declared = {} if plan.scorer is None else dict(plan.scorer.measures)
-    for further in plan.further:
-        declared |= further.measures
-    measures = measures_of(items, declared)
-    evidence = Evidence(
-        items,
-        computed,
-        plan.settings.gates,
-        measures,
-        expects_scores,
-        request.baseline,
-        controls,
-        request.resting,
-        {} if plan.blocks is None else plan.blocks.decided,
-        has_finished_edits(computed.editor.spec),
+    protocol = _protocol(plan)
+    first_pair = request.suite.pairs[0]
+    return RunFacts(
+        run=_run_info(ended, items),
+        suite=_suite_info(plan),
+        selection=_selection_info(plan),
+        computed=Computed(_editor(plan), _judge(plan), _environments(plan)),
+        further={each.name: _further(each) for each in plan.further},
+        measures=_declared_measures(plan),
+        gates=plan.settings.gates,
+        expects_scores=plan.settings.run.stage != "edit",
+        has_agreement=plan.settings.judge.scores,
+        reuse=_reuse(plan),
+        timing=_rounded(ended.timing),
+        workers=_workers(ended),
+        baseline=request.baseline,
+        trials=control_trials(trials.controls),
+        untried=trials.untried,
+        noise=describe_noise(plan.works, trials.repeats) if trials.repeats else None,
+        resting=request.resting,
+        decided={} if plan.blocks is None else plan.blocks.decided,
+        protocol=protocol,
+        calls=[_protocol_call(call) for call in protocol.calls(first_pair)] if protocol else [],
+        sees_change=protocol.sees_change(request.suite.pairs) if protocol else True,
     )
-    gates, comparison = decide(evidence)
+
+
+def _suite_info(plan: RunPlan) -> results.SuiteInfo:
+    suite = plan.request.suite
+    labels = {category: redaction.mask_shapes(label) for category, label in suite.labels.items()}
+    return results.SuiteInfo(
+        name=redaction.mask_shapes(suite.name),
+        sha256=suite.sha256,
+        pairs=len(suite.pairs),
+        remarks=tuple(redaction.mask_shapes(remark) for remark in suite.remarks),
+        labels=labels,
+    )
+
+
+def _selection_info(plan: RunPlan) -> results.SelectionInfo:
+    request = plan.request
     selected, whole = request.selection.counts(OVERALL)
-    shard_info = None
+    shard = None
     if request.shard is not None:
-        gates = left_to_merge(gates, plan.settings.gates, len(request.shard.pairs))
-        shard_info = results.ShardInfo(
+        shard = results.ShardInfo(
             index=request.shard.shard.index,
             count=request.shard.shard.count,
             ids=tuple(pair.id for pair in request.shard.pairs),
         )
-    categories, overall, measured = summarize_items(evidence.needed, measures)
-    estimates.forget_shares()
-    return results.Results(
-        run=_run_info(ended, items),
-        suite=results.SuiteInfo(
-            name=redaction.mask_shapes(request.suite.name),
-            sha256=request.suite.sha256,
-            pairs=len(request.suite.pairs),
-            remarks=tuple(map(redaction.mask_shapes, request.suite.remarks)),
-            labels={
-                category: redaction.mask_shapes(label)
-                for category, label in request.suite.labels.items()
-            },
-        ),
-        selection=results.SelectionInfo(
-            selected=selected,
-            whole=whole,
-            skipped=request.selection.skipped,
-            shard=shard_info,
-        ),
-        editor=computed.editor,
-        judge=computed.judge,
-        further={
-            further.name: _further(further, plan.settings, evidence.needed)
-            for further in plan.further
-        },
-        environments=dict(computed.environments),
-        reuse=_reuse(plan),
-        timing=ended.timing.model_copy(
-            update={name: round(value, 3) for name, value in ended.timing if value is not None}
-        ),
-        workers=(
-            *(_worker(stage, worker) for stage, worker in ended.workers),
-            *(_worker("score", worker, name) for name, worker in ended.further_workers),
-        ),
-        categories=categories,
-        overall=overall,
-        measures=measured,
-        gates=gates,
-        comparison=comparison,
-        controls=controls,
-        noise=noise,
-        protocol=_protocol(plan, evidence.needed),
-        items=tuple(items),
+    return results.SelectionInfo(
+        selected=selected, whole=whole, skipped=request.selection.skipped, shard=shard
     )
 
 
-def _protocol(plan: RunPlan, items: Sequence[results.Item]) -> results.ProtocolTable | None:
+def _declared_measures(plan: RunPlan) -> dict[str, results.Measure]:
+    """Return the measures that the judges and metrics have declared."""
+    measures: dict[str, results.Measure] = {}
+    if plan.scorer is not None:
+        measures |= plan.scorer.measures
+    for further in plan.further:
+        measures |= further.measures
+    return measures
+
+
+def _rounded(timing: results.Timing) -> results.Timing:
+    """Round times to milliseconds."""
+    rounded = {name: round(value, 3) for name, value in timing if value is not None}
+    return timing.model_copy(update=rounded)
+
+
+def _protocol(plan: RunPlan) -> Protocol | None:
+    """Return the protocol that the judge follows, `None` for one that measures on its own."""
     if plan.scorer is None or plan.scorer.judge.model.measures:
         return None
-    protocol = plan.scorer.protocol
-    pairs = plan.request.suite.pairs
-    calls = [_protocol_call(call) for call in protocol.calls(pairs[0])]
-    return protocol_table(protocol, items, calls, protocol.sees_change(pairs))
+    return plan.scorer.protocol
 
 
 def _protocol_call(call: Call) -> results.ProtocolCall:
@@ -165,46 +146,6 @@ def _protocol_call(call: Call) -> results.ProtocolCall:
         max_side=preparation.max_side,
         at_source_size=preparation.at_source_size,
         detail=preparation.detail,
-    )
-
-
-def protocol_table(
-    protocol: Protocol,
-    items: Iterable[results.Item],
-    calls: Sequence[results.ProtocolCall],
-    sees_change: bool,
-) -> results.ProtocolTable:
-    """Make the protocol's own tables of a run."""
-    counted = [item for item in items if item.is_judged]
-    touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
-    rows: tuple[results.ProtocolRow, ...] = ()
-    problem = ""
-    try:
-        rows = tuple(_protocol_row(row) for row in protocol.tables(counted) if row.values)
-    except Exception as error:  # a class of a user can raise anything
-        problem = f"its tables failed: {type(error).__name__}: {sanitize.one_line(error)}"
-    return results.ProtocolTable(
-        name=protocol.label,
-        calls=tuple(calls),
-        rows=rows,
-        totals=protocol.totals,
-        problem=problem,
-        published=protocol.published,
-        touched=touched + sum(item.status == "dropped" for item in counted),
-        sees_change=sees_change,
-    )
-
-
-def _protocol_row(row: Row) -> results.ProtocolRow:
-    estimate = estimates.estimate(row.values, row.sources, row.groups or None)
-    return results.ProtocolRow(
-        name=row.name,
-        n=len(row.values),
-        value=estimate.mean,
-        ci95=estimate.bounded_interval(*row.scale),
-        scale=row.scale,
-        decimals=row.decimals,
-        is_detail=row.is_detail,
     )
 
 
@@ -235,19 +176,27 @@ def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo
 
 def _editor(plan: RunPlan) -> results.EditorInfo:
     edits = [work.edit for work in plan.works if work.edit is not None]
-    compiled = {edit.compiled for edit in edits}
+    batch_sizes: set[int] = set()
+    if plan.editor.model.pads_batches:
+        batch_sizes = {edit.batch_size for edit in edits}
     rewrites = plan.settings.editor.rewrites
     return results.EditorInfo(
         spec=redaction.mask_shapes(plan.settings.editor.spec),
         **plan.editor.told,
-        compiled=compiled == {True} if len(compiled) < 2 else None,
+        compiled=_are_compiled(edits),
         lossy=plan.editor.lossy,
         rewrites=None if rewrites is None else digest(rewrites),
         seeds=seed_trial.result_of(plan.editor, plan.store),
-        batch_sizes=tuple(
-            sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})
-        ),
+        batch_sizes=tuple(sorted(batch_sizes)),
     )
+
+
+def _are_compiled(edits: Sequence[results.Edit]) -> bool | None:
+    """Whether a compiled network made the edits; `None` if it made only some of them."""
+    compiled = {edit.compiled for edit in edits}
+    if len(compiled) > 1:
+        return None
+    return compiled == {True}
 
 
 def _judge(plan: RunPlan) -> results.JudgeInfo:
@@ -256,16 +205,10 @@ def _judge(plan: RunPlan) -> results.JudgeInfo:
     return results.JudgeInfo(**plan.scorer.facts)
 
 
-def _further(
-    further: FurtherScorer, settings: Settings, items: Sequence[results.Item]
-) -> results.FurtherInfo:
-    is_judge = further.model.role == "judge"
-    measure = next(iter(further.measures))
-    return results.FurtherInfo(
-        **further.scorer.facts,
-        role="judge" if is_judge else "metric",
-        agreement=describe_agreement(items, measure, is_judge) if settings.judge.scores else None,
-    )
+def _further(further: FurtherScorer) -> results.FurtherInfo:
+    """Describe an additional judge or a metric; `assemble` adds its agreement with the judge."""
+    role: Literal["judge", "metric"] = "judge" if further.model.role == "judge" else "metric"
+    return results.FurtherInfo(**further.scorer.facts, role=role, agreement=None)
 
 
 def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
@@ -279,13 +222,13 @@ def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
         if scored.verdict is not None
     )
     return {
-        digest: results.ComputedIn(
-            **plan.store.environments[digest].model_dump(),
-            edits=edits[digest],
-            verdicts=verdicts[digest],
-            further=further[digest],
+        environment: results.ComputedIn(
+            **plan.store.environments[environment].model_dump(),
+            edits=edits[environment],
+            verdicts=verdicts[environment],
+            further=further[environment],
         )
-        for digest in dict.fromkeys([*edits, *verdicts, *further])
+        for environment in dict.fromkeys(list(edits) + list(verdicts) + list(further))
     }
 
 
@@ -293,19 +236,38 @@ def _reuse(plan: RunPlan) -> results.ReuseInfo:
     """Count edits and verdicts from other environments than that of this run, and name the
     differences.
     """
-    counts: Counter[str] = Counter(edits=0, verdicts=0)
+    edits = [work.edit.environment for work in plan.works if work.edit is not None]
+    verdicts = [work.verdict.environment for work in plan.works if work.verdict is not None]
+    unlike_edits = _differences(plan, plan.editor, edits)
+    unlike_verdicts = [] if plan.judge is None else _differences(plan, plan.judge, verdicts)
     differences: dict[str, None] = {}
-    for name, identity, output in (
-        *(("edits", plan.editor, work.edit) for work in plan.works),
-        *(("verdicts", plan.judge, work.verdict) for work in plan.works),
-    ):
-        if output is not None and identity is not None:
-            unlike = plan.store.environments[output.environment].differences(identity.here)
-            counts[name] += bool(unlike)
-            differences |= dict.fromkeys(unlike)
+    for unlike in unlike_edits + unlike_verdicts:
+        differences |= dict.fromkeys(unlike)
     return results.ReuseInfo(
-        policy=plan.settings.run.reuse, **counts, differences=tuple(differences)
+        policy=plan.settings.run.reuse,
+        edits=len(unlike_edits),
+        verdicts=len(unlike_verdicts),
+        differences=tuple(differences),
     )
+
+
+def _differences(plan: RunPlan, identity: Identity, environments: Iterable[str]) -> list[list[str]]:
+    """Return how environments, by their digests, differ from that of a model in this run, for each
+    that does.
+    """
+    found: list[list[str]] = []
+    for environment in environments:
+        unlike = plan.store.environments[environment].differences(identity.here)
+        if unlike:
+            found.append(unlike)
+    return found
+
+
+def _workers(ended: EndedRun) -> list[results.WorkerInfo]:
+    workers = [_worker(stage, worker) for stage, worker in ended.workers]
+    for name, worker in ended.further_workers:
+        workers.append(_worker("score", worker, name))
+    return workers
 
 
 def _worker(stage: results.Stage, worker: Worker, further: str = "") -> results.WorkerInfo:
@@ -319,7 +281,9 @@ def _worker(stage: results.Stage, worker: Worker, further: str = "") -> results.
         probe=None if worker.environment is None else worker.environment.probe,
         gpu_peak=worker.memory["gpu"] if worker.memory else None,
         host_peak=worker.memory["host"] if worker.memory else None,
-        **{name: round(getattr(worker, name), 3) for name in ("busy_s", "load_s", "ready_s")},
+        busy_s=round(worker.busy_s, 3),
+        load_s=round(worker.load_s, 3),
+        ready_s=round(worker.ready_s, 3),
     )
 
 

@@ -21,7 +21,7 @@ from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.protocols.protocol import Protocol
-from pytest_imgedit.run.finish import protocol_table
+from pytest_imgedit.run.assemble import protocol_table
 from pytest_imgedit.scenes import WEIGHTS
 
 ASPECTS = ("instruction", "preservation", "realism")

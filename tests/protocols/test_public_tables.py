@@ -10,7 +10,7 @@ from documents import an_item
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.protocols.kris import LEVELS, MEASURES, TYPES
 from pytest_imgedit.protocols.loading import load_protocol
-from pytest_imgedit.run.finish import protocol_table
+from pytest_imgedit.run.assemble import protocol_table
 from pytest_imgedit.suites import gedit, imgedit
 
 

@@ -12,7 +12,7 @@ from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.report import html, terminal
 from pytest_imgedit.report.measure_tables import COMPARED_HEADER
 from pytest_imgedit.report.tables import CATEGORY_HEADER, COMPARISON_HEADER
-from pytest_imgedit.run.finish import protocol_table
+from pytest_imgedit.run.assemble import protocol_table
 
 #: Two values of each column.
 CELLS = {

@@ -55,15 +55,15 @@ KNOWN = {"metric": {"sharpness": f"{__name__}:Sharpness"}}
 def results_of(world, **raw):
     run = world.run(**raw)
     ended = EndedRun(
-        run.plan,
-        run.timing,
-        run.workers,
-        run.further_workers,
-        run.trials,
-        "r",
-        datetime(2026, 1, 1, tzinfo=UTC),
-        "someone",
-        [],
+        plan=run.plan,
+        timing=run.timing,
+        workers=run.workers,
+        further_workers=run.further_workers,
+        trials=run.trials,
+        run_id="r",
+        started=datetime(2026, 1, 1, tzinfo=UTC),
+        stopped_by="someone",
+        hosts=[],
     )
     with world.store:
         return make_results(ended)
