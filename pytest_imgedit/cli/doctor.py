@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
-from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -19,17 +18,12 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model, Role
 from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import placement, pools, preflight, score, user_hooks
-from pytest_imgedit.run.plan import RunPlan
-from pytest_imgedit.run.plan_checks import ask_servers
-from pytest_imgedit.run.request import Request, resolve, resolve_models
-from pytest_imgedit.run.run import Run, RunContext
+from pytest_imgedit.run import placement, pools, preflight
+from pytest_imgedit.run.qualification import qualify_judge
+from pytest_imgedit.run.request import resolve
+from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.stored_replies import doubts_of_store
-from pytest_imgedit.run.trials import Trials, control_trials
-from pytest_imgedit.stats.controls import controls_gate, describe_controls
-from pytest_imgedit.stats.gates import Selection
-from pytest_imgedit.store.store import Store
+from pytest_imgedit.stats.controls import controls_gate
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -192,6 +186,7 @@ def qualify(
     judge: str | None,
     suite: str | None,
     gpus: str | None,
+    *,
     config: Path | None,
     assigned: Sequence[str],
     out: Path,
@@ -207,44 +202,15 @@ def qualify(
         ("judge", "spec", judge),
         ("suite", "spec", suite),
         ("workers", "gpus", gpus),
+        ("run", "out", out),
     ):
         if value is not None:
             raw.setdefault(section, {})[key] = value
-    settings = _settings(raw)
-    models, hardware = (
-        resolve_models(settings),
-        Hardware.here("none" if pools.is_remote(settings) else settings.workers.gpus),
-    )
-    preflight.check_executor(settings)
-    preflight.check_models(settings, models.values(), hardware)
-    if not pools.is_remote(settings):
-        placement.groups_of(models["judge"], hardware)
-    pairs = load_suite(settings.suite)
-    preflight.check_protocol(settings, pairs, models["judge"])
-    with Store(out) as store:
-        scorer, trials = _try(
-            Request(
-                settings=settings,
-                models=models,
-                suite=pairs,
-                pairs=pairs.pairs,
-                selection=Selection({}, {}),
-            ),
-            store,
-            hardware,
-        )
-        environments = {
-            work.verdict.environment: store.environments[work.verdict.environment]
-            for work in chain.from_iterable(trials.controls.values())
-            if work.verdict
-        }
-    controls = describe_controls(
-        control_trials(trials.controls),
-        {},
-        settings.gates.alpha,
-        trials.untried,
-    )
-    gate = controls_gate(controls)
+    session = Session(_settings_of_judge(raw), Path())
+    with closing(session):
+        qualification = qualify_judge(session, sys.stderr)
+    scorer = qualification.scorer
+    gate = controls_gate(qualification.controls)
     judged = results.JudgeInfo(
         spec=scorer.judge.model.spec,
         **scorer.judge.told,
@@ -252,72 +218,39 @@ def qualify(
         variant=scorer.protocol.variant,
         protocol_sha256=scorer.protocol.sha256,
     )
+    pairs = session.suite
+    described = results.SuiteInfo(
+        name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks
+    )
+    environments = qualification.environments
     document = {
         "judge": judged.model_dump(mode="json"),
-        "suite": results.SuiteInfo(
-            name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks
-        ).model_dump(mode="json"),
+        "suite": described.model_dump(mode="json"),
         "environments": {
             digest: environment.model_dump() for digest, environment in environments.items()
         },
-        "controls": controls.model_dump(mode="json"),
+        "controls": qualification.controls.model_dump(mode="json"),
         "gate": asdict(gate),
     }
     lines = [
         f"judge {judged.spec}, protocol {scorer.protocol.label}, on suite {pairs.name}",
         f"fingerprint {judged.fingerprint}",
-        *map(str, environments.values()),
-        terminal.render_tables([tables.controls_table(controls)]).rstrip(),
-        f"{gate.state}: {gate.why}",
     ]
+    lines += [str(environment) for environment in environments.values()]
+    table = tables.controls_table(qualification.controls)
+    lines.append(terminal.render_tables([table]).rstrip())
+    lines.append(f"{gate.state}: {gate.why}")
     return document, "\n".join(lines), int(gate.state != "PASS")
 
 
-def _settings(raw: Tables) -> Settings:
+def _settings_of_judge(raw: Tables) -> Settings:
     """Check settings for the judge alone; raise `UsageError` for those of a judge that scores
     nothing.
     """
     raw["editor"] = {"spec": "identity"}  # none of the config's is needed
+    raw.setdefault("run", {})["stage"] = "all"
     settings = make_settings(raw)
     if not settings.judge.scores:
         raise errors.UsageError(f"judge {settings.judge.spec!r} scores nothing, name another one")
     judge = settings.judge.model_copy(update={"controls": True, "repeats": 0})
     return settings.model_copy(update={"judge": judge})
-
-
-def _try(request: Request, store: Store, hardware: Hardware) -> tuple[score.Scorer, Trials]:
-    """Have the judge score the controls; return what asked it, and the trials."""
-    settings, models = request.settings, request.models
-    folder = store.new_run()
-    with (
-        closing(RunProgress(folder / "run.log", sys.stderr, quiet=False)) as progress,
-        pools.connected(settings) as hosts,
-    ):
-        if hosts is not None:
-            hardware = hosts.hardware
-        launcher = pools.Launcher(settings, hardware, hosts, folder, progress)
-        editor, judge = (launcher.identify(model, store.fingerprints) for model in models.values())
-        scorer = score.Scorer(settings, judge, store)
-        plan = RunPlan(
-            request=request,
-            store=store,
-            hardware=hardware,
-            models=models,
-            editor=editor,
-            judge=judge,
-            works=(),
-            scorer=scorer,
-        )
-        ask_servers(plan)
-        run = Run(
-            plan,
-            RunContext(
-                lambda role: launcher.pool(judge.model, judge),
-                lambda identity: launcher.pool(identity.model, identity),
-                progress,
-                user_hooks.no_hooks,
-            ),
-        )
-        run.execute()
-    assert run.trials is not None
-    return scorer, run.trials

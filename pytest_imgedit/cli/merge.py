@@ -19,37 +19,27 @@ from pytest_imgedit.cli.shard_stores import (
 )
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
-from pytest_imgedit.core.measures import further_score
 from pytest_imgedit.core.results import (
     Canary,
     ComputedIn,
-    Controls,
     FurtherInfo,
     HostOrigin,
-    Item,
     JudgeInfo,
-    ProtocolTable,
+    Measure,
     Results,
     ReuseInfo,
     RunInfo,
     Timing,
     Usage,
+    WorkerInfo,
 )
-from pytest_imgedit.kinds.folder import has_finished_edits
 from pytest_imgedit.kinds.source import find_user_modules
 from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.protocols.protocol import Protocol
 from pytest_imgedit.report import outputs, terminal, write
 from pytest_imgedit.report.read import read_results
-from pytest_imgedit.run.assemble import protocol_table
-from pytest_imgedit.stats.agreement import describe_agreement
+from pytest_imgedit.run.assemble import RunFacts, assemble
 from pytest_imgedit.stats.comparison import Computed, other_probes, places_of
-from pytest_imgedit.stats.controls import describe_controls
-from pytest_imgedit.stats.decision import (
-    Evidence,
-    decide,
-    measures_of,
-    summarize_items,
-)
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, make_baseline
 from pytest_imgedit.store.references import find_run
@@ -180,111 +170,115 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
     first = shards[0].results
     by_id = {item.id: item for shard in shards for item in shard.results.items}
     items = [by_id[pair_id] for pair_id in shards[0].info.ids]
-    computed = _computed(shards)
-    declared = {
-        name: measured.bare for shard in shards for name, measured in shard.results.measures.items()
-    }
-    measures = measures_of(items, declared)
-    evidence = Evidence(
-        items,
-        computed,
-        first.run.options.gates,
-        measures,
-        first.run.options.run.stage != "edit",
-        baseline,
-        _controls(shards, items),
-        are_finished=has_finished_edits(computed.editor.spec),
-    )
-    gates, comparison = decide(evidence)
-    differences = chain.from_iterable(shard.results.reuse.differences for shard in shards)
-    decided = {(gate.kind, gate.field) for gate in gates}
-    categories, overall, measured = summarize_items(items, measures)
-    return first.model_copy(
-        update={
-            "run": _run_info(shards),
-            "selection": first.selection.model_copy(update={"shard": None}),
-            "editor": computed.editor,
-            "judge": computed.judge,
-            "further": {name: _further(name, shards, items) for name in first.further},
-            "environments": dict(computed.environments),
-            "reuse": ReuseInfo(
-                policy=first.reuse.policy,
-                edits=sum(shard.results.reuse.edits for shard in shards),
-                verdicts=sum(shard.results.reuse.verdicts for shard in shards),
-                differences=tuple(dict.fromkeys(differences)),
-            ),
-            "timing": _timing([shard.results.timing for shard in shards]),
-            "workers": tuple(
-                worker.model_copy(update={"device": f"{worker.device}, shard {shard.info}"})
-                for shard in shards
-                for worker in shard.results.workers
-            ),
-            "categories": categories,
-            "overall": overall,
-            "measures": measured,
-            "gates": (
-                *gates,
-                *(gate for gate in first.gates if (gate.kind, gate.field) not in decided),
-            ),
-            "comparison": comparison,
-            "controls": evidence.controls,
-            "protocol": _protocol(first, items),
-            "items": tuple(items),
-            "sections": tuple(section for shard in shards for section in shard.results.sections),
-        }
+    results = assemble(items, _facts(shards, baseline))
+    decided = {(gate.kind, gate.field) for gate in results.gates}
+    resting = tuple(gate for gate in first.gates if (gate.kind, gate.field) not in decided)
+    return results.model_copy(update={"gates": results.gates + resting})
+
+
+def _facts(shards: Sequence[ShardRun], baseline: Baseline | None) -> RunFacts:
+    """Join what the shards know of the run besides its items."""
+    first = shards[0].results
+    parts = [shard.results for shard in shards]
+    controls = [part.controls for part in parts if part.controls is not None]
+    measures: dict[str, Measure] = {}
+    for part in parts:
+        for name, measured in part.measures.items():
+            measures[name] = measured.bare
+    protocol = None if first.protocol is None else _protocol(first)
+    return RunFacts(
+        run=_run_info(shards),
+        suite=first.suite,
+        selection=first.selection.model_copy(update={"shard": None}),
+        computed=_computed(parts),
+        further={name: _further(name, parts) for name in first.further},
+        measures=measures,
+        gates=first.run.options.gates,
+        expects_scores=first.run.options.run.stage != "edit",
+        has_agreement=any(each.agreement is not None for each in first.further.values()),
+        reuse=_reuse(parts),
+        timing=_timing([part.timing for part in parts]),
+        workers=_workers(shards),
+        baseline=baseline,
+        trials=[trial for each in controls for trial in each.trials],
+        untried=controls[0].untried if controls else "",
+        noise=first.noise,
+        protocol=protocol,
+        calls=first.protocol.calls if first.protocol else (),
+        sees_change=first.protocol.sees_change if first.protocol else True,
+        sections=[section for part in parts for section in part.sections],
     )
 
 
-def _protocol(first: Results, items: Sequence[Item]) -> ProtocolTable | None:
-    """Make the protocol's tables of the whole run; `None` for a protocol that is not known here."""
+def _reuse(parts: Sequence[Results]) -> ReuseInfo:
+    differences = chain.from_iterable(part.reuse.differences for part in parts)
+    return ReuseInfo(
+        policy=parts[0].reuse.policy,
+        edits=sum(part.reuse.edits for part in parts),
+        verdicts=sum(part.reuse.verdicts for part in parts),
+        differences=tuple(dict.fromkeys(differences)),
+    )
+
+
+def _workers(shards: Sequence[ShardRun]) -> list[WorkerInfo]:
+    return [
+        worker.model_copy(update={"device": f"{worker.device}, shard {shard.info}"})
+        for shard in shards
+        for worker in shard.results.workers
+    ]
+
+
+def _protocol(first: Results) -> Protocol | None:
+    """Return the protocol of the judge; `None` for one that is not known here."""
     judge = first.judge
-    if first.protocol is None or judge.protocol is None:
+    if judge.protocol is None:
         return None
     find_user_modules(None)
     settings = Settings.model_validate(
         {"judge": {"protocol": judge.protocol, "variant": judge.variant}}
     )
     try:
-        protocol = load_protocol(settings)
+        return load_protocol(settings)
     except errors.UsageError:
         return None
-    return protocol_table(protocol, items, first.protocol.calls, first.protocol.sees_change)
 
 
-def _computed(shards: Sequence[ShardRun]) -> Computed:
-    parts = [shard.results for shard in shards]
-    editor, judge = parts[0].editor, parts[0].judge
+def _computed(parts: Sequence[Results]) -> Computed:
+    """Join editor, judge and environments, whose counts are added up."""
+    editor = parts[0].editor
     is_alike = len({part.editor.compiled for part in parts}) == 1
-    sizes = chain.from_iterable(part.editor.batch_sizes for part in parts)
+    batch_sizes = {size for part in parts for size in part.editor.batch_sizes}
+    merged_editor = editor.model_copy(
+        update={
+            "compiled": editor.compiled if is_alike else None,
+            "batch_sizes": tuple(sorted(batch_sizes)),
+        }
+    )
+    judges = [part.judge for part in parts]
     environments: dict[str, ComputedIn] = {}
-    for digest, environment in chain.from_iterable(part.environments.items() for part in parts):
-        counts = environment.model_dump(include={"edits", "verdicts", "further"})
-        if digest in environments:
-            counts["edits"] += environments[digest].edits
-            counts["verdicts"] += environments[digest].verdicts
-            counts["further"] += environments[digest].further
-        environments[digest] = environment.model_copy(update=counts)
-    return Computed(
-        editor.model_copy(
-            update={
-                "compiled": editor.compiled if is_alike else None,
-                "batch_sizes": tuple(sorted(set(sizes))),
-            }
-        ),
-        judge.model_copy(update=_answered([part.judge for part in parts])),
-        environments,
+    for part in parts:
+        for digest, environment in part.environments.items():
+            if digest in environments:
+                environment = _added(environment, environments[digest])
+            environments[digest] = environment
+    return Computed(merged_editor, judges[0].model_copy(update=_answered(judges)), environments)
+
+
+def _added(environment: ComputedIn, earlier: ComputedIn) -> ComputedIn:
+    """Add up what was computed in one environment."""
+    return environment.model_copy(
+        update={
+            "edits": environment.edits + earlier.edits,
+            "verdicts": environment.verdicts + earlier.verdicts,
+            "further": environment.further + earlier.further,
+        }
     )
 
 
-def _further(name: str, shards: Sequence[ShardRun], items: Sequence[Item]) -> FurtherInfo:
-    """Join what the shards tell of a further judge or metric."""
-    parts = [shard.results.further[name] for shard in shards]
-    update = _answered(parts)
-    if parts[0].agreement is not None:
-        is_judge = parts[0].role == "judge"
-        measure = further_score(name) if is_judge else name
-        update["agreement"] = describe_agreement(items, measure, is_judge)
-    return parts[0].model_copy(update=update)
+def _further(name: str, parts: Sequence[Results]) -> FurtherInfo:
+    """Join what the shards know of an additional judge or a metric."""
+    judges = [part.further[name] for part in parts]
+    return judges[0].model_copy(update=_answered(judges))
 
 
 def _answered(judges: Sequence[JudgeInfo]) -> dict[str, Any]:
@@ -318,19 +312,6 @@ def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
         tokens_in=sum(usage.tokens_in for usage in used),
         tokens_out=sum(usage.tokens_out for usage in used),
         cost=sum(costs) if len(costs) == len(used) else None,
-    )
-
-
-def _controls(shards: Sequence[ShardRun], items: Sequence[Item]) -> Controls | None:
-    controls = [shard.results.controls for shard in shards if shard.results.controls]
-    trials = list(chain.from_iterable(part.trials for part in controls))
-    if not trials:
-        return None
-    return describe_controls(
-        trials,
-        {item.id: item.score for item in items if item.score is not None},
-        shards[0].results.run.options.gates.alpha,
-        controls[0].untried,
     )
 
 
@@ -373,51 +354,30 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
     unlike runs.
     """
     outputs.check_folder(out)
-    shards = read_shards(
-        find_run(
-            "latest" if files.is_folder(Path(reference, "runs")) else reference, Path(reference)
-        )
-        for reference in references
-    )
+    shards = read_shards(_path_of(reference) for reference in references)
     refuse_existing(out)
-    gates, compared = shards[0].results.run.options.gates, shards[0].results.comparison
-    name = gates.compare
-    if name == "latest" and compared is not None:
-        name = compared.run  # the shards are newer
-    baseline = None
-    if name is not None:
-        baseline = read_either(name, shards[0].store, names_of(shards[0].results.suite))
-    results = merge_results(shards, baseline)
-    if baseline is not None:
-        refuse_to_compare(
-            baseline,
-            make_baseline(results, "merge"),
-            f"{name} and these runs",
-            gated=bool(gates.max_drop),
-        )
+    results = _compared_results(shards)
     stores = read_stores(shards)
     with new_store(out) as store:
         folder = store.new_run()
-        results = results.model_copy(
-            update={"run": results.run.model_copy(update={"id": folder.name})}
-        )
+        run = results.run.model_copy(update={"id": folder.name})
+        results = results.model_copy(update={"run": run})
         collect(stores, store)
         write.write_results(results, folder)
-        reports = {
-            name: os.path.relpath(out / "runs" / folder.name / Path(path).name)
-            for name, path in write.write_reports(
-                results, folder, store.blobs.folder, RunSettings()
-            ).items()
-        }
+        written = write.write_reports(results, folder, store.blobs.folder, RunSettings())
+    merged_folder = out / "runs" / folder.name
+    reports = {
+        name: os.path.relpath(merged_folder / Path(path).name) for name, path in written.items()
+    }
     full = write.add_to_github_summary(results)
     conclusion = outcome(results)
-    lines = [
-        *_probe_lines(shards),
-        terminal.render(results, shutil.get_terminal_size().columns, color=False).rstrip(),
-        f"imgedit: {conclusion.line}",
-        *([f"warning: {full}"] if full else []),
-        *(f"{report}: {path}" for report, path in reports.items()),
-    ]
+    lines = list(_probe_lines(shards))
+    width = shutil.get_terminal_size().columns
+    lines.append(terminal.render(results, width, color=False).rstrip())
+    lines.append(f"imgedit: {conclusion.line}")
+    if full:
+        lines.append(f"warning: {full}")
+    lines += [f"{report}: {path}" for report, path in reports.items()]
     document = {
         "run": results.run.id,
         "reports": reports,
@@ -425,3 +385,34 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
         "outcome": conclusion.line,
     }
     return document, "\n".join(lines), int(conclusion.fails)
+
+
+def _path_of(reference: str) -> Path:
+    """Return the results.json of a run; of a store, that of its newest run."""
+    folder = Path(reference)
+    if files.is_folder(folder / "runs"):
+        return find_run("latest", folder)
+    return find_run(reference, folder)
+
+
+def _compared_results(shards: Sequence[ShardRun]) -> Results:
+    """Return the results of the whole run, compared with the baseline of its gates.
+
+    Raises `UsageError` for a baseline that cannot be compared.
+    """
+    first = shards[0].results
+    gates = first.run.options.gates
+    name = gates.compare
+    if name is None:
+        return merge_results(shards, None)
+    if name == "latest" and first.comparison is not None:
+        name = first.comparison.run  # the shards are newer
+    baseline = read_either(name, shards[0].store, names_of(first.suite))
+    results = merge_results(shards, baseline)
+    refuse_to_compare(
+        baseline,
+        make_baseline(results, "merge"),
+        f"{name} and these runs",
+        gated=bool(gates.max_drop),
+    )
+    return results

@@ -17,7 +17,7 @@ from pytest_imgedit.plugin.fixtures import (
     imgedit_run,
     reward_model,
 )
-from pytest_imgedit.plugin.state import EVALUATION, PROBLEM, RUN, evaluation, usage_errors
+from pytest_imgedit.plugin.state import EVALUATION, OUTCOME, PROBLEM, RUN, usage_errors
 
 __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_model"]
 
@@ -152,7 +152,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     with usage_errors():
         xdist.check_modes(config.option)
     if plan.ids or plan.others:
-        exchange.leave_results(state.execute(config, plan).results)
+        exchange.leave_results(state.execute_plan(config, plan).results)
     state.serve_calls(config, plan)  # also for tests that ask for a fixture as they run
 
 
@@ -166,7 +166,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
         ):
             plan = selection.make_plan(config, session.items)
             if plan.ids or plan.others:
-                state.execute(config, plan)
+                state.execute_plan(config, plan)
             elif session.items and xdist.Exchange.of(config) is None:
                 selection.refuse_gates_without_items(config)
         with xdist.survived(session, _is_ours):
@@ -207,24 +207,28 @@ def pytest_terminal_summary(
         for line in () if exitstatus == pytest.ExitCode.USAGE_ERROR else selection.hints(config):
             terminalreporter.write_line(f"imgedit: {line}")
         return
-    outcome, writer = evaluation(config).outcome(), terminalreporter._tw
+    run_outcome = config.stash[OUTCOME]
+    outcome = run_outcome.outcome()
+    writer = terminalreporter._tw
     is_brief = config.option.verbose < -1  # -qq leaves the outcome alone
     if not is_brief:
         terminalreporter.section("image editing")
         verbose = config.option.verbose > 0
-        terminalreporter.write(
-            evaluation(config).summary(writer.fullwidth, writer.hasmarkup, verbose)
-        )
-    for line in evaluation(config).annotations():
+        terminalreporter.write(run_outcome.summary(writer.fullwidth, writer.hasmarkup, verbose))
+    for line in run_outcome.annotations():
         terminalreporter.write_line(line)
-    junit.name_failed_gates(terminalreporter, config.stash[RUN].results)
-    color = "red" if outcome.fails else "green" if outcome.state == "PASS" else "yellow"
+    junit.name_failed_gates(terminalreporter, run_outcome.run.results)
+    color = "green" if outcome.state == "PASS" else "yellow"
+    if outcome.fails:
+        color = "red"
     terminalreporter.write_line(f"imgedit: {outcome.line}", **{color: True})
-    for warning in evaluation(config).warnings if is_brief else ():
-        terminalreporter.write_line(f"warning: {warning}", yellow=True)
-    for name, path in () if is_brief else evaluation(config).written().items():
-        terminalreporter.write_line(f"{name}: {path}")
-    for problem in evaluation(config).unwritten_copies:
+    if is_brief:
+        for warning in run_outcome.warnings:
+            terminalreporter.write_line(f"warning: {warning}", yellow=True)
+    else:
+        for name, path in run_outcome.written().items():
+            terminalreporter.write_line(f"{name}: {path}")
+    for problem in run_outcome.unwritten_copies:
         terminalreporter.write_line(f"imgedit: FAIL: {printable(problem)}", red=True)
 
 

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from pytest_imgedit.plugin.call_server import CallServer, RemoteCalls
     from pytest_imgedit.run.calls import SessionCalls
     from pytest_imgedit.run.finish import FinishedRun
-    from pytest_imgedit.run.session import Evaluation
+    from pytest_imgedit.run.run_outcome import RunOutcome
+    from pytest_imgedit.run.session import Session
     from pytest_imgedit.suites.base import Suite
 
-EVALUATION = pytest.StashKey["Evaluation"]()
+EVALUATION = pytest.StashKey["Session"]()
 RUN = pytest.StashKey["FinishedRun"]()
+OUTCOME: pytest.StashKey[RunOutcome] = pytest.StashKey()
 TALLY = pytest.StashKey[Tally]()
 #: The folder of the first item that needs the evaluation, whose config is used.
 NEAR = pytest.StashKey[Path]()
@@ -65,7 +67,7 @@ def in_one_line(error: errors.UsageError) -> str:
     return message(error)
 
 
-def evaluation(config: pytest.Config) -> Evaluation:
+def evaluation(config: pytest.Config) -> Session:
     """Return this session's evaluation, created from the options and the config at the first call.
 
     Raises `UsageError` for an invalid setting; models and GPUs are checked later.
@@ -74,7 +76,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
         guard_streams(config)
         from pytest_imgedit.config.settings import make_settings
         from pytest_imgedit.kinds.source import find_user_modules
-        from pytest_imgedit.run.session import Evaluation
+        from pytest_imgedit.run.session import Session
 
         near = config.stash.get(NEAR, config.invocation_params.dir)
         file = command_line.find_config(config, near)
@@ -83,8 +85,8 @@ def evaluation(config: pytest.Config) -> Evaluation:
         for role in ROLE_OF_FIXTURE.values():
             if spec := raw.get(role, {}).get("spec"):
                 raw[role]["spec"] = _class_of_hook(config, role, spec) or spec
-        config.stash[EVALUATION] = Evaluation(
-            make_settings(raw), config.rootpath, partial(_call_hook, config), partial(_load, config)
+        config.stash[EVALUATION] = Session(
+            make_settings(raw), config.rootpath, partial(_load, config)
         )
     return config.stash[EVALUATION]
 
@@ -122,7 +124,7 @@ def _class_of_hook(config: pytest.Config, role: Role, spec: str) -> str | None:
     return target
 
 
-def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
+def execute_plan(config: pytest.Config, plan: Plan) -> FinishedRun:
     """Check what the selected items need, and run all stages over their pairs."""
     config.stash.setdefault(NEAR, Path(plan.near))
     config.stash[TALLY] = Tally(plan.items)
@@ -135,28 +137,38 @@ def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
         reporter.ensure_newline()
     with usage_errors():
         current.check()
-        keeps = [ROLE_OF_FIXTURE[name] for name in plan.calls]
-        config.stash[RUN] = current.execute(plan.ids, plan.others, plan.skipped, keeps, file, quiet)
-    if current.interrupted:
+        from pytest_imgedit.run.execution import SelectedIds, execute
+
+        outcome = execute(
+            current,
+            SelectedIds(plan.ids, plan.others, plan.skipped),
+            hooks=partial(_call_hook, config),
+            keeps=[ROLE_OF_FIXTURE[name] for name in plan.calls],
+            file=file,
+            quiet=quiet,
+        )
+    config.stash[OUTCOME] = outcome
+    config.stash[RUN] = outcome.run
+    if outcome.interrupted:
         pytest.exit("imgedit was stopped", returncode=pytest.ExitCode.INTERRUPTED)
-    return config.stash[RUN]
+    return outcome.run
 
 
 def conclude(session: pytest.Session) -> None:
     """Decide the run's outcome from its gates and its items; set pytest's exit code and add gates
     to the JUnit report.
     """
-    from pytest_imgedit.run.session import ItemCounts
+    from pytest_imgedit.run.run_outcome import ItemCounts
 
     config = session.config
-    current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
-    # An interrupted run reports itself; its items were never meant to run.
-    outcome = current.conclude(
-        ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped)
-    )
-    problems = [*current.problems(), *current.unwritten_copies]
-    junit.report_run(config, config.stash[RUN].results, problems)
-    if outcome.fails or current.unwritten_copies:
+    run_outcome = config.stash[OUTCOME]
+    items = ItemCounts()
+    if not run_outcome.interrupted:  # it reports itself; its items were never meant to run
+        items = config.stash[TALLY].counts(bool(session.shouldstop or session.shouldfail))
+    verdict = run_outcome.conclude(items)
+    problems = run_outcome.problems() + run_outcome.unwritten_copies
+    junit.report_run(config, run_outcome.run.results, problems)
+    if verdict.fails or run_outcome.unwritten_copies:
         session.testsfailed += 1
 
 

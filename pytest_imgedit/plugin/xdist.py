@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.core.results import Results
     from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.run.session import ItemCounts
+    from pytest_imgedit.run.run_outcome import ItemCounts
     from pytest_imgedit.suites.base import Suite
 
 #: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses
@@ -74,7 +74,7 @@ class Tally:
 
     def counts(self, stopped: bool) -> ItemCounts:
         """Return the failed and unreported items; `stopped` says that pytest ended early."""
-        from pytest_imgedit.run.session import ItemCounts
+        from pytest_imgedit.run.run_outcome import ItemCounts
 
         missing = [name for name in self._expected if name not in self._seen]
         return ItemCounts(

@@ -1,12 +1,128 @@
-"""Plans a run and executes it."""
+"""Plans and executes the run of a session, and writes its reports."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import os
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
 
-from pytest_imgedit.run import forecast, plan_checks, pools
+from pytest_imgedit.core import errors, redaction, sanitize
+from pytest_imgedit.core.measures import count_groups
+from pytest_imgedit.core.results import Results, Section
+from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.report import write
+from pytest_imgedit.report.progress import RunProgress
+from pytest_imgedit.run import finish, forecast, plan_checks, pools, preflight
 from pytest_imgedit.run.plan import RunPlan, make_plan
 from pytest_imgedit.run.request import Request
+from pytest_imgedit.run.run import BlockRun, Run, RunContext
+from pytest_imgedit.run.run_outcome import RunOutcome
+from pytest_imgedit.run.session import Session
+from pytest_imgedit.run.user_hooks import CallHook, GuardedHooks, Interrupts, no_hooks
+from pytest_imgedit.run.work import SelectedShard, missing_edits
+from pytest_imgedit.stats.gates import Selection, narrow
+from pytest_imgedit.store import going_on
 from pytest_imgedit.store.store import Store
+
+#: Characters of a section that users add to the report.
+MAX_SECTION = 1_000_000
+
+
+@dataclass(frozen=True)
+class SelectedIds:
+    """The ids of the pairs that a session has selected: those of its own shard, those of `others`,
+    and those that are `skipped`, which do not count.
+    """
+
+    own: Sequence[str]
+    others: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+
+
+def execute(
+    session: Session,
+    ids: SelectedIds,
+    *,
+    hooks: CallHook = no_hooks,
+    keeps: Collection[Role] = (),
+    file: TextIO = sys.stdout,
+    quiet: bool = False,
+) -> RunOutcome:
+    """Run all stages over the selected pairs and write the reports.
+
+    Workers of the roles that the run `keeps` live on for calls, as far as the models fit. Raises
+    `UsageError` if the run could only fail, or if an editor or judge refuses its settings.
+    """
+    request = make_request(session, ids)
+    folder = session.opened_store.new_run()
+    progress = RunProgress(folder / "run.log", file, quiet)
+    for line in _opening_lines(session, folder):
+        progress.note(line)
+    workers = session.workers
+    workers.reporter.watcher = progress
+    workers.keeps = keeps
+    try:
+        with Interrupts(progress) as interrupts:
+            execution = _Execution(session, request, folder, interrupts, hooks)
+            outcome = execution.report(execution.run())
+            outcome.interrupted = progress.stopping
+            return outcome
+    except BaseException:
+        workers.close()
+        raise
+    finally:
+        workers.reporter.watcher = None
+        progress.close()
+
+
+def make_request(session: Session, ids: SelectedIds) -> Request:
+    """Return what a run of the selected pairs is to do; raises `UsageError` for too few pairs of a
+    gated group, and if saving would lose pairs of a baseline.
+    """
+    suite_pairs = session.suite.pairs
+    own = set(ids.own)
+    skipped = set(ids.skipped)
+    selected = own.union(ids.others)
+    pairs = tuple(pair for pair in suite_pairs if pair.id in selected)
+    selection = Selection.of(
+        count_groups(pairs),
+        session.counts,
+        count_groups(pair for pair in suite_pairs if pair.id in skipped),
+    )
+    gates, resting = narrow(session.settings.gates, selection, session.settings.run.asked)
+    settings = session.settings.model_copy(update={"gates": gates})
+    preflight.check_counts(settings, selection.selected)
+    session.baselines.check_save(pairs)
+    shard = None
+    if settings.run.shard is not None:
+        shard = SelectedShard(settings.run.shard, pairs)
+    return Request(
+        settings=settings,
+        models=session.models,
+        suite=session.suite,
+        pairs=tuple(pair for pair in pairs if pair.id in own),
+        selection=selection,
+        resting=resting,
+        baseline=session.compared[0],
+        shard=shard,
+        further=session.further,
+    )
+
+
+def _opening_lines(session: Session, folder: Path) -> list[str]:
+    lines = [session.describe(), f"log: {os.path.relpath(folder / 'run.log')}"]
+    passed_over = session.compared[1]
+    if passed_over:
+        lines.append(passed_over)
+    if session.baselines.makes_first:
+        lines.append(
+            f"baseline {session.settings.run.save} is not there yet: this run makes it, and is "
+            "compared with nothing"
+        )
+    return lines
 
 
 def prepare(
@@ -30,3 +146,152 @@ def prepare(
         return plan
     peaks = forecast.known_peaks(plan.settings, plan.identities, request.suite, store)
     return replace(plan, peaks=peaks)
+
+
+@dataclass
+class _Execution:
+    """One run of a session, whose hooks cannot stop it: they fail it at its end."""
+
+    session: Session
+    request: Request
+    folder: Path
+    interrupts: Interrupts
+    user_hooks: CallHook
+
+    def __post_init__(self) -> None:
+        self.progress = self.interrupts.progress
+        #: What, besides gates and items, keeps the run from passing.
+        self.failures: list[str] = []
+        self.hooks = GuardedHooks(self.user_hooks, self.interrupts.call, self._fail)
+
+    def _fail(self, failure: str) -> None:
+        """Note a failed hook, which fails the run at its end: nothing finished is lost."""
+        self.failures.append(failure)
+        self.progress.note(failure)
+
+    def run(self) -> Results:
+        """Plan the run and execute it; a run that is stopped returns with what is done.
+
+        The first Ctrl-C lets running jobs finish, the second does not; either way
+        `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store
+        that cannot be written any more, such as on a full disk, a system that refuses a file, a
+        process or a thread, and an editor or judge that fails alike on everything stop the run in
+        the same way.
+        """
+        started = datetime.now(UTC)
+        workers = self.session.workers
+        plan = prepare(self.request, self.session.store, workers.launcher, self.progress.note)
+        plan_checks.ask_servers(plan)
+        workers.settle(plan.models, plan.identities, plan.peaks)
+        context = RunContext(
+            workers.launch,
+            workers.launch_further,
+            self.progress,
+            self.hooks,
+            give_back=workers.give_back,
+            keeps=workers.keeps,
+        )
+        run = Run(plan, context) if plan.blocks is None else BlockRun(plan, plan.blocks, context)
+        self.interrupts.working = True
+        stopped_by = self._execute(run)
+        self.failures += self.hooks.further_failures()
+        self.failures += run.failed_further
+        hosts = workers.launcher.hosts
+        origins = [host.origin for host in hosts.all] if hosts else []
+        if self.progress.stopping or stopped_by or not workers.pools:
+            workers.close()
+        return finish.make_results(
+            finish.EndedRun(
+                plan=plan,
+                timing=run.timing,
+                workers=run.workers,
+                further_workers=run.further_workers,
+                trials=run.trials,
+                run_id=self.folder.name,
+                started=started,
+                stopped_by=stopped_by or "the user",
+                hosts=origins,
+            )
+        )
+
+    def _execute(self, run: Run) -> str:
+        """Execute the run; return what stopped it besides the user, if anything did."""
+        editor = redaction.mask_shapes(self.request.settings.editor.spec)
+        missing = len(missing_edits(run.plan.works))
+        try:
+            going_on.write_plan(self.session.store, self.folder, edits=missing, editor=editor)
+            run.execute()
+        except KeyboardInterrupt:
+            return ""
+        except (errors.StoreError, errors.FailsAlike) as error:
+            stopped_by = str(error)
+        except (OSError, RuntimeError, MemoryError) as error:
+            refused = errors.of_system(error)
+            if refused is None:
+                raise
+            stopped_by = refused
+        else:
+            return ""
+        self.progress.note(f"stopped: {stopped_by}")
+        return stopped_by
+
+    def report(self, results: Results) -> RunOutcome:
+        """Write results and reports, results first, and call the hooks that come with them."""
+        session = self.session
+        settings = session.settings
+        images = session.store.blobs.folder
+        reports: dict[str, str] = {}
+        unwritten_copies: list[str] = []
+        warnings: list[str] = []
+        try:
+            write.write_results(results, self.folder)
+            sections = self._sections(results)
+            if sections:
+                results = results.model_copy(update={"sections": sections})
+                write.write_results(results, self.folder)
+            reports = write.write_reports(results, self.folder, images, settings.run)
+            unwritten_copies = write.write_copies(
+                results, self.folder, images, settings.run, session.inputs
+            )
+            warnings.append(write.add_to_github_summary(results))
+        except errors.StoreError as error:
+            self.failures.insert(0, str(error))
+        run = finish.FinishedRun.of(results, settings.suite.min_score, session.store.folder)
+        hooks = GuardedHooks(self.user_hooks, self.interrupts.call, self.failures.append)
+        for text in hooks("run_finished", results=results, store=session.store.folder):
+            if isinstance(text, str):
+                warnings.append(text)
+        return RunOutcome(
+            session=session,
+            run=run,
+            reports=reports,
+            failures=self.failures,
+            unwritten_copies=unwritten_copies,
+            warnings=[sanitize.shorten(text) for text in warnings if text],
+        )
+
+    def _sections(self, results: Results) -> tuple[Section, ...]:
+        """Return the sections that users' hooks add to the report; a failure is one of them."""
+        call = partial(self.user_hooks, "report_section", results=results)
+        try:
+            sections = _checked_sections(self.interrupts.call(call))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            text = f"failed: {type(error).__name__}: {sanitize.one_line(error)}"
+            sections = [("pytest_imgedit_report_section", text)]
+        return tuple(
+            Section(title=sanitize.shorten(title), body=sanitize.shorten(body, MAX_SECTION))
+            for title, body in sections
+        )
+
+
+def _checked_sections(returned: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return the sections that hooks have returned; raises `TypeError` unless each is a title and a
+    body.
+    """
+    sections = [tuple(section) for section in returned if section]
+    for section in sections:
+        if len(section) != 2 or not all(isinstance(text, str) for text in section):
+            raise TypeError(f"it returned {sections!r:.200}, expected (title, body)")
+    return sections

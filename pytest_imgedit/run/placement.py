@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
@@ -20,9 +21,11 @@ PlacedMode = Literal["cpu", "swap", "resident", "apart"]
 Group = tuple[str, tuple[str, ...]]
 #: Memory to work in beside the weights: a share of them plus a constant, generous for images of a
 #: megapixel.
-WORKING_SHARE, WORKING_BYTES = 0.15, GIB
+WORKING_SHARE = 0.15
+WORKING_BYTES = GIB
 #: Why models are where they are, in plans.
-AFTER, BOTH = "one after the other", "both stay, no swap"
+AFTER = "one after the other"
+BOTH = "both stay, no swap"
 #: The name of a role's work, in plans, names of workers and settings.
 STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge", "metric": "metric"}
 
@@ -64,6 +67,11 @@ class Need:
             return 0
         return self.memory.weights + int(WORKING_SHARE * self.memory.weights) + WORKING_BYTES
 
+    @property
+    def bytes_a_gpu(self) -> float:
+        """The share of `total` that one GPU holds."""
+        return self.total / self.model.gpus if self.groups else self.total
+
     def __str__(self) -> str:
         told = f"{STAGE_OF[self.model.role]} {self.memory}"
         if self.peak is None:
@@ -91,12 +99,15 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
     """
     if model.is_served or (model.requirements.shares_cpu and not hardware.has_gpus):
         return []
-    numbered: list[tuple[int, Group]] = []
+    by_host: list[list[Group]] = []
     for host in hardware.hosts:
         if host.gpus or not hardware.remote:
             groups = group_gpus(host.gpus_of(model.role), model.gpus, GPUS_OPTION[model.role])
-            numbered += [(number, (host.name, group)) for number, group in enumerate(groups)]
-    return [group for _, group in sorted(numbered, key=lambda pair: pair[0])]
+            by_host.append([(host.name, group) for group in groups])
+    spread: list[Group] = []
+    for groups_of_a_turn in zip_longest(*by_host):
+        spread += [group for group in groups_of_a_turn if group is not None]
+    return spread
 
 
 def place(
@@ -112,9 +123,10 @@ def place(
     overlaps = len(models) > 1 and any(model.is_served for model in models) and requested != "swap"
     if not any(groups_of(model, hardware) for model in models):
         return Placement("resident" if overlaps else "cpu")
-    needs = [
-        replace(need_of(model, hardware), peak=(peaks or {}).get(model.role)) for model in models
-    ]
+    needs: list[Need] = []
+    for model in models:
+        peak = None if peaks is None else peaks.get(model.role)
+        needs.append(replace(need_of(model, hardware), peak=peak))
     for need in needs:
         _require_host_memory(need, hardware)
         _require_gpu_memory(need, hardware)
@@ -124,16 +136,22 @@ def place(
 
 def need_of(model: Model, hardware: Hardware) -> Need:
     """Return what a model needs, and which option would make it fit."""
-    memory, gpus, hint = model.memory(), hardware.gpus, ""
+    memory = model.memory()
+    gpus = hardware.gpus
+    hint = ""
     if memory.weights and gpus:
         free = min(gpu.free_gib for gpu in gpus) * GIB
-        enough = (
-            count
-            for count in range(2, len(gpus) + 1)
-            if len(gpus) % count == 0 and memory.weights <= count * free
-        )
-        hint = model.hint(Room(free, min(gpu.total_gib for gpu in gpus) * GIB, next(enough, None)))
+        total = min(gpu.total_gib for gpu in gpus) * GIB
+        hint = model.hint(Room(free, total, _group_that_holds(memory.weights, free, len(gpus))))
     return Need(model, memory, tuple(groups_of(model, hardware)), hint)
+
+
+def _group_that_holds(weights: float, free: float, gpus: int) -> int | None:
+    """Return the smallest number of GPUs into which weights fit and which divides all of them."""
+    for count in range(2, gpus + 1):
+        if gpus % count == 0 and weights <= count * free:
+            return count
+    return None
 
 
 def settle(model: Model, hardware: Hardware) -> Model:
@@ -154,19 +172,25 @@ def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
 
 
 def _require_host_memory(need: Need, hardware: Hardware) -> None:
-    kept, memory = need.memory.kept, hardware.memory_by_machine
-    for machine, count in Counter(hardware.machine_of(host) for host, _ in need.groups).items():
-        if 0 < memory[machine] < count * kept:
-            names = ", ".join(host.name for host in hardware.hosts if host.machine == machine)
-            fewer = memory[machine] // kept * need.model.gpus
-            option = f" ({need.model.role}.offload)" if need.memory.offloads else ""
-            hint = f"; {fewer} GPUs (--imgedit-gpus) would fit" if fewer else ""
-            raise UsageError(
-                f"{need.model.spec}: {count} workers that offload{option} keep {_gib(kept)} of "
-                "weights each in host "
-                f"memory, expected at most {_gib(memory[machine])} "
-                f"in all, which is available{f' on {names}' if names else ''}{hint}"
-            )
+    kept = need.memory.kept
+    for machine, count in _workers_by_machine(need, hardware).items():
+        available = hardware.memory_by_machine[machine]
+        if not 0 < available < count * kept:
+            continue
+        names = [host.name for host in hardware.hosts if host.machine == machine]
+        on_hosts = f" on {', '.join(names)}" if any(names) else ""
+        option = f" ({need.model.role}.offload)" if need.memory.offloads else ""
+        fewer = available // kept * need.model.gpus
+        hint = f"; {fewer} GPUs (--imgedit-gpus) would fit" if fewer else ""
+        raise UsageError(
+            f"{need.model.spec}: {count} workers that offload{option} keep {_gib(kept)} of weights "
+            f"each in host memory, expected at most {_gib(available)} in all, which is "
+            f"available{on_hosts}{hint}"
+        )
+
+
+def _workers_by_machine(need: Need, hardware: Hardware) -> Counter[str]:
+    return Counter(hardware.machine_of(host) for host, _ in need.groups)
 
 
 def _mode(
@@ -185,7 +209,7 @@ def _mode(
         if requested == "resident":
             return "resident", BOTH
         return "swap", f"{AFTER}, whether both fit is not known"
-    together = sum(need.total / (need.model.gpus if need.groups else 1) for need in needs)
+    together = sum(need.bytes_a_gpu for need in needs)
     smallest = min(gpu.free_gib for gpu in hardware.gpus) * GIB
     if requested == "resident" and together > smallest:
         raise UsageError(
@@ -209,9 +233,9 @@ def _host_peak_lines(need: Need, hardware: Hardware) -> Iterator[str]:
     """
     if need.peak is None:
         return
-    for machine, count in Counter(hardware.machine_of(host) for host, _ in need.groups).items():
-        peak, available = count * need.peak.host, hardware.memory_by_machine[machine]
-        if 0 < available < peak:
+    for machine, count in _workers_by_machine(need, hardware).items():
+        available = hardware.memory_by_machine[machine]
+        if 0 < available < count * need.peak.host:
             workers = counted(count, f"{STAGE_OF[need.model.role]} worker")
             yield (
                 f"warning: {workers} of {need.model.spec} took up to {_gib(need.peak.host)} of "
@@ -221,27 +245,23 @@ def _host_peak_lines(need: Need, hardware: Hardware) -> Iterator[str]:
 
 
 def _lines(hardware: Hardware, needs: Sequence[Need], reason: str) -> Iterator[str]:
-    yield from (
-        f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
-        for host in hardware.hosts
-        if hardware.remote and not host.gpus
-    )
-    yield from (
-        f"warning: GPU {gpu} is busy: {gpu.held_gib} GiB held by {gpu.holders or 'other processes'}"
-        for gpu in hardware.gpus
-        if gpu.held_gib >= 1
-    )
+    for host in hardware.hosts:
+        if hardware.remote and not host.gpus:
+            yield f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
+    for gpu in hardware.gpus:
+        if gpu.held_gib >= 1:
+            holders = gpu.holders or "other processes"
+            yield f"warning: GPU {gpu} is busy: {gpu.held_gib} GiB held by {holders}"
     for need in needs:
         yield from _host_peak_lines(need, hardware)
     sizes = [str(need) for need in needs if need.memory.weights != 0]
-    room = ", ".join(
-        f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in hardware.gpus
-    )
-    if sizes:
-        yield (
-            f"plan: {' and '.join(sizes)} on {room or 'GPUs that do not tell their memory'}: "
-            f"{reason if len(sizes) > 1 else 'stays'}"
-        )
+    if not sizes:
+        return
+    free = [f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in hardware.gpus]
+    room = ", ".join(free) or "GPUs that do not tell their memory"
+    if len(sizes) == 1:
+        reason = "stays"
+    yield f"plan: {' and '.join(sizes)} on {room}: {reason}"
 
 
 def _gib(size: float) -> str:

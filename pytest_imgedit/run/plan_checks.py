@@ -105,7 +105,8 @@ def _judge_warnings(plan: RunPlan, judge: Identity, scorer: score.Scorer) -> Ite
 
 def _lacks(plan: RunPlan) -> Iterator[Lack]:
     """Yield each thing that pairs lack."""
-    settings, works = plan.settings, plan.works
+    settings = plan.settings
+    works = plan.works
     request = plan.request
     editor = request.models["editor"]
     count = len({work.pair.id for work in works})

@@ -16,7 +16,7 @@ from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers import local, timeouts
-from pytest_imgedit.workers.base import Executor, Slot, Worker
+from pytest_imgedit.workers.base import Executor, Slot, State, Worker
 from pytest_imgedit.workers.hardware import Hardware, threads_in
 from pytest_imgedit.workers.hosts import HostExecutor, Hosts
 from pytest_imgedit.workers.pool import Pool, Watcher
@@ -24,7 +24,8 @@ from pytest_imgedit.workers.pool import Pool, Watcher
 #: The most threads of a worker without a GPU, and of one that makes several edits in one call.
 #: Their number decides how sums round, so that it does not depend on how many workers there are;
 #: with more threads than two, how an edit of a batch rounds depends on its place.
-MOST_THREADS, BATCH_THREADS = 4, 2
+MOST_THREADS = 4
+BATCH_THREADS = 2
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30
 
@@ -83,12 +84,9 @@ class Launcher:
         """
         python = python_of(self.settings, model.role)
         on_gpus = bool(groups_of(model, self.hardware))
-        products = {gpu.product for gpu in self.hardware.gpus if on_gpus}
-        where = Where(
-            device="cuda" if on_gpus else "cpu",
-            gpu=products.pop() if len(products) == 1 else None,
-            python=python,
-        )
+        where = Where(device="cpu", python=python)
+        if on_gpus:
+            where = Where(device="cuda", gpu=self._only_product(), python=python)
         if self.hosts is not None and not model.is_served:
             where = replace(
                 where, python=None, versions=partial(self.hosts.versions, python, on_gpus)
@@ -98,6 +96,11 @@ class Launcher:
             where = replace(where, threads=threads)
         return identify(model, cache, where)
 
+    def _only_product(self) -> str | None:
+        """The product name of all GPUs, `None` if they differ."""
+        products = {gpu.product for gpu in self.hardware.gpus}
+        return products.pop() if len(products) == 1 else None
+
     def pool(self, model: Model, identity: Identity) -> Pool:
         """Make a pool of workers of a model, one per GPU group; no process is started yet.
 
@@ -105,37 +108,30 @@ class Launcher:
         server is asked from here, with the API key of this environment.
         """
         hosts = None if model.is_served else self.hosts
-        slots, workers = self._slots(model), self.settings.workers
-        load = timeouts.Deadline(workers.load_timeout, "workers.load_timeout")
-        job = timeouts.Deadline(workers.edit_timeout, "workers.edit_timeout")
-        if model.role != "editor":
-            job = timeouts.Deadline(workers.judge_timeout, "workers.judge_timeout")
-        message: messages.Preparing = {
-            "target": {
-                "module": model.target.module,
-                "attribute": model.target.attribute,
-                "argument": model.target.argument,
-            },
-            "params": model.worker_params,
-            "libraries": list(identity.libraries),
-            "unused": list(model.requirements.unused_packages),
-            "is_served": model.is_served,
-            "may_be_blank": model.may_be_blank,
-        }
-        if model.role == "editor":
-            message["batch_size"], message["pads_batches"] = model.batch_size, model.pads_batches
+        slots = self._slots(model)
+        message = _preparing(model, identity)
         if hosts is not None:
             if model.checkpoint is not None:
                 message["checkpoint"] = model.checkpoint.elsewhere(identity.recipe["files"])
-            message["code"], message["files"] = identity.recipe.get("code", {}), identity.files
+            message["code"] = identity.recipe.get("code", {})
+            message["files"] = identity.files
         return Pool(
             self._executor(model, hosts),
             slots,
             message,
-            self._loads_at_once(model, slots),
-            {"starting": load, "loading": load, "busy": job},
-            self.watcher,
+            load_concurrency=self._loads_at_once(model, slots),
+            deadlines=self._deadlines(model),
+            watcher=self.watcher,
         )
+
+    def _deadlines(self, model: Model) -> dict[State, timeouts.Deadline]:
+        """Return the deadlines of a worker by its state."""
+        workers = self.settings.workers
+        load = timeouts.Deadline(workers.load_timeout, "workers.load_timeout")
+        job = timeouts.Deadline(workers.edit_timeout, "workers.edit_timeout")
+        if model.role != "editor":
+            job = timeouts.Deadline(workers.judge_timeout, "workers.judge_timeout")
+        return {"starting": load, "loading": load, "busy": job}
 
     def _slots(self, model: Model) -> list[Slot]:
         """List a slot per worker: a group of GPUs, or a part of the CPU.
@@ -199,6 +195,26 @@ class Launcher:
         return len(slots)
 
 
+def _preparing(model: Model, identity: Identity) -> messages.Preparing:
+    """Return the message that sets up a worker of this machine."""
+    message: messages.Preparing = {
+        "target": {
+            "module": model.target.module,
+            "attribute": model.target.attribute,
+            "argument": model.target.argument,
+        },
+        "params": model.worker_params,
+        "libraries": list(identity.libraries),
+        "unused": list(model.requirements.unused_packages),
+        "is_served": model.is_served,
+        "may_be_blank": model.may_be_blank,
+    }
+    if model.role == "editor":
+        message["batch_size"] = model.batch_size
+        message["pads_batches"] = model.pads_batches
+    return message
+
+
 def _threads(cores: int, model: Model) -> int:
     """The number of threads of a worker; the edits of a batch share them evenly."""
     if model.batch_size == 1:
@@ -239,7 +255,9 @@ class SessionWorkers:
     def __init__(
         self, settings: Settings, models: Mapping[Role, Model], hardware: Hardware, store: Store
     ) -> None:
-        self.settings, self.models, self.store = settings, dict(models), store
+        self.settings = settings
+        self.models = dict(models)
+        self.store = store
         self.reporter = Reporter()
         self.peaks: Mapping[Role, Peak] = {}
         self.identities: dict[Role, Identity] = {}
@@ -247,6 +265,17 @@ class SessionWorkers:
         self._hardware = hardware
         self._open = ExitStack()
         self.pools: dict[Role, Pool] = {}
+
+    def settle(
+        self,
+        models: Mapping[Role, Model],
+        identities: Mapping[Role, Identity],
+        peaks: Mapping[Role, Peak],
+    ) -> None:
+        """Take what a run has settled and found out of models."""
+        self.models |= models
+        self.identities |= identities
+        self.peaks = peaks
 
     @cached_property
     def launcher(self) -> Launcher:
@@ -294,7 +323,8 @@ class SessionWorkers:
             return self.pools[role]
         if role not in self.identities:  # no run has settled it
             self.models[role] = settle(self.models[role], self.launcher.hardware)
-        hardware, mode = self.launcher.hardware, self.settings.workers.placement
+        hardware = self.launcher.hardware
+        mode = self.settings.workers.placement
         try:
             placement = place(list(self.models.values()), hardware, mode, self.peaks)
         except errors.UsageError:  # the other model may not fit

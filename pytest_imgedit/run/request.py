@@ -79,10 +79,12 @@ def _make_model(role: Role, settings: Settings, section_name: str, gpus: int) ->
     try:
         return make_model(role, section.spec, section.params, gpus)
     except errors.UsageError as error:
-        key, hint = "spec", ""
+        key = "spec"
+        hint = ""
         for name in section.params:
             if did_you_mean(name, ["spec"]):
-                key, hint = name, f"; did you mean 'spec' by {name!r}?"
+                key = name
+                hint = f"; did you mean 'spec' by {name!r}?"
                 break
         location = settings.place(section_name or role, key)
         raise errors.UsageError(f"{location}{error}{hint}") from None

@@ -1,4 +1,4 @@
-"""Hooks of users, and signals: neither loses finished work."""
+"""User hooks and signal handling; neither may lose finished work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class GuardedHooks:
     def __init__(
         self, hooks: CallHook, call: Callable[..., Any], report: Callable[[str], None]
     ) -> None:
-        self._hooks, self._call, self._report = hooks, call, report
+        self._hooks = hooks
+        self._call = call
+        self._report = report
         self._failures: Counter[str] = Counter()
 
     def __call__(self, name: str, /, **arguments: Any) -> list[Any]:
@@ -90,9 +92,11 @@ class Interrupts:
     """
 
     def __init__(self, progress: RunProgress) -> None:
-        self.progress, self.working = progress, False
+        self.progress = progress
+        self.working = False
         self._previous: dict[signal.Signals, Any] = {}
-        self._hook_is_on, self._remaining = False, HOOK_GRACE
+        self._hook_is_on = False
+        self._remaining = HOOK_GRACE
         self._alarm_since: float | None = None
 
     def __enter__(self) -> Interrupts:
@@ -163,7 +167,8 @@ class Interrupts:
 
         threading.Thread(target=run, daemon=True).start()
         while not future.done():
-            since, counts = time.monotonic(), self.progress.stopping
+            since = time.monotonic()
+            counts = self.progress.stopping
             wait([future], timeout=0.1)
             if counts:
                 self._remaining -= time.monotonic() - since

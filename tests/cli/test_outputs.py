@@ -25,7 +25,7 @@ from pytest_imgedit.config.settings import make_settings, read_tables
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.report import outputs
-from pytest_imgedit.run.session import Evaluation
+from pytest_imgedit.run.session import Session
 from pytest_imgedit.store.baselines import make_baseline, write_baseline
 
 #: What the paths are that commands take: a new option that names one has to be added here.
@@ -172,17 +172,17 @@ def refused(capsys, *arguments: str) -> str:
     return told
 
 
-def evaluation(config: Path | None = None, **tables: dict[str, object]) -> Evaluation:
+def session(config: Path | None = None, **tables: dict[str, object]) -> Session:
     raw = read_tables(config)
     models = {"editor": {"spec": "noise"}, "judge": {"spec": "none"}}
     for name, table in {**models, **tables}.items():
         raw[name] = {**raw.get(name, {}), **table}
-    return Evaluation(make_settings(raw), Path.cwd())
+    return Session(make_settings(raw), Path.cwd())
 
 
 def checked(option: str, path: str) -> None:
     """Check the settings of a run that writes a copy of a report."""
-    evaluation(suite={"spec": "pairs.jsonl"}, run={f"{option}_path": Path(path)}).check()
+    session(suite={"spec": "pairs.jsonl"}, run={f"{option}_path": Path(path)}).check()
 
 
 def test_every_option_that_names_a_path_is_listed_here():
@@ -231,7 +231,7 @@ def test_a_file_of_the_settings_is_no_place_for_a_copy(here):
     """A config of any name, and the folder of the thumbnails of a page."""
     Path("imgedit.toml").rename("nightly.toml")
     Path("report_files").symlink_to(".imgedit/blobs/ab")
-    result = evaluation(Path("nightly.toml"), run={"md_path": Path("nightly.toml")})
+    result = session(Path("nightly.toml"), run={"md_path": Path("nightly.toml")})
     with pytest.raises(errors.UsageError, match="which holds results or inputs"):
         result.check()
     with pytest.raises(errors.UsageError, match=r"in the store"):
@@ -262,7 +262,7 @@ def test_a_folder_that_is_no_store_is_as_good_as_any(here):
 
 
 def test_a_baseline_goes_into_no_store(here):
-    run = evaluation(gates={"baselines": ".imgedit/runs/first"}, run={"save": "results"})
+    run = session(gates={"baselines": ".imgedit/runs/first"}, run={"save": "results"})
     with pytest.raises(errors.UsageError, match=r"results\.json: in the store"):
         run.baselines.check_save([])
 

@@ -1,0 +1,90 @@
+"""Has a judge alone score edits of known quality, without a run."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TextIO
+
+from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.results import Controls
+from pytest_imgedit.report.progress import RunProgress
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.plan_checks import ask_servers
+from pytest_imgedit.run.request import Request
+from pytest_imgedit.run.run import Run, RunContext
+from pytest_imgedit.run.score import Scorer
+from pytest_imgedit.run.session import Session
+from pytest_imgedit.run.trials import Trials, control_trials
+from pytest_imgedit.run.user_hooks import no_hooks
+from pytest_imgedit.stats.controls import describe_controls
+from pytest_imgedit.stats.gates import Selection
+
+
+@dataclass(frozen=True)
+class Qualification:
+    """How a judge scored the controls, by which scorer, and where, by digest."""
+
+    scorer: Scorer
+    controls: Controls
+    environments: dict[str, Environment]
+
+
+def qualify_judge(session: Session, file: TextIO) -> Qualification:
+    """Have the judge of a session score the controls of its suite; `file` takes the progress.
+
+    Verdicts are kept in the store, where runs with gates find them. Raises `UsageError`.
+    """
+    session.check_judge()
+    log = session.opened_store.new_run() / "run.log"
+    with closing(RunProgress(log, file, quiet=False)) as progress:
+        session.workers.reporter.watcher = progress
+        plan = _plan_without_edits(session)
+        ask_servers(plan)
+        session.workers.settle(plan.models, plan.identities, plan.peaks)
+        context = RunContext(
+            session.workers.launch, session.workers.launch_further, progress, no_hooks
+        )
+        run = Run(plan, context)
+        run.execute()
+    assert plan.scorer is not None
+    assert run.trials is not None
+    trials = run.trials
+    controls = describe_controls(
+        control_trials(trials.controls), {}, session.settings.gates.alpha, trials.untried
+    )
+    return Qualification(plan.scorer, controls, _environments(session, trials))
+
+
+def _plan_without_edits(session: Session) -> RunPlan:
+    launcher = session.workers.launcher
+    identities = {
+        role: launcher.identify(model, session.store.fingerprints)
+        for role, model in session.models.items()
+    }
+    judge = identities["judge"]
+    return RunPlan(
+        request=Request(
+            settings=session.settings,
+            models=session.models,
+            suite=session.suite,
+            pairs=session.suite.pairs,
+            selection=Selection({}, {}),
+        ),
+        store=session.store,
+        hardware=launcher.hardware,
+        models=session.models,
+        editor=identities["editor"],
+        judge=judge,
+        works=(),
+        scorer=Scorer(session.settings, judge, session.store),
+    )
+
+
+def _environments(session: Session, trials: Trials) -> dict[str, Environment]:
+    """Return where the verdicts on the controls were computed, by digest."""
+    environments: dict[str, Environment] = {}
+    for works in trials.controls.values():
+        for work in works:
+            if work.verdict:
+                digest = work.verdict.environment
+                environments[digest] = session.store.environments[digest]
+    return environments
