@@ -3,9 +3,9 @@
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import chain, starmap
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from pytest_imgedit.core.results import (
     HostOrigin,
     JudgeInfo,
     Measure,
+    ProtocolCall,
     Results,
     ReuseInfo,
     RunInfo,
@@ -55,7 +56,7 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     missing or twice.
     """
     runs = [(path, read_results(path)) for path in paths]
-    shards = list(starmap(_finished_shard, runs))
+    shards = [_finished_shard(path, results) for path, results in runs]
     first = shards[0]
     for shard in shards[1:]:
         _refuse_unlike(first, shard)
@@ -75,19 +76,22 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     ]
     if missing:
         raise errors.UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
-    return [by_index[index] for index in sorted(by_index) if by_index[index].results.items]
+    in_order = [by_index[index] for index in sorted(by_index)]
+    return [shard for shard in in_order if shard.results.items]
 
 
 def _finished_shard(path: Path, results: Results) -> ShardRun:
     """Return a run as a shard; raise `UsageError` unless it is one, finished and in a store."""
-    info, store = results.selection.shard, path.absolute().parent.parent.parent
+    info = results.selection.shard
+    store = path.absolute().parent.parent.parent
     if info is None:
         raise errors.UsageError(
             f"{path}: a run of all its pairs, expected one with --imgedit-shard=I/N"
         )
     if results.run.status != "complete":
         raise errors.UsageError(f"{path}: shard {info} was {results.run.stopped}; run it again")
-    expected = set(filter(pairs.Shard(info.index, info.count).has, info.ids))
+    shard = pairs.Shard(info.index, info.count)
+    expected = {pair_id for pair_id in info.ids if shard.has(pair_id)}
     unexpected = expected ^ {item.id for item in results.items}
     if unexpected:
         raise errors.UsageError(
@@ -100,33 +104,40 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
 
 def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
     """Raise `UsageError` if two shards cannot be of one run."""
-    facts: dict[str, Callable[[ShardRun], object]] = {
-        "suite": lambda shard: shard.results.suite.sha256,
-        "number of shards": lambda shard: shard.info.count,
-        "selection": lambda shard: (shard.info.ids, shard.results.selection.whole),
-        "stage": lambda shard: shard.results.run.options.run.stage,
-        "editor": lambda shard: _identified(
-            shard.results.editor, compiled=None, batch_sizes=(), seeds=None
-        ),
-        "judge": lambda shard: _identified(shard.results.judge, **_ANSWERED),
-        "further judge or metric": lambda shard: {
-            name: _identified(further, **_ANSWERED, agreement=None)
-            for name, further in shard.results.further.items()
-        },
-        "seeds or batch size of the editor": lambda shard: shard.results.run.options.editor,
-        "options of the judge": lambda shard: shard.results.run.options.judge,
-        "gates": lambda shard: shard.results.run.options.gates,
-    }
-    for name, fact in facts.items():
-        if fact(first) != fact(other):
+    facts = _shared_facts(first)
+    for name, fact in _shared_facts(other).items():
+        if fact != facts[name]:
             raise errors.UsageError(
                 f"{other.path}: another {name} than in {first.path}, expected shards of one run"
             )
 
 
+def _shared_facts(shard: ShardRun) -> dict[str, object]:
+    """Return what all shards of a run have in common, by its name in messages."""
+    results = shard.results
+    options = results.run.options
+    return {
+        "suite": results.suite.sha256,
+        "number of shards": shard.info.count,
+        "selection": (shard.info.ids, results.selection.whole),
+        "stage": options.run.stage,
+        "editor": _identified(results.editor, compiled=None, batch_sizes=(), seeds=None),
+        "judge": _identified(results.judge, **_ANSWERED),
+        "further judge or metric": {
+            name: _identified(further, **_ANSWERED, agreement=None)
+            for name, further in results.further.items()
+        },
+        "seeds or batch size of the editor": options.editor,
+        "options of the judge": options.judge,
+        "gates": options.gates,
+    }
+
+
 def _identified(model: Any, **unlike: object) -> Any:
     """Return what identifies an editor or judge; with a fingerprint, wherever its files are."""
-    return model.model_copy(update=unlike if model.fingerprint is None else {**unlike, "spec": ""})
+    if model.fingerprint is not None:
+        unlike["spec"] = ""
+    return model.model_copy(update=unlike)
 
 
 def _refuse_environments(shards: Sequence[ShardRun]) -> None:
@@ -143,10 +154,8 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
         for shard, environment in computed:
             first = computed[0][1]
             if not environment.bare.serves(first.bare, shard.results.reuse.policy):
-                unlike = [
-                    *environment.differences(first),
-                    *other_probes(kind, [environment.bare], [first.bare]),
-                ]
+                unlike = list(environment.differences(first))
+                unlike += other_probes(kind, [environment.bare], [first.bare])
                 raise errors.UsageError(
                     f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
                     f"{'; '.join(unlike)}"
@@ -181,11 +190,19 @@ def _facts(shards: Sequence[ShardRun], baseline: Baseline | None) -> RunFacts:
     first = shards[0].results
     parts = [shard.results for shard in shards]
     controls = [part.controls for part in parts if part.controls is not None]
+    trials = [trial for each in controls for trial in each.trials]
+    sections = [section for part in parts for section in part.sections]
     measures: dict[str, Measure] = {}
     for part in parts:
         for name, measured in part.measures.items():
             measures[name] = measured.bare
-    protocol = None if first.protocol is None else _protocol(first)
+    protocol = None
+    calls: Sequence[ProtocolCall] = ()
+    sees_change = True
+    if first.protocol is not None:
+        protocol = _protocol(first)
+        calls = first.protocol.calls
+        sees_change = first.protocol.sees_change
     return RunFacts(
         run=_run_info(shards),
         suite=first.suite,
@@ -200,13 +217,13 @@ def _facts(shards: Sequence[ShardRun], baseline: Baseline | None) -> RunFacts:
         timing=_timing([part.timing for part in parts]),
         workers=_workers(shards),
         baseline=baseline,
-        trials=[trial for each in controls for trial in each.trials],
+        trials=trials,
         untried=controls[0].untried if controls else "",
         noise=first.noise,
         protocol=protocol,
-        calls=first.protocol.calls if first.protocol else (),
-        sees_change=first.protocol.sees_change if first.protocol else True,
-        sections=[section for part in parts for section in part.sections],
+        calls=calls,
+        sees_change=sees_change,
+        sections=sections,
     )
 
 
@@ -283,24 +300,23 @@ def _further(name: str, parts: Sequence[Results]) -> FurtherInfo:
 
 def _answered(judges: Sequence[JudgeInfo]) -> dict[str, Any]:
     """Add up the tokens of a judge in all shards, its answers by model, and its canaries."""
-    return {
-        "usage": _usage(judges),
-        "canary": _canary([judge.canary for judge in judges if judge.canary is not None]),
-        "returned": dict(sum((Counter(judge.returned) for judge in judges), Counter())),
-    }
+    returned: Counter[str] = Counter()
+    for judge in judges:
+        returned.update(judge.returned)
+    canaries = [judge.canary for judge in judges if judge.canary is not None]
+    return {"usage": _usage(judges), "canary": _canary(canaries), "returned": dict(returned)}
 
 
 def _canary(canaries: Sequence[Canary]) -> Canary | None:
     if not canaries:
         return None
-    return Canary(
-        rounds=sum(canary.rounds for canary in canaries),
-        repeats=sum(canary.repeats for canary in canaries),
-        differing=sum(canary.differing for canary in canaries),
-        failed=sum(canary.failed for canary in canaries),
-        grades=tuple(chain.from_iterable(canary.grades for canary in canaries)),
-        models=tuple(dict.fromkeys(chain.from_iterable(canary.models for canary in canaries))),
-    )
+    grades = [grade for canary in canaries for grade in canary.grades]
+    models = [model for canary in canaries for model in canary.models]
+    totals = {
+        name: sum(getattr(canary, name) for canary in canaries)
+        for name in ("rounds", "repeats", "differing", "failed")
+    }
+    return Canary(grades=tuple(grades), models=tuple(dict.fromkeys(models)), **totals)
 
 
 def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
@@ -308,29 +324,32 @@ def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
     if not used:
         return None
     costs = [usage.cost for usage in used if usage.cost is not None]
+    is_cost_known = len(costs) == len(used)
+    tokens_in = sum(usage.tokens_in for usage in used)
+    tokens_out = sum(usage.tokens_out for usage in used)
     return Usage(
-        tokens_in=sum(usage.tokens_in for usage in used),
-        tokens_out=sum(usage.tokens_out for usage in used),
-        cost=sum(costs) if len(costs) == len(used) else None,
+        tokens_in=tokens_in, tokens_out=tokens_out, cost=sum(costs) if is_cost_known else None
     )
 
 
 def _run_info(shards: Sequence[ShardRun]) -> RunInfo:
     runs = [shard.results.run for shard in shards]
+    first = runs[0]
     names = {run.name for run in runs}
     commits = {run.commit.sha if run.commit else None for run in runs}
-    return runs[0].model_copy(
+    hosts = [
+        HostOrigin(name=f"shard {shard.info}", versions=run.versions, machine=run.machine)
+        for shard, run in zip(shards, runs, strict=True)
+    ]
+    return first.model_copy(
         update={
-            "name": runs[0].name if len(names) == 1 else "",
+            "name": first.name if len(names) == 1 else "",
             "started": min(run.started for run in runs),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": provenance.versions(),
             "machine": provenance.machine(()),
-            "hosts": tuple(
-                HostOrigin(name=f"shard {shard.info}", versions=run.versions, machine=run.machine)
-                for shard, run in zip(shards, runs, strict=True)
-            ),
-            "commit": runs[0].commit if len(commits) == 1 else None,
+            "hosts": tuple(hosts),
+            "commit": first.commit if len(commits) == 1 else None,
         }
     )
 

@@ -60,7 +60,14 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
     request = plan.request
     trials = ended.trials or Trials()
     protocol = _protocol(plan)
-    first_pair = request.suite.pairs[0]
+    calls: list[results.ProtocolCall] = []
+    sees_change = True
+    if protocol is not None:
+        calls = [_protocol_call(call) for call in protocol.calls(request.suite.pairs[0])]
+        sees_change = protocol.sees_change(request.suite.pairs)
+    noise = None
+    if trials.repeats:
+        noise = describe_noise(plan.works, trials.repeats)
     return RunFacts(
         run=_run_info(ended, items),
         suite=_suite_info(plan),
@@ -77,12 +84,12 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
         baseline=request.baseline,
         trials=control_trials(trials.controls),
         untried=trials.untried,
-        noise=describe_noise(plan.works, trials.repeats) if trials.repeats else None,
+        noise=noise,
         resting=request.resting,
         decided={} if plan.blocks is None else plan.blocks.decided,
         protocol=protocol,
-        calls=[_protocol_call(call) for call in protocol.calls(first_pair)] if protocol else [],
-        sees_change=protocol.sees_change(request.suite.pairs) if protocol else True,
+        calls=calls,
+        sees_change=sees_change,
     )
 
 
@@ -149,15 +156,20 @@ def _protocol_call(call: Call) -> results.ProtocolCall:
     )
 
 
+def _are_cut_off(items: Sequence[results.Item]) -> bool:
+    """Whether the end of the run cut off an edit or a verdict."""
+    for item in items:
+        for seed in item.seeds:
+            for end in (seed.error, *seed.further.values()):
+                if isinstance(end, results.ItemError) and end.kind == "interrupted":
+                    return True
+    return False
+
+
 def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
-    hardware, trials = ended.plan.hardware, ended.trials
-    is_cut_off = any(
-        isinstance(end, results.ItemError) and end.kind == "interrupted"
-        for item in items
-        for seed in item.seeds
-        for end in (seed.error, *seed.further.values())
-    )
-    is_complete = trials is not None and not (is_cut_off or trials.remaining)
+    hardware = ended.plan.hardware
+    trials = ended.trials
+    is_complete = trials is not None and not (trials.remaining or _are_cut_off(items))
     return results.RunInfo(
         id=ended.run_id,
         name=ended.plan.settings.run.name or "",

@@ -202,7 +202,9 @@ def _declared(settings: Settings, judge: Model) -> Mapping[str, Measure]:
 
 def check_partial(settings: Settings) -> None:
     """Raise `UsageError` for what a run cannot do that ends early, or is one of several shards."""
-    gates, run, repeats = settings.gates, settings.run, settings.judge.repeats
+    gates = settings.gates
+    run = settings.run
+    repeats = settings.judge.repeats
     if gates.until == "decided":
         if not (gates.fail_under or gates.max_drop):
             raise errors.UsageError(
@@ -245,12 +247,9 @@ def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
 
 def _limits(settings: Settings) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield the limits of gates on means, with the option or the key that sets them."""
-    for key, limits in (
-        ("fail_under", settings.gates.fail_under),
-        ("max_drop", settings.gates.max_drop),
-    ):
-        is_option = f"gates.{key}" in settings.run.asked
-        yield f"--imgedit-{key.replace('_', '-')}" if is_option else f"gates.{key}", limits
+    for key, option in (("fail_under", "--imgedit-fail-under"), ("max_drop", "--imgedit-max-drop")):
+        name = option if f"gates.{key}" in settings.run.asked else f"gates.{key}"
+        yield name, getattr(settings.gates, key)
 
 
 def check_edits_only(settings: Settings) -> None:
@@ -279,14 +278,17 @@ def check_edits_only(settings: Settings) -> None:
 
 def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None:
     """Raise `UsageError` if the baseline has another judge, as far as known without weights."""
-    judge = settings.judge
-    protocol = load_protocol(settings)
     identity = {
-        "spec": redaction.mask_shapes(judge.spec),
+        "spec": redaction.mask_shapes(settings.judge.spec),
         "params": redaction.mask_secrets(model.deciding("auto")),
-        "protocol": None if model.measures else protocol.name,
-        "variant": None if model.measures else protocol.variant,
-        "protocol_sha256": None if model.measures else protocol.sha256,
+        "protocol": None,
+        "variant": None,
+        "protocol_sha256": None,
     }
-    rewrites = unlike_rewrites(baseline, settings.editor.rewrites is not None)
-    refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds) or rewrites)
+    if not model.measures:
+        protocol = load_protocol(settings)
+        identity["protocol"] = protocol.name
+        identity["variant"] = protocol.variant
+        identity["protocol_sha256"] = protocol.sha256
+    refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds))
+    refuse(baseline, unlike_rewrites(baseline, settings.editor.rewrites is not None))
