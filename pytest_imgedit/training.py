@@ -62,7 +62,7 @@ def load_editor(
     from pytest_imgedit.kinds.compute.fsdp import load_sharded
     from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
     from pytest_imgedit.kinds.compute.pipeline import load_pipeline
-    from pytest_imgedit.kinds.diffusers import ShardParameters
+    from pytest_imgedit.kinds.diffusers_parameters import ShardParameters
 
     folder = Checkpoint(model, Layout.PIPELINE).folder
     set_deterministic(True)

@@ -16,7 +16,8 @@ import torch
 
 from pytest_imgedit.core import errors, frames, images, requests, sanitize, strict_json
 from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
-from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersParameters
+from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor
+from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 
 #: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for
 #: good.

@@ -19,7 +19,7 @@ from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.kinds.compute.numerics import COMPILER_OPTIONS
 
 if TYPE_CHECKING:
-    from pytest_imgedit.kinds.diffusers import DiffusersParameters
+    from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 
 #: Sources whose encoded negative prompt is cached.
 REMEMBERED = 8

@@ -26,7 +26,7 @@ from pytest_imgedit.kinds.compute import numerics, tensor_checks
 from pytest_imgedit.kinds.compute.pipeline import load_pipeline
 
 if TYPE_CHECKING:
-    from pytest_imgedit.kinds.diffusers import ShardParameters
+    from pytest_imgedit.kinds.diffusers_parameters import ShardParameters
 
 _NETWORKS = ("transformer", "unet")
 

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from pytest_imgedit.core import errors, sanitize
 
 if TYPE_CHECKING:
-    from pytest_imgedit.kinds.diffusers import LoraParameters
+    from pytest_imgedit.kinds.diffusers_parameters import LoraParameters
 
 
 def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
