@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -34,9 +34,9 @@ from pytest_imgedit.kinds.metrics import (
     Against,
     ComparisonParameters,
     against_field,
-    answer_comparable,
     finite_score,
     images_to_compare,
+    missing,
 )
 
 if TYPE_CHECKING:
@@ -70,11 +70,20 @@ class LearnedMetric(ABC):
         from pytest_imgedit.kinds.compute import numerics
 
         numerics.set_deterministic(deterministic)
-        self.deterministic, self.weights = deterministic, weights
+        self.deterministic = deterministic
+        self.weights = weights
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return one value a question, or an error.
+
+        Each question has its own forward pass: in a larger batch other kernels are chosen, which
+        round the last bits otherwise.
+        """
+        return [self.answer_one(question) for question in questions]
 
     @abstractmethod
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return one value a question, or an error."""
+    def answer_one(self, question: Question) -> Answer:
+        """Return the value of one question, or an error."""
 
     def self_check(self) -> None:
         """Measure one edit twice; raises `SetupError`, naming the weights, unless both values are
@@ -134,17 +143,16 @@ class FeatureComparison(FeatureSimilarity):
         self.against = options.against
         super().__init__(Path(model), device, options)
 
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        return answer_comparable(questions, self.against, self._values)
-
-    def _values(self, questions: Sequence[Question]) -> Iterator[float]:
+    def answer_one(self, question: Question) -> Answer:
         import torch
 
-        for question in questions:
-            with torch.inference_mode():
-                images = images_to_compare(question, self.against)
-                edited, target = self.features(self.pixels(images))
-                yield cosine(edited, target)
+        if self.against not in question.images:
+            return missing(self.against)
+        images = images_to_compare(question, self.against)
+        with torch.inference_mode():
+            edited, target = self.features(self.pixels(images))
+            similarity = cosine(edited, target)
+        return finite_score(similarity)
 
     @abstractmethod
     def features(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -181,10 +189,7 @@ class CLIPTextSimilarity(FeatureSimilarity):
         self.tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
         self.max_tokens: int = self.model.config.text_config.max_position_embeddings
 
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        return [finite_score(self._value(question)) for question in questions]
-
-    def _value(self, question: Question) -> float:
+    def answer_one(self, question: Question) -> Answer:
         import torch
 
         tokens = self.tokenizer(
@@ -199,7 +204,8 @@ class CLIPTextSimilarity(FeatureSimilarity):
             ).pooler_output
             pixels = self.pixels([question.images["edited"]])
             image = self.model.get_image_features(pixels).pooler_output
-            return cosine(image[0], text[0])
+            similarity = cosine(image[0], text[0])
+        return finite_score(similarity)
 
 
 def cosine(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -331,7 +337,8 @@ class LPIPSComparison(LearnedMetric):
             ) from None
         import torch
 
-        self.against, self.device = options.against, device
+        self.against = options.against
+        self.device = device
         self.smallest = BACKBONES[options.net].smallest
         if not weights.is_file():  # else torchvision would download it
             raise errors.SetupError(f"{weights}: no such file on this machine")
@@ -339,40 +346,31 @@ class LPIPSComparison(LearnedMetric):
         self.network = LearnedPerceptualImagePatchSimilarity(options.net, normalize=True)
         self.network.to(device)
 
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        large = [question for question in questions if self._is_large(question)]
-        answers = iter(
-            answer_comparable(large, self.against, lambda those: map(self._value, those))
-        )
-        return [
-            next(answers) if self._is_large(question) else self._too_small(question)
-            for question in questions
-        ]
-
-    def _is_large(self, question: Question) -> bool:
-        target = question.images.get(self.against)
-        return target is None or min(target.size) >= self.smallest
-
-    def _too_small(self, question: Question) -> Answer:
-        width, height = question.images[self.against].size
-        return Answer(
-            error=f"the {self.against} image is {width} x {height} pixels, expected at least "
-            f"{self.smallest} a side for lpips"
-        )
-
-    def _value(self, question: Question) -> float:
+    def answer_one(self, question: Question) -> Answer:
         import torch
 
-        edited, target = (
-            torch.from_numpy(reference.pixels(image, image.size))
-            .to(self.device, torch.float32)
-            .permute(2, 0, 1)[None]
-            for image in images_to_compare(question, self.against)
-        )
+        if self.against not in question.images:
+            return missing(self.against)
+        edited, target = images_to_compare(question, self.against)
+        if min(target.size) < self.smallest:
+            return self._too_small(target)
         with torch.inference_mode():
-            value: torch.Tensor = self.network(edited, target)
+            distance: torch.Tensor = self.network(self._pixels(edited), self._pixels(target))
         self.network.reset()
-        return value.item()
+        return finite_score(distance.item())
+
+    def _too_small(self, target: Image.Image) -> Answer:
+        return Answer(
+            error=f"the {self.against} image is {target.width} x {target.height} pixels, expected "
+            f"at least {self.smallest} a side for lpips"
+        )
+
+    def _pixels(self, image: Image.Image) -> torch.Tensor:
+        """Return an image on the device, on [0, 1]; shape (1, 3, H, W)."""
+        import torch
+
+        pixels = torch.from_numpy(reference.pixels(image, image.size))  # (H, W, 3)
+        return pixels.to(self.device, torch.float32).permute(2, 0, 1)[None]
 
 
 def torch_hub() -> Path:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -43,23 +43,6 @@ def images_to_compare(question: Question, against: Against) -> tuple[Image.Image
     return question.images["edited"].resize(target.size, Image.Resampling.BICUBIC), target
 
 
-def answer_comparable(
-    questions: Sequence[Question],
-    against: Against,
-    measure: Callable[[Sequence[Question]], Iterable[float]],
-) -> list[Answer]:
-    """Measure the questions that have the image to compare with; the others end with an error.
-
-    `measure` returns one value a question, in order.
-    """
-    comparable = [question for question in questions if against in question.images]
-    values = iter(measure(comparable)) if comparable else iter(())
-    return [
-        finite_score(next(values)) if against in question.images else missing(against)
-        for question in questions
-    ]
-
-
 def missing(against: Against) -> Answer:
     """Answer for a pair without the image to compare with."""
     return Answer(
@@ -88,15 +71,15 @@ class PixelComparison(ABC):
         """Return one value a question, or an error for a pair without the image to compare
         with.
         """
-        return answer_comparable(
-            questions, self.against, lambda comparable: self._threads.map(self._value, comparable)
-        )
+        return list(self._threads.map(self._answer, questions))
 
-    def _value(self, question: Question) -> float:
-        edited, target = question.images["edited"], question.images[self.against]
-        return self.formula(
-            reference.pixels(edited, target.size), reference.pixels(target, target.size)
-        )
+    def _answer(self, question: Question) -> Answer:
+        if self.against not in question.images:
+            return missing(self.against)
+        size = question.images[self.against].size
+        edited = reference.pixels(question.images["edited"], size)
+        target = reference.pixels(question.images[self.against], size)
+        return finite_score(self.formula(edited, target))
 
     @abstractmethod
     def formula(self, edited: reference.Pixels, target: reference.Pixels) -> float:
