@@ -6,8 +6,10 @@ from PIL import Image
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.base import Model, Parameters
 
-#: Share of the reference in a blend, and share of each side that is damaged.
-HALF, DAMAGED_SHARE = 0.5, 0.5
+#: Share of the reference in a blend.
+HALF = 0.5
+#: Share of each side that is damaged.
+DAMAGED_SHARE = 0.5
 #: Where the damaged part may begin, as shares of a side.
 BEGINNINGS = (0.0, 0.25, 0.5)
 
@@ -57,17 +59,18 @@ class DamagedEditor(ReferenceEditor):
         after = np.asarray(reference).copy()
         changed = np.abs(after - before).sum(axis=-1)
         height, width = changed.shape
-        windows = [
-            np.s_[
-                int(top * height) : int((top + DAMAGED_SHARE) * height),
-                int(left * width) : int((left + DAMAGED_SHARE) * width),
-            ]
-            for top in BEGINNINGS
-            for left in BEGINNINGS
-        ]
+        windows = [(rows, columns) for rows in _spans(height) for columns in _spans(width)]
         window = min(windows, key=lambda window: changed[window].mean())
         after[window] = 255 - after[window]
         return Image.fromarray(after)
+
+
+def _spans(side: int) -> list[slice]:
+    """Return where the damaged part may lie along a side."""
+    return [
+        slice(int(beginning * side), int((beginning + DAMAGED_SHARE) * side))
+        for beginning in BEGINNINGS
+    ]
 
 
 def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -85,11 +88,9 @@ class NoiseEditor(ControlEditor):
     """Returns uniform noise of the source's size, drawn from the request's seed."""
 
     def edit(self, request: EditRequest) -> Image.Image:
-        return Image.fromarray(
-            np.random.default_rng(request.seed).integers(
-                0, 256, (*request.source.size[::-1], 3), dtype=np.uint8
-            )
-        )
+        width, height = request.source.size
+        generator = np.random.default_rng(request.seed)
+        return Image.fromarray(generator.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 class Control(Model):
@@ -150,7 +151,7 @@ class Blank(Control):
     may_be_blank = True
 
 
-class Noise(Control):
+class NoiseControl(Control):
     """A control: noise."""
 
     name = "noise"

@@ -8,23 +8,26 @@ from numpy.typing import NDArray
 from PIL import Image
 
 Levels = NDArray[np.float32]
-#: Longest sides in pixels at which a placement is fitted, from coarse to fine, and the steps at
+#: Longest sides in pixels at which an alignment is fitted, from coarse to fine, and the steps at
 #: each.
-FIT_SIDES, FIT_STEPS = (32, 64, 128), 3
+FIT_SIDES = (32, 64, 128)
+FIT_STEPS = 3
 #: Residuals of so many times their mean still count, by side: at first all, so that the few edges
 #: of a flat drawing do, then less, so that a changed object does not.
 TOLERANCES = (100.0, 20.0, 6.0)
 #: How far a fit may move from its start: a share of the scale, and a share of the side. Editors
 #: that do nothing stay within 4%. With a wider reach, a fit may move a changed object out of the
 #: frame.
-MAX_SCALING, MAX_SHIFT = 0.06, 0.05
+MAX_SCALING = 0.06
+MAX_SHIFT = 0.05
 #: Source and edit must overlap on this share of each side.
 MIN_OVERLAP = 0.5
 #: If the ratio of the aspect ratios differs from 1 by more than this, crops are fitted too; a fit
 #: reaches smaller ones anyway.
 SQUASHED = 0.03
 #: Added to the diagonal of the normal equations: relative, and absolute for flat images.
-DAMPING, FLOOR = 1e-4, 1e-3
+DAMPING = 1e-4
+FLOOR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,20 @@ class Axis:
     scale: float = 1.0
     shift: float = 0.0
 
+    def moved(self, scaling: float, shift: float) -> "Axis":
+        """Return the axis after a step of a fit."""
+        return Axis(self.scale + scaling, self.shift + shift)
+
     def near(self, start: "Axis") -> "Axis":
         """Return the closest axis within reach of a start."""
-        scale = np.clip(self.scale / start.scale, 1 - MAX_SCALING, 1 + MAX_SCALING) * start.scale
-        return Axis(float(scale), float(np.clip(self.shift, -MAX_SHIFT, MAX_SHIFT)))
+        scaling = np.clip(self.scale / start.scale, 1 - MAX_SCALING, 1 + MAX_SCALING)
+        shift = np.clip(self.shift, -MAX_SHIFT, MAX_SHIFT)
+        return Axis(float(scaling * start.scale), float(shift))
 
     def overlap(self, side: int) -> slice:
         """Return the pixels of the source that the edit shows, without its outermost pixels."""
-        is_shown = np.abs(self.scale * _from_centre(side) + self.shift * side) <= side / 2 - 1
-        shown = np.flatnonzero(is_shown)
+        in_edit = self.scale * _from_centre(side) + self.shift * side
+        shown = np.flatnonzero(np.abs(in_edit) <= side / 2 - 1)
         if len(shown) < MIN_OVERLAP * side:
             return slice(0, 0)
         return slice(int(shown[0]), int(shown[-1]) + 1)
@@ -55,7 +63,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Alignment:
     """Where a source lies in its edit if both are resized to one size."""
 
     x: Axis
@@ -70,22 +78,25 @@ class Placement:
     def laid_over(self, edited: Image.Image, resampling: Image.Resampling) -> Levels:
         """Return an edit as it lies over its source, in levels of shape (H, W) or (H, W, 3)."""
         width, height = edited.size
-        rows = (self.x.scale, 0.0, self.x.offset(width), 0.0, self.y.scale, self.y.offset(height))
-        laid = edited.transform(edited.size, Image.Transform.AFFINE, rows, resampling)
+        x_row = (self.x.scale, 0.0, self.x.offset(width))
+        y_row = (0.0, self.y.scale, self.y.offset(height))
+        laid = edited.transform(edited.size, Image.Transform.AFFINE, x_row + y_row, resampling)
         return np.asarray(laid, dtype=np.float32)
 
 
-def placements(source: Image.Image, edited: Image.Image, ratio: float) -> Iterator[Placement]:
-    """Yield the fitted placements of an edit that was resized to the size of its source.
+def alignments(source: Image.Image, edited: Image.Image, ratio: float) -> Iterator[Alignment]:
+    """Yield the fitted alignments of an edit that was resized to the size of its source.
 
     `ratio` is the edit's aspect ratio over that of the source before. An edit of another aspect
     ratio shows the whole source squashed, a part of it, or more than it.
     """
-    greys = source.convert("L"), edited.convert("L")
-    pyramid = [(_reduced(greys[0], side), _reduced(greys[1], side)) for side in FIT_SIDES]
-    starts = [Placement(Axis(), Axis())]
+    source_grey = source.convert("L")
+    edited_grey = edited.convert("L")
+    pyramid = [(_reduced(source_grey, side), _reduced(edited_grey, side)) for side in FIT_SIDES]
+    starts = [Alignment(Axis(), Axis())]
     if abs(ratio - 1) > SQUASHED:
-        starts += [Placement(Axis(), Axis(ratio)), Placement(Axis(1 / ratio), Axis())]
+        starts.append(Alignment(Axis(), Axis(ratio)))
+        starts.append(Alignment(Axis(1 / ratio), Axis()))
     for start in starts:
         yield _fitted(start, pyramid)
 
@@ -96,25 +107,25 @@ def _reduced(image: Image.Image, side: int) -> Image.Image:
     return image.resize(size, Image.Resampling.BOX).convert("F")
 
 
-def _fitted(start: Placement, pyramid: list[tuple[Image.Image, Image.Image]]) -> Placement:
-    """Fit a placement from coarse to fine, each by a fixed number of Gauss-Newton steps (Lucas and
+def _fitted(start: Alignment, pyramid: list[tuple[Image.Image, Image.Image]]) -> Alignment:
+    """Fit an alignment from coarse to fine, each by a fixed number of Gauss-Newton steps (Lucas and
     Kanade, 1981).
     """
-    placement = start
+    alignment = start
     for (source, edited), tolerance in zip(pyramid, TOLERANCES, strict=True):
         levels = np.asarray(source)
         for _ in range(FIT_STEPS):
-            moved = _step(placement, levels, edited, tolerance)
-            placement = Placement(moved.x.near(start.x), moved.y.near(start.y))
-    return placement
+            moved = _step(alignment, levels, edited, tolerance)
+            alignment = Alignment(moved.x.near(start.x), moved.y.near(start.y))
+    return alignment
 
 
-def _step(placement: Placement, source: Levels, edited: Image.Image, tolerance: float) -> Placement:
-    """Move a placement by one step of a robust least-squares fit, with contrast and brightness as
+def _step(alignment: Alignment, source: Levels, edited: Image.Image, tolerance: float) -> Alignment:
+    """Move an alignment by one step of a robust least-squares fit, with contrast and brightness as
     further unknowns.
     """
-    overlap = placement.overlap(edited.size)
-    laid = placement.laid_over(edited, Image.Resampling.BILINEAR)
+    overlap = alignment.overlap(edited.size)
+    laid = alignment.laid_over(edited, Image.Resampling.BILINEAR)
     rise_y, rise_x = np.gradient(laid)
     height, width = laid.shape
     unknowns = (
@@ -128,14 +139,15 @@ def _step(placement: Placement, source: Levels, edited: Image.Image, tolerance: 
     design = np.array([unknown[overlap].ravel() for unknown in unknowns], dtype=np.float64)
     residual = (source - laid)[overlap].ravel()
     if not residual.size:
-        return placement
+        return alignment
     weighted = design * robust_weights(residual, tolerance)
     normal = weighted @ design.T
     normal += np.diag(DAMPING * np.diag(normal) + FLOOR)
     step = np.linalg.solve(normal, weighted @ residual)
-    return Placement(
-        Axis(placement.x.scale + float(step[0]), placement.x.shift + float(step[1])),
-        Axis(placement.y.scale + float(step[2]), placement.y.shift + float(step[3])),
+    x_scaling, x_shift, y_scaling, y_shift, _contrast, _brightness = step.tolist()
+    return Alignment(
+        alignment.x.moved(x_scaling, x_shift),
+        alignment.y.moved(y_scaling, y_shift),
     )
 
 

@@ -22,7 +22,7 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
         "diffusers": "pytest_imgedit.kinds.diffusers:Diffusers",
         "folder": "pytest_imgedit.kinds.folder:Folder",
         "identity": "pytest_imgedit.kinds.controls:IdentityControl",
-        "noise": "pytest_imgedit.kinds.controls:Noise",
+        "noise": "pytest_imgedit.kinds.controls:NoiseControl",
         "openai-images": "pytest_imgedit.kinds.openai_images:OpenAIImages",
         "oracle": "pytest_imgedit.kinds.controls:Oracle",
         "scenes": "pytest_imgedit.kinds.scenes:ScenesEditor",
