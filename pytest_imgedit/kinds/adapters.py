@@ -20,6 +20,7 @@ from typing import Any
 from PIL import Image
 
 from pytest_imgedit.core import errors, files
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import base, checkpoint_files
 from pytest_imgedit.kinds.source import Signature, signature, source_file
@@ -27,8 +28,14 @@ from pytest_imgedit.kinds.source import Signature, signature, source_file
 Size = tuple[int, int]
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (
-    *("image", "images", "input_images", "prompt"),
-    *("generator", "output_type", "return_dict", "num_images_per_prompt"),
+    "image",
+    "images",
+    "input_images",
+    "prompt",
+    "generator",
+    "output_type",
+    "return_dict",
+    "num_images_per_prompt",
 )
 
 
@@ -40,12 +47,16 @@ def fit(size: Size, area: int, multiple: int) -> Size:
     nearest to it; for very long sources one of less area, where that keeps the aspect ratio.
     """
     aspect = size[0] / size[1]
+
+    def scaled(width: int, height: int) -> Size:
+        return max(1, width) * multiple, max(1, height) * multiple
+
     widest = max(1, math.floor(math.sqrt(area * aspect) * 1.1 / multiple))
-    sizes = [
-        (width * multiple, max(1, round_(width / aspect)) * multiple)
-        for width in range(max(1, math.floor(widest * 0.75)), widest + 1)
-        for round_ in (math.floor, math.ceil)
-    ]
+    narrowest = max(1, math.floor(widest * 0.75))
+    sizes: list[Size] = []
+    for width in range(narrowest, widest + 1):
+        sizes.append(scaled(width, math.floor(width / aspect)))
+        sizes.append(scaled(width, math.ceil(width / aspect)))
 
     def distortion(candidate: Size) -> float:
         return max(0.01, abs(math.log(candidate[0] / candidate[1] / aspect)))
@@ -55,17 +66,17 @@ def fit(size: Size, area: int, multiple: int) -> Size:
         for candidate in sizes
         if 0.8 * area <= math.prod(candidate) <= area and distortion(candidate) <= 0.03
     ]
-    narrow = [
-        (max(1, round(height * aspect)) * multiple, height * multiple) for height in (1, 2, 3, 4)
-    ]
-    wide = [(width * multiple, max(1, round(width / aspect)) * multiple) for width in (1, 2, 3, 4)]
-    return min(
-        near or [*sizes, *narrow, *wide],
-        key=lambda size: (math.prod(size) > area, distortion(size), -math.prod(size)),
-    )
+    narrow = [scaled(round(height * aspect), height) for height in (1, 2, 3, 4)]
+    wide = [scaled(width, round(width / aspect)) for width in (1, 2, 3, 4)]
+
+    def preference(candidate: Size) -> tuple[bool, float, int]:
+        pixels = math.prod(candidate)
+        return pixels > area, distortion(candidate), -pixels
+
+    return min(near or sizes + narrow + wide, key=preference)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adapter:
     """How one class of pipeline is called.
 
@@ -113,41 +124,43 @@ class Adapter:
         `call` holds the user's arguments: `width` and `height` replace the size that this finds.
         `area` replaces the model's own.
         """
-        custom = (call["width"], call["height"]) if {"width", "height"} <= call.keys() else None
-        size = custom or fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
+        if {"width", "height"} <= call.keys():
+            size = (call["width"], call["height"])
+        else:
+            size = fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
         if self.scales and source.size != size:
             source = source.resize(size, Image.Resampling.LANCZOS)
-        takes_size = "width" in inspect.signature(pipeline.__call__).parameters
-        passes_size = self.gives_size or (area is not None and takes_size and not self.scales)
-        sides = {"width": size[0], "height": size[1]} if passes_size else {}
         self.prepare(pipeline, size)
-        return {
+        arguments: JsonObject = {
             self.image: [source] if self.listed else source,
             "prompt": self.prompt(instruction),
-            **sides,
-            **self.further(size),
-            **call,
         }
+        takes_size = "width" in inspect.signature(pipeline.__call__).parameters
+        if self.gives_size or (area is not None and takes_size and not self.scales):
+            arguments["width"], arguments["height"] = size
+        return arguments | self.further(size) | call
 
     def batch_arguments(
         self,
         pipeline: Any,
-        edits: Sequence[tuple[Image.Image, str]],
+        requests: Sequence[EditRequest],
         call: JsonObject,
         area: int | None,
     ) -> JsonObject:
-        """Return the arguments of one call for several (source, instruction), whose sources are of
-        one size.
+        """Return the arguments of one call for several requests, whose sources are of one size.
+
+        The source and all prompts become lists with an entry for each request: pipelines refuse a
+        list of prompts beside a single negative prompt.
         """
         singles = [
-            self.arguments(pipeline, source, instruction, call, area)
-            for source, instruction in edits
+            self.arguments(pipeline, request.source, request.instruction, call, area)
+            for request in requests
         ]
-        prompts = [name for name in call if name.startswith(("prompt_", "negative_prompt"))]
-        return singles[0] | {
-            name: [arguments[name] for arguments in singles]
-            for name in (self.image, "prompt", *prompts)
-        }
+        arguments = dict(singles[0])
+        listed = [name for name in call if name.startswith(("prompt_", "negative_prompt"))]
+        for name in (self.image, "prompt", *listed):
+            arguments[name] = [single[name] for single in singles]
+        return arguments
 
     def edited(self, output: Any, position: int = 0) -> Any:
         """Return an edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with
@@ -187,28 +200,36 @@ def _snap(processor: str, pipeline: Any, size: Size) -> None:
     )
 
 
+def _bria_prompt(instruction: str) -> str:
+    return json.dumps({"edit_instruction": instruction}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _omnigen_prompt(instruction: str) -> str:
+    # an instruction that names images by OmniGen's marks would refer to others
+    return f"<img><|image_1|></img> {instruction.replace('<|', '< |')}"
+
+
 #: Sizes of edits, as results and docs tell them.
-_SQUARE, _RESIZED = "1024² at the source's aspect ratio", "; the source is resized to it"
+_SQUARE = "1024² at the source's aspect ratio"
+_RESIZED = "; the source is resized to it"
 _OF_UNET = "the UNet's area at the source's aspect ratio"
-_OWN = Adapter("the pipeline's: the model's area at the source's aspect ratio")
-_SCALED = Adapter(f"{_SQUARE}, multiple of 16{_RESIZED}", scales=True)
-_PATCHED = Adapter(f"{_SQUARE}{_RESIZED}", scales=True, gives_size=True, multiple=_patches)
-_DREAMLITE = Adapter(_OF_UNET, gives_size=True, area=_unet_area, multiple=_patches)
+_OWN = Adapter(size="the pipeline's: the model's area at the source's aspect ratio")
+_SCALED = Adapter(size=f"{_SQUARE}, multiple of 16{_RESIZED}", scales=True)
+_PATCHED = Adapter(size=f"{_SQUARE}{_RESIZED}", scales=True, gives_size=True, multiple=_patches)
+_DREAMLITE = Adapter(size=_OF_UNET, gives_size=True, area=_unet_area, multiple=_patches)
 
 #: Instruction-editing pipelines by class name. All others are refused, with what they are for.
 ADAPTERS: dict[str, Adapter] = {
     "BriaFibo2Pipeline": _OWN,
     "BriaFiboEditPipeline": Adapter(
-        f"{_SQUARE}, multiple of 32",
+        size=f"{_SQUARE}, multiple of 32",
         gives_size=True,
         multiple=lambda pipeline: 32,
-        prompt=lambda instruction: json.dumps(
-            {"edit_instruction": instruction}, separators=(",", ":"), ensure_ascii=False
-        ),
+        prompt=_bria_prompt,
         wrapping='JSON {"edit_instruction": …}; no model expands it',
     ),
     "ChronoEditPipeline": Adapter(
-        "1280·720 at the source's aspect ratio; the last of five frames",
+        size="1280·720 at the source's aspect ratio; the last of five frames",
         gives_size=True,
         area=lambda pipeline: 1280 * 720,
         multiple=_spatial,
@@ -228,17 +249,17 @@ ADAPTERS: dict[str, Adapter] = {
         compiles=True,
     ),
     "GlmImagePipeline": Adapter(
-        f"{_SQUARE}, multiple of 32{_RESIZED}",
+        size=f"{_SQUARE}, multiple of 32{_RESIZED}",
         listed=True,
         scales=True,
         gives_size=True,
         multiple=lambda pipeline: 32,
     ),
     "JoyImageEditPipeline": Adapter(
-        _SQUARE, multiple=_spatial, prepare=partial(_snap, "vae_image_processor")
+        size=_SQUARE, multiple=_spatial, prepare=partial(_snap, "vae_image_processor")
     ),
     "JoyImageEditPlusPipeline": Adapter(
-        _SQUARE,
+        size=_SQUARE,
         image="images",
         listed=True,
         multiple=_spatial,
@@ -250,8 +271,7 @@ ADAPTERS: dict[str, Adapter] = {
         _SCALED,
         image="input_images",
         listed=True,
-        # an instruction that names images by OmniGen's marks would refer to others
-        prompt=lambda instruction: f"<img><|image_1|></img> {instruction.replace('<|', '< |')}",
+        prompt=_omnigen_prompt,
         wrapping="<img><|image_1|></img> before it",
         gives_size=True,
         further=lambda size: {"max_input_image_size": max(*size, 1024)},
@@ -264,14 +284,14 @@ ADAPTERS: dict[str, Adapter] = {
     ),
     "QwenImageEditPlusPipeline": replace(_OWN, compiles=True),
     "StableDiffusionInstructPix2PixPipeline": Adapter(
-        f"{_OF_UNET}, multiple of 8{_RESIZED}",
+        size=f"{_OF_UNET}, multiple of 8{_RESIZED}",
         scales=True,
         area=_unet_area,
         multiple=_latents,
         batches=True,
     ),
     "StableDiffusionXLInstructPix2PixPipeline": Adapter(
-        f"{_OF_UNET}, multiple of 8",
+        size=f"{_OF_UNET}, multiple of 8",
         gives_size=True,
         area=_unet_area,
         multiple=_latents,
@@ -302,11 +322,10 @@ _PURPOSES = (
 
 def why_refused(name: str) -> str:
     """Say in a few words why the harness cannot run a pipeline without an adapter."""
-    purpose = next(
-        (purpose for part, purpose in _PURPOSES if part in name), "no adapter is known for it"
-    )
+    purposes = [purpose for part, purpose in _PURPOSES if part in name]
+    purposes.append("no adapter is known for it")
     return (
-        f"{name} is no instruction editor ({purpose}), expected one of "
+        f"{name} is no instruction editor ({purposes[0]}), expected one of "
         f"{', '.join(sorted(ADAPTERS))}"
     )
 
@@ -377,10 +396,8 @@ def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> 
 
 def pipeline_class(model: str) -> str | None:
     """Read the pipeline's class name from `model_index.json`, if the model is on this machine."""
-    index = (
-        Path(checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE).snapshot or model)
-        / "model_index.json"
-    )
+    checkpoint = checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE)
+    index = Path(checkpoint.snapshot or model) / "model_index.json"
     if not index.parent.is_dir():
         from huggingface_hub import try_to_load_from_cache
 
@@ -404,15 +421,20 @@ def attention_backends() -> frozenset[str]:
     not found.
     """
     path = source_file("diffusers.models.attention_dispatch")
-    text = path.read_text("utf-8") if path else ""
-    values = [
-        line.value
-        for node in ast.parse(text).body
-        if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"
-        for line in node.body
-        if isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant)
-    ]
-    return frozenset(value.value for value in values if isinstance(value.value, str))
+    if path is None:
+        return frozenset()
+    names: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName":
+            names |= _assigned_texts(node)
+    return frozenset(names)
+
+
+def _assigned_texts(node: ast.ClassDef) -> set[str]:
+    """Return the texts that the body of a class assigns."""
+    values = [line.value for line in node.body if isinstance(line, ast.Assign)]
+    constants = [value.value for value in values if isinstance(value, ast.Constant)]
+    return {constant for constant in constants if isinstance(constant, str)}
 
 
 @cache
@@ -450,7 +472,8 @@ def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
         return params
     # The harness gives some arguments itself, so that a default that is written out is another
     # call.
-    adapter = ADAPTERS.get(name)
-    overrides = {"width", "height", *adapter.further((64, 64))} if adapter else set()
+    overrides: set[str] = set()
+    if name in ADAPTERS:
+        overrides = {"width", "height"} | ADAPTERS[name].further((64, 64)).keys()
     defaults = {key: value for key, value in call.defaults.items() if key not in overrides}
     return base.without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})

@@ -38,8 +38,10 @@ GPUS_OPTION: Mapping[Role, str] = {
 #: Raise this when an editor or judge of this package computes something else, so that stored
 #: results are not reused.
 REVISION = 7
-#: Rough tokens of an image of any size, and pixels that cost one more: amid the rules of servers.
-TOKENS_OF_AN_IMAGE, PIXELS_A_TOKEN = 150, 1200
+#: Rough tokens of an image of any size, amid the rules of servers.
+TOKENS_OF_AN_IMAGE = 150
+#: Pixels that cost one token more.
+PIXELS_A_TOKEN = 1200
 #: Packages of attention kernels, by what the names of backends that take them contain.
 ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
     "flash": ("flash-attn", "flash-attn-3"),
@@ -97,15 +99,16 @@ class Parameters(BaseModel):
     @classmethod
     def deciding(cls, params: JsonObject) -> JsonObject:
         """Leave out the parameters that are `indifferent`, and those that equal their defaults."""
-        fields = {name: field for name, field in cls.model_fields.items() if name in params}
-        return without_defaults(
-            {
-                name: value
-                for name, value in params.items()
-                if name not in fields or fields[name].json_schema_extra != _INDIFFERENT
-            },
-            {name: field.get_default(call_default_factory=True) for name, field in fields.items()},
-        )
+        deciding = dict(params)
+        defaults: JsonObject = {}
+        for name, field_info in cls.model_fields.items():
+            if name not in params:
+                continue
+            if field_info.json_schema_extra == _INDIFFERENT:
+                del deciding[name]
+            else:
+                defaults[name] = field_info.get_default(call_default_factory=True)
+        return without_defaults(deciding, defaults)
 
 
 class ComputeParameters(Parameters):

@@ -30,29 +30,25 @@ _WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 #: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is
 #: there.
 _SMALL = (
-    *(
-        "config.json",
-        "generation_config.json",
-        "scheduler_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ),
-    *(
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "vocab.txt",
-        "merges.txt",
-        "tokenizer.model",
-    ),
-    *(
-        "spiece.model",
-        "sentencepiece.bpe.model",
-        "tekken.json",
-        "preprocessor_config.json",
-        "processor_config.json",
-    ),
-    *("video_preprocessor_config.json", "chat_template.json", "chat_template.jinja"),
+    "config.json",
+    "generation_config.json",
+    "scheduler_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
 )
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 #: What is read of the folder of an adapter in PEFT's format.
@@ -152,11 +148,12 @@ class Checkpoint:
         # A pipeline's weights lie in folders; safetensors beside model_index.json are the same
         # weights again.
         names = "*" if self.layout is Layout.MODEL else "*/*"
+        patterns = [f"{names}.{suffix}" for suffix in _HUB_SUFFIXES]
         try:
             snapshot = snapshot_download(
                 repository,
                 revision=revision,
-                allow_patterns=["model_index.json", *(f"{names}.{end}" for end in _HUB_SUFFIXES)],
+                allow_patterns=["model_index.json"] + patterns,
                 local_files_only=not download,
             )
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
@@ -181,19 +178,24 @@ class Checkpoint:
         and if the checkpoint wants code of its own to be run.
         """
         shrink = 1 if dtype == "float32" else 2
-        _require_quantizers(_components(self.folder, self.layout))
-        return {
-            component.name: sum(tensor_bytes(path, shrink) for path in weight_files(component))
-            for component in _components(self.folder, self.layout)
-            if (component / "config.json").exists()  # schedulers and tokenizers have no weights
-        }
+        components = _components(self.folder, self.layout)
+        _require_quantizers(components)
+        sizes: dict[str, int] = {}
+        for component in components:
+            if (component / "config.json").exists():  # schedulers and tokenizers have no weights
+                parts = [tensor_bytes(path, shrink) for path in weight_files(component)]
+                sizes[component.name] = sum(parts)
+        return sizes
 
     def elsewhere(self, digests: Mapping[str, str]) -> strict_json.JsonObject:
         """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of
         `loaded_files`, by name.
         """
-        real, package = self.folder.resolve(), PACKAGE.resolve()
-        embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None
+        real = self.folder.resolve()
+        package = PACKAGE.resolve()
+        embedded = None
+        if real.is_relative_to(package):
+            embedded = str(real.relative_to(package))
         return {
             "folder": str(self.folder.absolute()),
             "embedded": embedded,
@@ -221,13 +223,13 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
     out. Links are followed. Raises `UsageError` as `Checkpoint.component_bytes`
     does.
     """
-    names = [
-        str((component / name).relative_to(folder))
-        for component in _components(folder, layout)
-        for name in _component_files(component)
-    ]
-    index = ["model_index.json"] if layout is Layout.PIPELINE else []
-    return sorted([*names, *index])
+    names: list[str] = []
+    for component in _components(folder, layout):
+        paths = [component / name for name in _component_files(component)]
+        names += [str(path.relative_to(folder)) for path in paths]
+    if layout is Layout.PIPELINE:
+        names.append("model_index.json")
+    return sorted(names)
 
 
 def _component_files(folder: Path) -> Iterator[str]:
@@ -295,16 +297,17 @@ def find_checkpoint(
         local_digests = Digests(cache).of(here, loaded_files(here, Layout(layout)))
     except errors.UsageError as error:
         raise errors.SetupError(f"{error} (on {host})") from None
-    for name in sorted({*digests, *local_digests}):
+    for name in sorted(digests.keys() | local_digests.keys()):
         if digests.get(name) != local_digests.get(name):
-            then, here_is = (
-                f"SHA-256 {sha256s[name][:12]}…" if name in sha256s else "no such file"
-                for sha256s in (digests, local_digests)
-            )
             raise errors.SetupError(
-                f"{here / name} on {host}: {here_is}, expected {then} as where the run started"
+                f"{here / name} on {host}: {_content(local_digests.get(name))}, expected "
+                f"{_content(digests.get(name))} as where the run started"
             )
     return str(here)
+
+
+def _content(sha256: str | None) -> str:
+    return f"SHA-256 {sha256[:12]}…" if sha256 else "no such file"
 
 
 def require_file(path: Path, sha256: str) -> None:
@@ -313,9 +316,9 @@ def require_file(path: Path, sha256: str) -> None:
     """
     local_sha256 = digest(path) if path.is_file() else None
     if local_sha256 != sha256:
-        here_is = f"SHA-256 {local_sha256[:12]}…" if local_sha256 else "no such file"
         raise errors.SetupError(
-            f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…"
+            f"{path} on {socket.gethostname()}: {_content(local_sha256)}, expected "
+            f"{_content(sha256)}"
         )
 
 
@@ -373,23 +376,27 @@ def weight_files(folder: Path) -> list[Path]:
     config = folder / "config.json"
     is_diffusers = config.is_file() and '"_class_name"' in config.read_text("utf-8", "replace")
     for name in _WEIGHTS if is_diffusers else _WEIGHTS[::-1]:
-        index, single = folder / f"{name}.index.json", folder / name
+        index = folder / f"{name}.index.json"
+        single = folder / name
         # a dead link stands for weights: what reads them says where it leads
         if os.path.lexists(single) and (name == _WEIGHTS[1] or not os.path.lexists(index)):
             return [single]
         if os.path.lexists(index):
-            names = read_object(index, "an index of weights").get("weight_map")
-            if not isinstance(names, dict) or not all(
-                isinstance(shard, str) for shard in names.values()
-            ):
-                raise errors.UsageError(f"{index}: no 'weight_map', expected file names by tensor")
-            return [folder / shard for shard in sorted(set(names.values()))]
+            return [folder / shard for shard in _shards(index)]
     for path in sorted(folder.iterdir()):
         if path.suffix in _PICKLES and path.is_file():
             raise errors.UsageError(
                 f"{path}: weights that can run code when they load, expected safetensors"
             )
     raise errors.UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
+
+
+def _shards(index: Path) -> list[str]:
+    """Return the names of the files that an index of weights names."""
+    names = read_object(index, "an index of weights").get("weight_map")
+    if isinstance(names, dict) and all(isinstance(shard, str) for shard in names.values()):
+        return sorted(set(names.values()))
+    raise errors.UsageError(f"{index}: no 'weight_map', expected file names by tensor")
 
 
 def tensor_bytes(path: Path, shrink: int = 1) -> int:
@@ -404,18 +411,18 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header: strict_json.JsonObject = (
-                json.loads(file.read(length)) if length <= _MAX_HEADER else {}
-            )
-        tensors = [
-            (*map(operator.index, tensor["data_offsets"]), tensor["dtype"])
-            for name, tensor in header.items()
-            if name != "__metadata__"
-        ]
-        end = max(stop for _, stop, _ in tensors)
-        total = sum(
-            (stop - start) // (shrink if dtype == "F32" else 1) for start, stop, dtype in tensors
-        )
+            header: strict_json.JsonObject = {}
+            if length <= _MAX_HEADER:
+                header = json.loads(file.read(length))
+        ends: list[int] = []
+        total = 0
+        for name, tensor in header.items():
+            if name == "__metadata__":
+                continue
+            start, stop = map(operator.index, tensor["data_offsets"])
+            ends.append(stop)
+            total += (stop - start) // (shrink if tensor["dtype"] == "F32" else 1)
+        end = max(ends)
     except OSError as error:
         expected = "weights in safetensors"
         problem = f"{path}: {error.strerror}, expected {expected}"
@@ -429,7 +436,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         raise errors.UsageError(
             f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged"
         )
-    return int(total)
+    return total
 
 
 @dataclass
@@ -523,11 +530,11 @@ def _files_below(folder: Path) -> list[str]:
     """
     if folder.is_file():
         return ["."]
-    paths, seen = [], {folder.resolve()}
+    paths: list[Path] = []
+    seen = {folder.resolve()}
     for parent, inner, names in os.walk(folder, followlinks=True):
-        inside = {
-            name: Path(parent, name).resolve() for name in sorted(inner) if not name.startswith(".")
-        }
+        visible = [name for name in sorted(inner) if not name.startswith(".")]
+        inside = {name: Path(parent, name).resolve() for name in visible}
         inner[:] = [name for name, real in inside.items() if real not in seen]
         seen.update(inside.values())
         paths += [Path(parent, name) for name in names if not name.startswith(".")]

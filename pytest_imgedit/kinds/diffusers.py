@@ -223,7 +223,7 @@ class DiffusersEditor:
         """
         arguments = self.adapter.batch_arguments(
             self.pipeline,
-            [(request.source, request.instruction) for request in requests],
+            requests,
             {**self.call, **override},
             self.area,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,6 +79,8 @@ CPU_BATCH = 4
 #: Bytes of weights from which on kernels are compiled.
 LARGE = 2 * 2**30
 VISION = "<|vision_start|><|image_pad|><|vision_end|>"
+#: By aspect, the expected grade and the mass of probability off the scale.
+ExpectedGrades = dict[str, tuple[float, float]]
 
 
 class QwenVLJudge:
@@ -97,7 +98,7 @@ class QwenVLJudge:
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
         from pytest_imgedit.kinds.compute import lora, numerics, qwen_inputs
-        from pytest_imgedit.kinds.qwen_decoder import decoding, fused, invariant, packed
+        from pytest_imgedit.kinds.qwen_decoder import fused
 
         options = QwenVLParameters.parse(params)
         numerics.set_deterministic(options.deterministic)
@@ -114,9 +115,8 @@ class QwenVLJudge:
         reason = unpackable(read_config(folder))
         if options.attention == "auto" and reason:
             print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
-        self.model = _load(
-            folder, device, numerics.pick_dtype(options.dtype, device), options.attention
-        )
+        dtype = numerics.pick_dtype(options.dtype, device)
+        self.model = _load(folder, device, dtype, options.attention)
         if options.adapter is not None:
             self.model = lora.merge_lora(self.model, Path(options.adapter))
         if self.processor.image_token_id != self.model.config.image_token_id:
@@ -125,18 +125,15 @@ class QwenVLJudge:
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
         is_packed = options.attention == "auto" and device != "balanced" and not reason
-        self.compiled = (
-            is_packed and device == "cuda" and _is_large(folder) and fused.fuse(self.model)
+        self.compiled = False
+        if is_packed and device == "cuda" and _is_large(folder):
+            self.compiled = fused.fuse(self.model)
+        self.decoder = make_decoder(
+            self.model,
+            is_packed=is_packed,
+            is_invariant=options.batch_invariant,
+            pad_token=self.processor.tokenizer.pad_token_id,
         )
-        if is_packed:
-            plain = packed.PackedDecoder(self.model)
-            self.decoder: Decoder = (
-                invariant.InvariantDecoder(plain) if options.batch_invariant else plain
-            )
-        else:
-            self.decoder = decoding.PaddedDecoder(
-                self.model, self.processor.tokenizer.pad_token_id, options.batch_invariant
-            )
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
 
     def self_check(self) -> str | None:
@@ -156,7 +153,8 @@ class QwenVLJudge:
         }
         parts = (("image", "source"), ("image", "edited"), ("text", "Which image is brighter?"))
         prompt = self.preprocess(requests.Question("self-check", "default", "", images, "", parts))
-        first, again = (self.decoder.decode([prompt], 4, keep_logits=True) for _ in range(2))
+        first = self.decoder.decode([prompt], 4, keep_logits=True)
+        again = self.decoder.decode([prompt], 4, keep_logits=True)
         if first.tokens != again.tokens or not first.logits[0].equal(again.logits[0]):
             raise errors.SetupError(
                 "the judge answers one question in two ways: its grades would depend on chance; "
@@ -214,7 +212,8 @@ class QwenVLJudge:
         before.
         """
         prompts = prepared or [self.preprocess(question) for question in questions]
-        length = max(self.max_new_tokens, *(question.max_new_tokens for question in questions))
+        longest = max(question.max_new_tokens for question in questions)
+        length = max(self.max_new_tokens, longest)
         decoded = self.decoder.decode(prompts, length, keep_logits=self.expects)
         answers = [
             requests.Answer(
@@ -222,7 +221,9 @@ class QwenVLJudge:
             )
             for tokens, cut in zip(decoded.tokens, decoded.cut, strict=True)
         ]
-        return self._expect(answers, questions, prompts, decoded) if self.expects else answers
+        if self.expects:
+            return self._expect(answers, questions, prompts, decoded)
+        return answers
 
     def _expect(
         self,
@@ -232,45 +233,20 @@ class QwenVLJudge:
         decoded: Decoded,
     ) -> list[requests.Answer]:
         """Add the expected grades to answers, of which `decoded` holds tokens and logits."""
-        from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import expected_grades, find_places
+        from pytest_imgedit.kinds.qwen_decoder import logprob_scoring
 
         tokenizer = self.processor.tokenizer
-        places = [
-            (row, place)
-            for row, question in enumerate(questions)
-            for place in find_places(tokenizer, decoded.tokens[row], question.aspects)
-        ]
-        chances = [(place, decoded.logits[row][place.step].softmax(-1)) for row, place in places]
-
-        def after(texts: Sequence[tuple[int, str]]) -> list[torch.Tensor]:
-            logits: dict[tuple[int, str], torch.Tensor] = {}
-            unknown: dict[tuple[int, str], Prompt] = {}
-            for number, text in texts:
-                row, place = places[number]
-                tokens, written = decoded.tokens[row], place.encode(tokenizer, text)
-                step = place.step + len(written)
-                if tokens[place.step : step] == written and step < len(decoded.logits[row]):
-                    logits[number, text] = decoded.logits[row][step]
-                else:
-                    unknown[number, text] = prompts[row].going_on([*tokens[: place.step], *written])
-            # no more at a time than there were questions
-            for start in range(0, len(unknown), len(prompts)):
-                part = dict(islice(unknown.items(), start, start + len(prompts)))
-                looked_up = self.decoder.decode([*part.values()], 1, keep_logits=True)
-                logits |= {key: row[0] for key, row in zip(part, looked_up.logits, strict=True)}
-            return [logits[key].softmax(-1) for key in texts]
-
-        grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
-        for (row, place), grade in zip(
-            places, expected_grades(tokenizer, chances, after), strict=True
-        ):
+        places: list[logprob_scoring.PlaceInReply] = []
+        for row, question in enumerate(questions):
+            found = logprob_scoring.find_places(tokenizer, decoded.tokens[row], question.aspects)
+            places += [logprob_scoring.PlaceInReply(row, place) for place in found]
+        replies = logprob_scoring.Replies(self.decoder, tokenizer, prompts, decoded, places)
+        means = logprob_scoring.expected_grades(tokenizer, replies.chances(), replies.after)
+        grades: list[ExpectedGrades] = [{} for _ in answers]
+        for (row, place), grade in zip(places, means, strict=True):
             grades[row][place.aspect] = grade
         return [
-            replace(
-                answer,
-                expected={aspect: mean for aspect, (mean, _) in by_aspect.items()},
-                off_scale=max((off for _, off in by_aspect.values()), default=0.0),
-            )
+            _with_grades(answer, by_aspect)
             for answer, by_aspect in zip(answers, grades, strict=True)
         ]
 
@@ -278,17 +254,43 @@ class QwenVLJudge:
         tokenizer: Any = self.processor.tokenizer
         if tokenizer.chat_template is None:
             return chatml(question.system, question.parts)
-        parts = [
-            {"type": "image"} if kind == "image" else {"type": "text", "text": sanitize.plain(text)}
-            for kind, text in question.parts
-        ]
-        messages: list[strict_json.JsonObject] = [{"role": "user", "content": parts}]
+        messages: list[strict_json.JsonObject] = []
         if question.system:
-            system = {"type": "text", "text": sanitize.plain(question.system)}
-            messages.insert(0, {"role": "system", "content": [system]})
+            messages.append({"role": "system", "content": [_content("text", question.system)]})
+        content = [_content(kind, text) for kind, text in question.parts]
+        messages.append({"role": "user", "content": content})
         return str(
             tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         )
+
+
+def make_decoder(model: Any, *, is_packed: bool, is_invariant: bool, pad_token: int) -> Decoder:
+    """Return the decoder: of prompts that lie end to end if `is_packed`, else padded to one length.
+
+    With `is_invariant` a reply does not depend on the other prompts of its batch.
+    """
+    from pytest_imgedit.kinds.qwen_decoder import decoding, invariant, packed
+
+    if not is_packed:
+        return decoding.PaddedDecoder(model, pad_token, is_invariant)
+    decoder = packed.PackedDecoder(model)
+    if is_invariant:
+        return invariant.InvariantDecoder(decoder)
+    return decoder
+
+
+def _content(kind: str, text: str) -> dict[str, str]:
+    """Return a part of a question as chat templates take it."""
+    if kind == "image":
+        return {"type": "image"}
+    return {"type": "text", "text": sanitize.plain(text)}
+
+
+def _with_grades(answer: requests.Answer, grades: ExpectedGrades) -> requests.Answer:
+    """Add expected grades to an answer, and the largest mass that lies off the scale."""
+    expected = {aspect: mean for aspect, (mean, _) in grades.items()}
+    off_scale = max((off for _, off in grades.values()), default=0.0)
+    return replace(answer, expected=expected, off_scale=off_scale)
 
 
 def read_config(folder: Path) -> strict_json.JsonObject:
@@ -326,9 +328,13 @@ def unpackable(config: Mapping[str, Any]) -> str:
 
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
-    user = "".join(VISION if kind == "image" else sanitize.plain(text) for kind, text in parts)
-    before = f"<|im_start|>system\n{sanitize.plain(system)}<|im_end|>\n" if system else ""
-    return f"{before}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    turns = ""
+    if system:
+        turns += f"<|im_start|>system\n{sanitize.plain(system)}<|im_end|>\n"
+    turns += "<|im_start|>user\n"
+    for kind, text in parts:
+        turns += VISION if kind == "image" else sanitize.plain(text)
+    return f"{turns}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
@@ -424,12 +430,11 @@ class QwenVL(CheckpointModel):
         """Scipy is for losses of object detection, which transformers imports with every model;
         scikit-learn, which needs it, is for decoding with an assistant.
         """
-        adapter_packages = ("peft",) if self.options.adapter else ()
-        return Requirements(
-            packages=(
-                *self.libraries,
-                *adapter_packages,
-                *attention_packages(self.options.attention),
-            ),
-            unused_packages=("scipy", "sklearn", *(() if adapter_packages else ("peft",))),
-        )
+        packages: tuple[str, ...] = self.libraries
+        unused_packages: tuple[str, ...] = ("scipy", "sklearn")
+        if self.options.adapter:
+            packages += ("peft",)
+        else:
+            unused_packages += ("peft",)
+        packages += tuple(attention_packages(self.options.attention))
+        return Requirements(packages=packages, unused_packages=unused_packages)

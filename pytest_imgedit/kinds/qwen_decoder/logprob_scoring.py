@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.reply import NUMBER, number_places
 
 if TYPE_CHECKING:
     import torch
+
+    from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
 
 GRADES = range(11)
 #: Below this probability of a number, or of a point after it, it is not asked what would follow.
@@ -51,11 +54,73 @@ def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -
     places = []
     for aspect in aspects:
         start = starts[aspect]
-        step = next(index for index, text in enumerate(texts) if len(text) > start)
-        lead = reply[len(["", *texts][step]) : start]
+        step = 0
+        written = ""  # before that step
+        while len(texts[step]) <= start:
+            written = texts[step]
+            step += 1
         number = NUMBER.match(reply, start)
-        places.append(Place(aspect, step, lead, number[0] if number else ""))
+        places.append(Place(aspect, step, reply[len(written) : start], number[0] if number else ""))
     return places
+
+
+class PlaceInReply(NamedTuple):
+    """A place, and the position of its reply in a batch."""
+
+    row: int
+    place: Place
+
+
+#: The number of a place, and a text that may stand there.
+Written = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Replies:
+    """The replies of a batch to `prompts`, as a decoder `decoded` them, with the `places` of their
+    numbers.
+    """
+
+    decoder: Decoder
+    tokenizer: Any
+    prompts: Sequence[Prompt]
+    decoded: Decoded
+    places: Sequence[PlaceInReply]
+
+    def chances(self) -> list[tuple[Place, torch.Tensor]]:
+        """Return each place with the probabilities (V,) of its first token."""
+        logits = self.decoded.logits
+        return [(place, logits[row][place.step].softmax(-1)) for row, place in self.places]
+
+    def after(self, texts: Sequence[Written]) -> list[torch.Tensor]:
+        """Return the probabilities (V,) of the token after each text: known if the reply holds it,
+        else looked up.
+        """
+        logits: dict[Written, torch.Tensor] = {}
+        unknown: dict[Written, Prompt] = {}
+        for number, text in texts:
+            row, place = self.places[number]
+            tokens = self.decoded.tokens[row]
+            written = place.encode(self.tokenizer, text)
+            end = place.step + len(written)
+            if tokens[place.step : end] == written and end < len(self.decoded.logits[row]):
+                logits[number, text] = self.decoded.logits[row][end]
+            else:
+                reply = tokens[: place.step] + written
+                unknown[number, text] = self.prompts[row].going_on(reply)
+        logits |= self._looked_up(unknown)
+        return [logits[key].softmax(-1) for key in texts]
+
+    def _looked_up(self, unknown: dict[Written, Prompt]) -> dict[Written, torch.Tensor]:
+        """Return the logits after each prompt, of no more at a time than there were questions."""
+        logits: dict[Written, torch.Tensor] = {}
+        size = len(self.prompts)
+        for start in range(0, len(unknown), size):
+            batch = dict(islice(unknown.items(), start, start + size))
+            decoded = self.decoder.decode(list(batch.values()), 1, keep_logits=True)
+            for key, steps in zip(batch, decoded.logits, strict=True):
+                logits[key] = steps[0]
+        return logits
 
 
 def expected_grades(
@@ -83,10 +148,12 @@ def expected_grades(
         texts: list[tuple[int, str]] = []
         for number, grade in list(running.items()):
             try:
-                texts += [(number, text) for text in sorted(grade.send(known[number]))]
+                wanted = grade.send(known[number])
             except StopIteration as end:
                 grades[number] = end.value
                 del running[number]
+            else:
+                texts += [(number, text) for text in sorted(wanted)]
         known = {number: {} for number in running}
         if texts:
             for (number, text), following in zip(texts, after(texts), strict=True):
@@ -162,7 +229,8 @@ def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
 
 def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
     """The probability that what follows a whole number makes it one with a decimal."""
-    return sum(float(following[token]) for token in {ids[0] for ids in decimals.values()})
+    first_tokens = {ids[0] for ids in decimals.values()}
+    return sum(float(following[token]) for token in first_tokens)
 
 
 def _divide(
@@ -183,19 +251,21 @@ def _divide(
         for grade in GRADES[:-1]
         if mass[float(grade)] > NEGLIGIBLE
     }
-    following = {**after, **(yield {f"{grade}" for grade in decimals} - set(after))}
+    asked = yield {f"{grade}" for grade in decimals} - set(after)
+    following = {**after, **asked}
     points = {grade: _point(following[f"{grade}"], ids) for grade, ids in decimals.items()}
-    behind = yield {
-        f"{grade}."
-        for grade, ids in decimals.items()
-        if points[grade] > NEGLIGIBLE and any(len(tokens) > 1 for tokens in ids.values())
-    }
+    pointed: set[str] = set()
     for grade, ids in decimals.items():
-        for decimal, (token, *rest) in ids.items():
-            chance = first[float(grade)] * float(following[f"{grade}"][token])
-            if rest and f"{grade}." in behind:
-                chance *= float(behind[f"{grade}."][rest[0]])
-            elif rest:
+        needs_second_token = any(len(tokens) > 1 for tokens in ids.values())
+        if points[grade] > NEGLIGIBLE and needs_second_token:
+            pointed.add(f"{grade}.")
+    behind = yield pointed
+    for grade, ids in decimals.items():
+        for decimal, tokens in ids.items():
+            chance = first[float(grade)] * float(following[f"{grade}"][tokens[0]])
+            if len(tokens) > 1 and f"{grade}." in behind:
+                chance *= float(behind[f"{grade}."][tokens[1]])
+            elif len(tokens) > 1:
                 chance = 0.0
             value = grade + decimal / 10
             mass[value] = mass.get(value, 0.0) + chance
