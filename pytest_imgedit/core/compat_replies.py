@@ -11,15 +11,37 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pytest_imgedit.core.errors import ReplyError
 
-if TYPE_CHECKING:
-    from pytest_imgedit.core.reply import Grammar
-
 Numbers = dict[str, float]
-Rule = Callable[[str, "Grammar"], Numbers]
+
+
+class Expected(Protocol):
+    """The numbers that a reply shall hold: what a rule needs to know of a expected."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the numbers, in order."""
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """What the reply calls them."""
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+
+    @property
+    def range(self) -> str:
+        """The numbers that are expected, in words."""
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is on the scale."""
+
+
+Rule = Callable[[str, Expected], Numbers]
 
 #: What GEdit's script looks for around an object.
 _GEDIT_MARK = "||V^=^V||"
@@ -33,15 +55,15 @@ _FINAL_SCORES = tuple(
 )
 
 
-def _gedit(reply: str, grammar: Grammar) -> Numbers:
+def _gedit(reply: str, expected: Expected) -> Numbers:
     """Read the numbers at the key of an object; of a reply without braces, two whole numbers in a
     list, or the whole number that it is.
 
     GEdit's script takes the lowest number of a reply. So one number stands for all names, and the
     last name has the lowest of the rest.
     """
-    numbers = _gedit_numbers(reply, grammar.called[0])
-    names = grammar.names
+    numbers = _gedit_numbers(reply, expected.called[0])
+    names = expected.names
     if len(numbers) == 1:
         return dict.fromkeys(names, numbers[0])
     if len(numbers) < len(names):
@@ -77,13 +99,13 @@ def _numbers_in(text: str, key: str) -> Sequence[float]:
     return numbers
 
 
-def _imgedit(reply: str, grammar: Grammar) -> Numbers:
+def _imgedit(reply: str, expected: Expected) -> Numbers:
     """Read every line `name: digits`, and their mean as `mean`; lines of other names count there.
 
     ImgEdit's script takes any number. One beyond the scale raises `ReplyError`, since the mean
     would hide it.
     """
-    names = dict(zip(map(str.casefold, grammar.called), grammar.names, strict=True))
+    names = dict(zip(map(str.casefold, expected.called), expected.names, strict=True))
     taken = []
     numbers: Numbers = {}
     for line in reply.splitlines():
@@ -91,8 +113,8 @@ def _imgedit(reply: str, grammar: Grammar) -> Numbers:
         if not digits.isdigit():
             continue
         taken.append(float(digits) if digits.isdecimal() else math.nan)  # "②" ends the script
-        if not grammar.holds(taken[-1]):
-            raise ReplyError(f"{label[:40]!r} is {digits[:40]}, expected one {grammar.range}")
+        if not expected.holds(taken[-1]):
+            raise ReplyError(f"{label[:40]!r} is {digits[:40]}, expected one {expected.range}")
         if name := names.get(label.strip("*_`-# ").casefold()):
             numbers.setdefault(name, taken[-1])
     if not taken:
@@ -100,39 +122,39 @@ def _imgedit(reply: str, grammar: Grammar) -> Numbers:
     return {**numbers, "mean": sum(taken) / len(taken)}
 
 
-def _kris(reply: str, grammar: Grammar) -> Numbers:
+def _kris(reply: str, expected: Expected) -> Numbers:
     """Read the number at a key of an object; else the digit behind the key, `n/5`, `n out of 5`, or
     the first digit from 1 to 5. Several keys are read by the rule `_kris_knowledge`.
     """
-    behind_key = rf"{_words(grammar.called[0])}\s*(?:[:：]\s*)?([1-5])"
-    return _kris_number(reply, grammar, behind_key, *_OF_FIVE)
+    behind_key = rf"{_words(expected.called[0])}\s*(?:[:：]\s*)?([1-5])"
+    return _kris_number(reply, expected, behind_key, *_OF_FIVE)
 
 
-def _kris_images(reply: str, grammar: Grammar) -> Numbers:
+def _kris_images(reply: str, expected: Expected) -> Numbers:
     """Read as `_kris` does, but for a digit behind the key: so do the scripts of several images."""
-    return _kris_number(reply, grammar, *_OF_FIVE)
+    return _kris_number(reply, expected, *_OF_FIVE)
 
 
-def _kris_number(reply: str, grammar: Grammar, *patterns: str) -> Numbers:
-    if len(grammar.called) > 1:
-        return _kris_knowledge(reply, grammar)
-    (number,) = _whole_numbers(reply, grammar.called) or [None]
+def _kris_number(reply: str, expected: Expected, *patterns: str) -> Numbers:
+    if len(expected.called) > 1:
+        return _kris_knowledge(reply, expected)
+    (number,) = _whole_numbers(reply, expected.called) or [None]
     if number is None:
         number = _digit(reply, *patterns)
-    return _found(grammar, [number])
+    return _found(expected, [number])
 
 
-def _kris_knowledge(reply: str, grammar: Grammar) -> Numbers:
+def _kris_knowledge(reply: str, expected: Expected) -> Numbers:
     """Read as `_kris` does, but an object without the number ends the search, and a key needs a
     colon: so does the script for categories of knowledge. Of several keys, the number of one that
     has none is looked for nowhere else.
     """
-    if numbers := _whole_numbers(reply, grammar.called):
-        return _found(grammar, numbers)
-    patterns = [rf"{_words(label)}\s*[:：]\s*([1-5])" for label in grammar.called]
+    if numbers := _whole_numbers(reply, expected.called):
+        return _found(expected, numbers)
+    patterns = [rf"{_words(label)}\s*[:：]\s*([1-5])" for label in expected.called]
     if len(patterns) == 1:
-        return _found(grammar, [_digit(reply, *patterns, *_OF_FIVE)])
-    return _found(grammar, [_digit(reply, pattern) for pattern in patterns])
+        return _found(expected, [_digit(reply, *patterns, *_OF_FIVE)])
+    return _found(expected, [_digit(reply, pattern) for pattern in patterns])
 
 
 def _whole_numbers(reply: str, labels: Sequence[str]) -> list[int | None]:
@@ -159,15 +181,15 @@ def _digit(reply: str, *patterns: str) -> int | None:
     return next((int(match[1]) for match in matches if match), None)
 
 
-def _found(grammar: Grammar, numbers: Sequence[int | None]) -> Numbers:
-    named = zip(grammar.names, numbers, strict=True)
+def _found(expected: Expected, numbers: Sequence[int | None]) -> Numbers:
+    named = zip(expected.names, numbers, strict=True)
     found = {name: number for name, number in named if number is not None}
     if not found:
-        raise ReplyError(f"no number for {', '.join(grammar.called)}")
+        raise ReplyError(f"no number for {', '.join(expected.called)}")
     return dict(found)
 
 
-def _risebench(reply: str, grammar: Grammar) -> Numbers:
+def _risebench(reply: str, expected: Expected) -> Numbers:
     """Read the digits behind the first `Final Score` that has some, else behind `Final Scores`.
 
     RISEBench's script takes a number above 1 for 1 where the scale ends there. It also takes
@@ -178,7 +200,7 @@ def _risebench(reply: str, grammar: Grammar) -> Numbers:
     if len(numbers) != 1:
         raise ReplyError(f"'Final Score' has {len(numbers)} numbers, expected one")
     number = float(numbers[0])
-    return {grammar.names[0]: min(number, 1.0) if grammar.scale[1] == 1 else number}
+    return {expected.names[0]: min(number, 1.0) if expected.scale[1] == 1 else number}
 
 
 #: The rules of each form, by the names that a grammar has for them; the empty one is the default.
