@@ -15,6 +15,12 @@ class UsageError(Exception):
     """A bad option, config, suite, GPU list or store: the run exits 4 with this one line."""
 
 
+class SpecError(UsageError):
+    """A spec that names nothing known, or a suite that is unusable as a whole: the spec is what to
+    mend, not a row or a file that the text would name.
+    """
+
+
 class SettingError(UsageError):
     """A setting that an editor or judge cannot use: `key` names it (`spec` is the model itself),
     the text says why.

@@ -60,8 +60,13 @@ def unusable(path: Path, expected: str, otherwise: str) -> errors.UsageError:
     """Return the error of a file that its reader cannot use: what it is by its bytes, and what
     mends it, or `otherwise` where these do not tell.
     """
+    return error_of_misfit(path, expected) or errors.UsageError(otherwise)
+
+
+def error_of_misfit(path: Path, expected: str) -> errors.UsageError | None:
+    """Return the error of a file that is something else by its bytes, or a dead link."""
     found = misfit(path)
-    return errors.UsageError(otherwise if found is None else found.message(_shown(path), expected))
+    return None if found is None else errors.UsageError(found.message(_shown(path), expected))
 
 
 def misfit(path: Path) -> contents.Misfit | None:

@@ -69,7 +69,8 @@ def resolve(
     """Find what a spec names: the name, `module:attribute`, and the text after the name's colon.
 
     A `package.module:Class`, whose source is read but not run, has no name. Raises `UsageError`,
-    naming what is known, if the spec fits nothing; `hint` may guess what was meant.
+    naming what is known, if the spec fits nothing (`SpecError`), or names a module that is no
+    Python; `hint` may guess what was meant.
     """
     name, colon, argument = spec.partition(":")
     if name in names:
@@ -79,7 +80,7 @@ def resolve(
         if path is None or not path.is_file():
             searched = ", ".join(dict.fromkeys(source.user_import_paths()))
             fix = "; move it to one of these, or add its folder to PYTHONPATH"
-            raise errors.UsageError(
+            raise errors.SpecError(
                 f"{role} {spec!r}: no module {name!r} with a source file in {searched}"
                 f"{did_you_mean(name, names) or fix}"
             )
@@ -92,11 +93,11 @@ def resolve(
             ) from None
         if argument in defined:
             return None, spec, None
-        raise errors.UsageError(
+        raise errors.SpecError(
             f"{role} {spec!r}: {path} defines no {argument!r}{did_you_mean(argument, defined)}"
         )
     near = did_you_mean(name, names) or (hint(spec) if hint else "")
-    raise errors.UsageError(
+    raise errors.SpecError(
         f"unknown {role} {spec!r}, expected one of {', '.join(sorted(names))}, or "
         f"package.module:Class{near}"
     )

@@ -149,13 +149,15 @@ class Exchange:
         with locks.held(self.folder / "suite.lock"):
             index = self._read("suite.json")
             if index is not None and "problem" in index:
-                raise errors.UsageError(index["problem"])
+                kind = errors.SpecError if index["is_of_spec"] else errors.UsageError
+                raise kind(index["problem"])
             if index:
                 return from_index(index)
             try:
                 suite = load_suite(settings)
             except errors.UsageError as error:
-                self._write("suite.json", {"problem": str(error)})
+                is_of_spec = isinstance(error, errors.SpecError)
+                self._write("suite.json", {"problem": str(error), "is_of_spec": is_of_spec})
                 raise
             if index is None:
                 self._write("suite.json", to_index(suite) or {})

@@ -51,11 +51,9 @@ class Session:
             suite = self._load(self.settings.suite)
             rewrites = self.settings.editor.rewrites
             return suite if rewrites is None else with_rewrites(suite, rewrites)
-        except errors.UsageError as error:
-            text = str(error)
-            if text.startswith(("unknown suite", "suite ")) or "no such file" in text:
-                text = self.settings.place("suite", "spec") + text
-            raise errors.UsageError(text) from None
+        except errors.SpecError as error:
+            place = self.settings.place("suite", "spec")
+            raise errors.UsageError(f"{place}{error}") from None
 
     @property
     def counts(self) -> Mapping[str, int]:

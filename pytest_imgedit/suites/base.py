@@ -128,12 +128,12 @@ def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[Edit
     """Load a public benchmark, or `per_category` pairs of each category, drawn with `seed`."""
     folder, query = Query.split(settings.spec, argument)
     if not files.is_folder(Path(folder)):
-        raise errors.UsageError(
+        raise errors.SpecError(
             f"suite {settings.spec}: no folder {folder!r}, expected that of the benchmark's data "
             "(imgedit suites says where they come from)"
         )
     if what := folders.of_hub_cache(Path(folder)) or folders.of_arrow(Path(folder)):
-        raise errors.UsageError(f"suite {settings.spec}: {folder} is {what}")
+        raise errors.SpecError(f"suite {settings.spec}: {folder} is {what}")
     per_category, seed = query.number("per_category"), query.number("seed")
     pairs = list(targets.Target.parse(path).load()(Path(folder), query, settings))
     query.end(("language", "subset", "totals", "per_category", "seed"))
@@ -171,22 +171,23 @@ def _load(
     except BaseException as error:  # a custom loader can raise anything, also SystemExit
         if is_builtin:
             raise
-        raise errors.UsageError(
+        raise errors.SpecError(
             f"suite {settings.spec}: its loader raised {type(error).__name__}: {one_line(error)}"
         ) from error
 
 
 def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
     if not pairs:
-        raise errors.UsageError(f"suite {spec}: no pairs, expected at least one")
+        raise errors.SpecError(f"suite {spec}: no pairs, expected at least one")
     seen: dict[str, EditPair] = {}
     for pair in pairs:
         if problem := _problem_of_pair(pair):
-            place = getattr(pair, "row", "") or f"suite {spec}: {pair!a:.80}"
-            raise errors.UsageError(f"{place}: {problem}")
+            if row := getattr(pair, "row", ""):
+                raise errors.UsageError(f"{row}: {problem}")
+            raise errors.SpecError(f"suite {spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
             places = " and ".join(filter(None, (seen[pair.id].row, pair.row)))
-            raise errors.UsageError(
+            raise errors.SpecError(
                 f"suite {spec}: id {pair.id!r} occurs twice{places and f', in {places}'}, expected "
                 "unique ids: the folder of one copy, if the files are the same"
             )

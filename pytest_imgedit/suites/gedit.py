@@ -37,7 +37,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     subset = query.choice("subset", ("full", "intersection"))
     files = sorted(folder.rglob("*.parquet"))
     if not files:
-        raise errors.UsageError(
+        raise errors.SpecError(
             f"suite {query.spec}: no parquet files in {folder}, expected those of the hub's data "
             "set stepfun-ai/GEdit-Bench"
         )

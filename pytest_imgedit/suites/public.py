@@ -115,9 +115,7 @@ class Query:
         for part in filter(None, text.split("&")):
             key, equals, value = part.partition("=")
             if not (equals and value) or key in values:
-                raise errors.UsageError(
-                    f"suite {spec}: {part!r}, expected key=value, each key once"
-                )
+                raise errors.SpecError(f"suite {spec}: {part!r}, expected key=value, each key once")
             values[key] = value
         return path, cls(spec, values)
 
@@ -125,7 +123,7 @@ class Query:
         """Take a key with one of some values, the first by default."""
         value = self.values.pop(key, known[0])
         if value not in known:
-            raise errors.UsageError(
+            raise errors.SpecError(
                 f"suite {self.spec}: {key}={value}, expected one of {', '.join(known)}"
                 f"{did_you_mean(value, known)}"
             )
@@ -137,13 +135,13 @@ class Query:
         if value is None:
             return None
         if not (value.isascii() and value.isdigit() and len(value) < 19):
-            raise errors.UsageError(f"suite {self.spec}: {key}={value}, expected a whole number")
+            raise errors.SpecError(f"suite {self.spec}: {key}={value}, expected a whole number")
         return int(value)
 
     def end(self, known: Sequence[str]) -> None:
         """Raise `UsageError` for a key that nobody took."""
         for key in self.values:
-            raise errors.UsageError(
+            raise errors.SpecError(
                 f"suite {self.spec}: unknown key {key!r}, expected some of {', '.join(known)}"
                 f"{did_you_mean(key, known)}"
             )
@@ -180,7 +178,7 @@ def text_of(row: Row, name: str) -> str:
 def require_all(spec: str, known: Iterable[str], there: Mapping[str, object]) -> None:
     """Raise `UsageError` for a benchmark that lacks some of its categories."""
     if missing := [name for name in known if name not in there]:
-        raise errors.UsageError(
+        raise errors.SpecError(
             f"suite {spec}: no pairs of {first_of(missing)}, expected every category of the "
             "benchmark"
         )
@@ -191,5 +189,5 @@ def require_images(spec: str, images: Iterable[FileImage]) -> None:
     if missing := [image.path for image in images if not files.is_file(image.path)]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         shown = shorten(str(missing[0]), 400)
-        problem = f"suite {spec}: no image {shown}{more}, expected it"
-        raise files.unusable(missing[0], "an image", problem)
+        problem = errors.SpecError(f"suite {spec}: no image {shown}{more}, expected it")
+        raise files.error_of_misfit(missing[0], "an image") or problem

@@ -21,6 +21,6 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     for suffix in SUFFIXES:
         if paths := sorted(folder.rglob(f"*{suffix}")):
             return chain.from_iterable(native.load(str(path), settings) for path in paths)
-    raise errors.UsageError(
+    raise errors.SpecError(
         f"suite {query.spec}: no {', '.join(SUFFIXES)} in {folder}, expected the data of RE-Edit"
     )

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import contents, files, images, pairs, strict_json
-from pytest_imgedit.core.errors import ImageError, UsageError
+from pytest_imgedit.core.errors import ImageError, SpecError, UsageError
 from pytest_imgedit.core.sanitize import shorten
 
 # A string without an end runs to the end of the file, so that no byte is looked at twice.
@@ -150,7 +150,8 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[Row]:
     wrong.
     """
     if not path.is_file():
-        raise files.unusable(path, _SUITE, f"{path}: no such file, expected {_SUITE}")
+        missing = SpecError(f"{path}: no such file, expected {_SUITE}")
+        raise files.error_of_misfit(path, _SUITE) or missing
     size = path.stat().st_size
     if size == 0:
         raise UsageError(f"{path}:1: empty file, expected at least one pair")

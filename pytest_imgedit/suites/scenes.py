@@ -75,7 +75,7 @@ def _parse(argument: str) -> tuple[dict[str, int], int]:
             or not re.fullmatch(r"[0-9]{1,6}", text)
             or (key == "n" and int(text) < 1)
         ):
-            raise errors.UsageError(
+            raise errors.SpecError(
                 f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER of "
                 "up to six digits"
             )
