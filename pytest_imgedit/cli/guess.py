@@ -18,7 +18,7 @@ from pytest_imgedit.core import errors, files, folders, sanitize, strict_json
 from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites import base, cells, native
-from pytest_imgedit.suites.rows import Row, raise_problems, read_rows
+from pytest_imgedit.suites.rows import SuiteRow, raise_problems, read_rows
 
 #: Folders that hold no images of a benchmark.
 _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
@@ -167,7 +167,7 @@ def _of_table(path: Path) -> Guess:
     )
 
 
-def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> strict_json.JsonObject:
+def _pair(row: SuiteRow, image: str, instruction: str, finder: _Finder) -> strict_json.JsonObject:
     """Return a row of the new suite: its image as a path below the root, its instruction, and all
     else under its usual name.
     """
@@ -194,7 +194,7 @@ def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> strict_jso
     return result
 
 
-def _path(row: Row, name: str, finder: _Finder) -> str:
+def _path(row: SuiteRow, name: str, finder: _Finder) -> str:
     path = finder.find(row.values.get(name))
     if path is None:
         raise row.error(
@@ -217,7 +217,7 @@ def _usual_name(name: str) -> str:
 
 
 def _column(
-    names: Sequence[str], rows: Sequence[Row], key: str, holds: Callable[[Any], bool]
+    names: Sequence[str], rows: Sequence[SuiteRow], key: str, holds: Callable[[Any], bool]
 ) -> str | None:
     """Return the column that most rows hold a value of, one of a usual name before others."""
     usual = [

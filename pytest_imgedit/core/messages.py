@@ -54,7 +54,7 @@ class Prepare(Preparing):
     device: str
 
 
-class Command(TypedDict):
+class WorkerCommand(TypedDict):
     """`load` builds the model; `drop` cancels the jobs that have not begun, and soon the running
     one.
     """
@@ -63,7 +63,7 @@ class Command(TypedDict):
 
 
 Job = EditJob | JudgeJob
-ToWorker = Prepare | Command | Job
+ToWorker = Prepare | WorkerCommand | Job
 
 
 # --- from a worker to the controller

@@ -8,7 +8,7 @@ from pytest_imgedit.core import errors, pairs
 from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
 from pytest_imgedit.suites.public import Query, require_all, required
-from pytest_imgedit.suites.rows import Row, make_pairs
+from pytest_imgedit.suites.rows import SuiteRow, make_pairs
 
 GROUPS = (
     "background_change",
@@ -50,7 +50,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     return iter(made)
 
 
-def _language(row: Row) -> str:
+def _language(row: SuiteRow) -> str:
     language = required(row, "instruction_language", cells.as_name)
     if language not in LANGUAGES:
         raise row.error(
@@ -59,11 +59,11 @@ def _language(row: Row) -> str:
     return language
 
 
-def _is_in_intersection(row: Row) -> bool:
+def _is_in_intersection(row: SuiteRow) -> bool:
     return row.read("Intersection_exist", cells.as_truth) is True
 
 
-def _pair(row: Row) -> pairs.EditPair:
+def _pair(row: SuiteRow) -> pairs.EditPair:
     image = row.values.get("input_image")
     if not isinstance(image, ParquetImage):
         raise row.error("no image 'input_image', expected one")

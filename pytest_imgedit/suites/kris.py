@@ -18,7 +18,7 @@ from pytest_imgedit.suites.public import (
     required,
     text_of,
 )
-from pytest_imgedit.suites.rows import Row, image_below
+from pytest_imgedit.suites.rows import SuiteRow, image_below
 
 CATEGORIES = tuple(category for categories in TYPES.values() for category in categories)
 _FRAME = re.compile(r"(\d+)-(\d+)")
@@ -45,7 +45,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
             yield _pair(query, category, key, row)
 
 
-def _pair(query: Query, category: str, key: str, row: Row) -> pairs.EditPair:
+def _pair(query: Query, category: str, key: str, row: SuiteRow) -> pairs.EditPair:
     names = row.read("ori_img", _names)
     truth = text_of(row, "gt_img")
     images = [image_below(row, name) for name in (*names, *([truth] if truth else []))]

@@ -18,7 +18,7 @@ from pytest_imgedit.core import errors, images, pairs
 from pytest_imgedit.core.sanitize import did_you_mean, first_of, steering
 from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
-from pytest_imgedit.suites.rows import Row, RowImage, image_below, make_pairs, read_rows
+from pytest_imgedit.suites.rows import RowImage, SuiteRow, image_below, make_pairs, read_rows
 
 #: What a pair needs -> the field names that may hold it; the first one present wins.
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -103,7 +103,7 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
 class _Reader:
     """Makes pairs of the rows of one file, whose ids depend on all of them."""
 
-    def __init__(self, settings: SuiteSettings, rows: Iterable[Row]) -> None:
+    def __init__(self, settings: SuiteSettings, rows: Iterable[SuiteRow]) -> None:
         self.languages = (settings.language, *({"en", "zh"} - {settings.language}))
         self.fields = {**FIELDS, **{key: (name,) for key, name in settings.fields.items()}}
         self.root = settings.root
@@ -112,7 +112,7 @@ class _Reader:
         self.ids = Ids(self._names_in_rows(), self._paths())
         self.lines: dict[str, int] = {}
 
-    def _without_images(self, row: Row) -> Row:
+    def _without_images(self, row: SuiteRow) -> SuiteRow:
         """Replace each base64 text by a digest, so that no row keeps its image in memory."""
         if row.path.suffix.lower() in INLINE:
             return row
@@ -134,7 +134,7 @@ class _Reader:
             with suppress(errors.UsageError):  # raised again where the pair is made
                 yield self._path(row)
 
-    def _name(self, row: Row, key: str) -> str:
+    def _name(self, row: SuiteRow, key: str) -> str:
         """Return the name of the first field of a row that holds something, or else of the first.
 
         A text that stands for a missing value is something if all that follow are empty.
@@ -143,22 +143,22 @@ class _Reader:
         there = [name for name in names if not cells.is_missing(row.values[name])]
         return (*there, *names, *self.fields[key])[0]
 
-    def _read(self, row: Row, key: str, read: Callable[[object], T]) -> T:
+    def _read(self, row: SuiteRow, key: str, read: Callable[[object], T]) -> T:
         return row.read(self._name(row, key), read)
 
-    def _text(self, row: Row, key: str) -> str:
+    def _text(self, row: SuiteRow, key: str) -> str:
         return (self._read(row, key, cells.as_text) or "").strip()
 
-    def _translated(self, row: Row, key: str) -> str:
+    def _translated(self, row: SuiteRow, key: str) -> str:
         names = (*(f"{key}_{language}" for language in self.languages), key)
         return next(filter(None, (self._text(row, name) for name in names)), "")
 
-    def _path(self, row: Row) -> str:
+    def _path(self, row: SuiteRow) -> str:
         if isinstance(row.values.get(self._name(row, "image")), ParquetImage):
             return ""
         return self._text(row, "image_path") or self._text(row, "image")
 
-    def pair(self, row: Row) -> pairs.EditPair:
+    def pair(self, row: SuiteRow) -> pairs.EditPair:
         """Make the pair of a row; raise `UsageError` if a value is missing or of a wrong type."""
         own_category = self._read(row, "category", cells.as_name) or row.group or "all"
         category = pairs.category_slug(own_category)
@@ -198,14 +198,14 @@ class _Reader:
         self.lines[pair_id] = row.line
         return pair
 
-    def _seed(self, row: Row) -> int:
+    def _seed(self, row: SuiteRow) -> int:
         return self._read(row, "seed", as_seed) or 0
 
-    def _tags(self, row: Row) -> tuple[str, ...]:
+    def _tags(self, row: SuiteRow) -> tuple[str, ...]:
         tags = self._read(row, "tags", partial(cells.as_texts, splits=row.is_text))
         return tuple(tags or ())
 
-    def _names(self, row: Row, *keys: str) -> str:
+    def _names(self, row: SuiteRow, *keys: str) -> str:
         """List the fields that would do, the row's others, and which of these may be meant."""
         known = " or ".join(repr(name) for key in keys for name in self.fields[key])
         others = [name for name in row.values if name not in self.read_names]
@@ -218,7 +218,7 @@ class _Reader:
                 return f"{found}; if {name!r} is that, set suite.fields.{keys[0]}={name!r}"
         return f"{found}; suite.fields.{keys[0]} may name one of them"
 
-    def _ids(self, row: Row, category: str) -> tuple[str, str]:
+    def _ids(self, row: SuiteRow, category: str) -> tuple[str, str]:
         """Return the pair's id, whatever language is asked for, and the suite's name of it: its id
         if that is text, else the stem of its image's path.
         """
@@ -240,7 +240,7 @@ class _Reader:
         text = json.dumps([self._text(row, name) for name in names])
         return self.ids.of_image(path, text, category), own_id
 
-    def _image(self, row: Row, key: str) -> pairs.ImageSource | None:
+    def _image(self, row: SuiteRow, key: str) -> pairs.ImageSource | None:
         for name in (*self.fields[f"{key}_b64"], *self.fields[key]):
             if isinstance(image := row.values.get(name), ParquetImage):
                 return image

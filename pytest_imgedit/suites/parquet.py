@@ -11,7 +11,7 @@ from typing import Any
 from pytest_imgedit.core import files
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.suites.rows import Row
+from pytest_imgedit.suites.rows import SuiteRow
 
 #: With these bytes a parquet file begins and ends.
 _MARK = b"PAR1"
@@ -47,7 +47,7 @@ def _column(path: Path, changed: int, group: int, column: str) -> Any:
     return parquet.ParquetFile(path).read_row_group(group, columns=[column]).column(0)
 
 
-def parquet_rows(path: Path) -> Iterator[Row]:
+def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     """Yield the rows of a parquet file, numbered from 1; a value of an image column is a
     `ParquetImage`, or `None` where a cell is empty.
 
@@ -75,7 +75,7 @@ def parquet_rows(path: Path) -> Iterator[Row]:
                     for name in images:
                         image = ParquetImage(path, group, position, name)
                         values[name] = None if values.get(name, ()) is None else image
-                    yield Row(path, 1, 0, 0, values, number=number)
+                    yield SuiteRow(path, 1, 0, 0, values, number=number)
     except (OSError, lib.ArrowException) as error:
         raise files.unusable(path, "a parquet file", _no_parquet(path, error)) from None
 

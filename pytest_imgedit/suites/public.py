@@ -10,7 +10,7 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.sanitize import did_you_mean, first_of, shorten
 from pytest_imgedit.suites import cells
-from pytest_imgedit.suites.rows import Row
+from pytest_imgedit.suites.rows import SuiteRow
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Query:
             )
 
 
-def keyed_rows(path: Path, what: str) -> dict[str, Row]:
+def keyed_rows(path: Path, what: str) -> dict[str, SuiteRow]:
     """Return the rows of a JSON file that holds an object of objects, by key; raises `UsageError`
     for anything else.
     """
@@ -157,10 +157,10 @@ def keyed_rows(path: Path, what: str) -> dict[str, Row]:
             raise errors.UsageError(
                 f"{path}: {key!a:.80}: {type(values).__name__}, expected an object"
             )
-    return {key: Row(path, 1, 0, 0, values, key=key) for key, values in document.items()}
+    return {key: SuiteRow(path, 1, 0, 0, values, key=key) for key, values in document.items()}
 
 
-def required(row: Row, name: str, read: Callable[[object], str | int | None]) -> str:
+def required(row: SuiteRow, name: str, read: Callable[[object], str | int | None]) -> str:
     """Return what a cell says, by a function of `cells`; raises `UsageError` if it is missing, or
     says nothing of the kind.
     """
@@ -170,7 +170,7 @@ def required(row: Row, name: str, read: Callable[[object], str | int | None]) ->
     return str(value)
 
 
-def text_of(row: Row, name: str) -> str:
+def text_of(row: SuiteRow, name: str) -> str:
     """Return a text of a row, empty if there is none; raises `UsageError` for anything else."""
     return row.read(name, cells.as_text) or ""
 

@@ -43,7 +43,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     return iter(made)
 
 
-def _pair(row: rows.Row, columns: set[str]) -> pairs.EditPair:
+def _pair(row: rows.SuiteRow, columns: set[str]) -> pairs.EditPair:
     index = required(row, "index", cells.as_identifier)
     category = required(row, "category", cells.as_name)
     reference, subtask = text_of(row, "reference_img"), text_of(row, "subtask")
@@ -61,7 +61,7 @@ def _pair(row: rows.Row, columns: set[str]) -> pairs.EditPair:
     )
 
 
-def _deciding(row: rows.Row, columns: set[str]) -> dict[str, str]:
+def _deciding(row: rows.SuiteRow, columns: set[str]) -> dict[str, str]:
     """Return the fields on which the calls depend: truths, and texts that are there.
 
     The authors' code asks of two columns only whether the file has them at all. It counts a cell of

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SuiteRow:
     """One row: its values, the range of its bytes in the file, its line, and the category key above
     it.
 
@@ -72,7 +72,7 @@ class Row:
             raise self.error(f"{name!r} is {value!r:.40}, {error}") from None
 
 
-def image_below(row: Row, relative: object, root: Path | None = None) -> images.FileImage:
+def image_below(row: SuiteRow, relative: object, root: Path | None = None) -> images.FileImage:
     """Return an image file below `root`, by default the folder of the row's file.
 
     Every reader of suites takes paths that data name from here. Links may lead to the `blobs` of
@@ -141,7 +141,7 @@ class RowImage:
             raise ImageError(f"{self.path}: field {self.name!r}: {error}") from error
 
 
-def read_rows(path: Path, problems: list[UsageError]) -> Iterator[Row]:
+def read_rows(path: Path, problems: list[UsageError]) -> Iterator[SuiteRow]:
     """Yield the rows of a JSON list, a JSON dict of lists, a JSONL or CSV file, or a TOML file with
     `[[pairs]]`.
 
@@ -170,7 +170,7 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[Row]:
         yield from _json_rows(path, suffix, problems)
 
 
-def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[Row]:
+def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[SuiteRow]:
     with path.open("rb") as file:  # the mapping lives as long as a match object needs it
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     first = 3 if data[:3] == codecs.BOM_UTF8 else 0
@@ -184,7 +184,7 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
         counted = start
         try:
             values = _parse(path, line, data[start:end], is_last=end == len(data))
-            yield Row(path, line, start, end, values, group, number if is_one_line else 0)
+            yield SuiteRow(path, line, start, end, values, group, number if is_one_line else 0)
         except UsageError as error:
             if not problems and (found := contents.misfit(data)):
                 raise UsageError(found.message(str(path), _SUITE)) from None
@@ -192,7 +192,7 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
 
 
 def make_pairs(
-    rows: Iterable[Row], make: Callable[[Row], pairs.EditPair], problems: list[UsageError]
+    rows: Iterable[SuiteRow], make: Callable[[SuiteRow], pairs.EditPair], problems: list[UsageError]
 ) -> Iterator[pairs.EditPair]:
     """Yield what `make` makes of rows; raises one `UsageError` at the end for all `problems`, those
     of `make` too.
@@ -216,17 +216,17 @@ def raise_problems(problems: Sequence[UsageError]) -> None:
         raise UsageError("; ".join(messages))
 
 
-def _toml_rows(path: Path) -> Iterator[Row]:
+def _toml_rows(path: Path) -> Iterator[SuiteRow]:
     file = ConfigFile.read(path, "a suite in TOML")
     rows = file.tables.get("pairs")
     if not isinstance(rows, list) or not all(isinstance(values, dict) for values in rows):
         raise UsageError(f"{path}:1: no [[pairs]], expected one table a pair")
     lines = [number for number, text in enumerate(file.text.splitlines(), 1) if "[[pairs]]" in text]
     for index, values in enumerate(rows):
-        yield Row(path, lines[index] if index < len(lines) else 1, 0, 0, values)
+        yield SuiteRow(path, lines[index] if index < len(lines) else 1, 0, 0, values)
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
+def _csv_rows(path: Path) -> Iterator[SuiteRow]:
     """Yield one row a record, named by the first record; blank lines are skipped.
 
     Columns are separated by commas, or if the header has none, by semicolons or tabs. The text is
@@ -254,7 +254,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                         path, _SUITE, f"{problem}: cut short?" if is_cut else problem
                     )
                 if values:
-                    yield Row(path, line, 0, 0, dict(zip(names, values, strict=True)))
+                    yield SuiteRow(path, line, 0, 0, dict(zip(names, values, strict=True)))
                 line = reader.line_num + 1
         except UnicodeError as error:
             problem = (

@@ -23,7 +23,7 @@ from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.report import html, markdown, terminal
 from pytest_imgedit.suites.base import BUILTIN, PUBLIC, load_suite
 from pytest_imgedit.suites.native import FIELDS
-from pytest_imgedit.suites.rows import Row
+from pytest_imgedit.suites.rows import SuiteRow
 
 #: Readers without rows.
 WITHOUT_ROWS = {"scenes"}
@@ -279,12 +279,12 @@ def test_every_field_that_a_reader_takes_is_attacked(folders, monkeypatch, name)
             taken.add(key)
             return super().__getitem__(key)
 
-    made = Row.__init__
+    made = SuiteRow.__init__
 
     def watched(row, path, line, start, end, values, *further, **named):
         made(row, path, line, start, end, Watched(values), *further, **named)
 
-    monkeypatch.setattr(Row, "__init__", watched)
+    monkeypatch.setattr(SuiteRow, "__init__", watched)
     load_suite(SuiteSettings(spec=READERS[name].spec.format(folders[name])))
     assert taken <= READERS[name].fields
 
