@@ -56,8 +56,15 @@ class SuiteLoader(Protocol):
 
 #: The texts of a pair.
 _TEXTS = (
-    *("id", "category", "instruction", "description", "reference_text", "difficulty"),
-    *("own_id", "own_category", "rewritten"),
+    "id",
+    "category",
+    "instruction",
+    "description",
+    "reference_text",
+    "difficulty",
+    "own_id",
+    "own_category",
+    "rewritten",
 )
 #: What `Suite.sha256` covers of a pair.
 _HASHED = attrgetter("id", "category", "instruction", "description", "reference_text", "seed")
@@ -96,11 +103,12 @@ def load_suite(settings: SuiteSettings) -> Suite:
     """Load the suite of `settings.spec`; raise `UsageError` if it is unknown or empty, or if an id
     occurs twice.
     """
-    spec, loaders = settings.spec, {**known("suite"), **BUILTIN, **PUBLIC}
+    spec = settings.spec
+    loaders = {**known("suite"), **BUILTIN, **PUBLIC}
     if Path(spec).suffix.lower() in SUITE_SUFFIXES and spec.partition(":")[0] not in loaders:
         spec = f"native:{spec}"
     name, path, argument = resolve("suite", spec, loaders, _guess)
-    is_fixed = name in (*BUILTIN, *PUBLIC) and name not in _MAPPED
+    is_fixed = (name in BUILTIN or name in PUBLIC) and name not in _MAPPED
     if settings.root is not None and is_fixed:
         raise errors.UsageError(
             f"suite.root: suite {spec!r} has its images in a fixed place, expected none"
@@ -113,15 +121,27 @@ def load_suite(settings: SuiteSettings) -> Suite:
         pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
     _require_valid(settings.spec, pairs)
     pairs = _of_categories([_with_slug(pair) for pair in pairs], settings.categories)
-    sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
-    counts = count_groups(pairs)
-    remarks = _unread(settings.spec, pairs) if name in _MAPPED else ()
+    remarks: list[str] = []
+    if name in _MAPPED:
+        remarks += _remarks_on_fields(settings.spec, pairs)
     if name in PUBLIC:
-        remarks = (*remarks, *remarks_on(name, spec, len(pairs)))
+        remarks += remarks_on(name, spec, len(pairs))
     kept: Iterable[EditPair] = pairs
     if settings.limit is not None:
         kept = _first_of_each(pairs, settings.limit)
-    return Suite(settings.spec, tuple(kept), sha256.hexdigest(), counts, remarks)
+    return Suite(
+        name=settings.spec,
+        pairs=tuple(kept),
+        sha256=_digest(pairs),
+        counts=count_groups(pairs),
+        remarks=tuple(remarks),
+    )
+
+
+def _digest(pairs: Iterable[EditPair]) -> str:
+    """Return `Suite.sha256`."""
+    texts = "".join(json.dumps(_HASHED(pair)) for pair in pairs)
+    return hashlib.sha256(texts.encode()).hexdigest()
 
 
 def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[EditPair]:
@@ -134,7 +154,8 @@ def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[Edit
         )
     if what := folders.of_hub_cache(Path(folder)) or folders.of_arrow(Path(folder)):
         raise errors.SpecError(f"suite {settings.spec}: {folder} is {what}")
-    per_category, seed = query.number("per_category"), query.number("seed")
+    per_category = query.number("per_category")
+    seed = query.number("seed")
     pairs = list(targets.Target.parse(path).load()(Path(folder), query, settings))
     query.end(("language", "subset", "totals", "per_category", "seed"))
     if per_category is None:
@@ -143,7 +164,7 @@ def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[Edit
 
 
 def _drawn(pairs: Sequence[EditPair], count: int, seed: int) -> list[EditPair]:
-    """Draw so many pairs of each category, by hashes of their ids; they keep their order."""
+    """Draw `count` pairs of each category, by hashes of their ids; they keep their order."""
     groups: dict[str, list[str]] = {}
     for pair in pairs:
         groups.setdefault(pair.category, []).append(pair.id)
@@ -151,7 +172,9 @@ def _drawn(pairs: Sequence[EditPair], count: int, seed: int) -> list[EditPair]:
     def drawn_at(name: str) -> str:
         return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
 
-    kept = {name for group in groups.values() for name in sorted(group, key=drawn_at)[:count]}
+    kept: set[str] = set()
+    for group in groups.values():
+        kept.update(sorted(group, key=drawn_at)[:count])
     return [pair for pair in pairs if pair.id in kept]
 
 
@@ -221,13 +244,13 @@ def _guess(spec: str) -> str:
     return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
 
 
-def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
+def _remarks_on_fields(spec: str, pairs: Sequence[EditPair]) -> list[str]:
     """Name the fields of a suite file that nothing reads: one may hold what should be shown."""
     counts = Counter(name for pair in pairs for name in pair.fields)
     if not counts:
-        return ()
+        return []
     named = [f"{shorten(name, 100)} ({counted(n, 'row')})" for name, n in counts.most_common()]
-    return (f"{spec}: fields that nothing reads: {first_of(named)}; [suite.fields] maps names",)
+    return [f"{spec}: fields that nothing reads: {first_of(named)}; [suite.fields] maps names"]
 
 
 def _with_slug(pair: EditPair) -> EditPair:

@@ -19,8 +19,9 @@ _MISSING_IN_ANY_CASE = frozenset(map(str.casefold, MISSING))
 _TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 _DIGITS = re.compile(r"[+-]?\d+", re.ASCII)
-#: The longest text of a number or a list.
-_MOST_DIGITS, _MOST_OF_LIST = 300, 100_000
+#: The longest text of a number, and of a list.
+_MOST_DIGITS = 300
+_MOST_OF_LIST = 100_000
 #: Whole numbers from here on may have lost digits as a float.
 _EXACT = 2**53
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""

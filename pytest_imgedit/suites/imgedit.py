@@ -14,7 +14,7 @@ from pytest_imgedit.suites.public import (
     require_images,
     required,
 )
-from pytest_imgedit.suites.rows import image_below
+from pytest_imgedit.suites.rows import SuiteRow, image_below
 
 TYPES = (
     "add",
@@ -40,10 +40,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     """
     path = find(folder, FILES, f"those of ImgEdit-Bench for suite {query.spec}")
     rows = keyed_rows(path, "the pairs of ImgEdit-Bench")
-    texts = {
-        key: {name: required(row, name, read) for name, read in FIELDS.items()}
-        for key, row in rows.items()
-    }
+    texts = {key: _texts(row) for key, row in rows.items()}
     require_all(query.spec, TYPES, {fields["edit_type"]: key for key, fields in texts.items()})
     first, fields = next(iter(texts.items()))
     name = fields["id"]
@@ -65,3 +62,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
             own_id=key,
             row=str(rows[key]),
         )
+
+
+def _texts(row: SuiteRow) -> dict[str, str]:
+    return {name: required(row, name, read) for name, read in FIELDS.items()}

@@ -28,28 +28,30 @@ def to_index(suite: base.Suite) -> JsonObject | None:
 
 def _row(pair: EditPair) -> JsonObject:
     row = asdict(pair)
-    for image in filter(None, (row["source"], row["reference"], *row["further"])):
-        image["path"] = str(image["path"])
+    for image in (row["source"], row["reference"], *row["further"]):
+        if image is not None:
+            image["path"] = str(image["path"])
     return row
 
 
 def from_index(index: JsonObject) -> base.Suite:
     """Return the suite that `to_index` wrote."""
-    pairs = tuple(
-        EditPair(
-            **{
-                **row,
-                "tags": tuple(row["tags"]),
-                "source": _image(row["source"]),
-                "reference": _image(row["reference"]),
-                "further": tuple(map(_image, row["further"])),
-            }
-        )
-        for row in index["pairs"]
-    )
     return base.Suite(
-        index["name"], pairs, index["sha256"], index["counts"], tuple(index["remarks"])
+        name=index["name"],
+        pairs=tuple(_pair(row) for row in index["pairs"]),
+        sha256=index["sha256"],
+        counts=index["counts"],
+        remarks=tuple(index["remarks"]),
     )
+
+
+def _pair(row: JsonObject) -> EditPair:
+    values = dict(row)
+    values["tags"] = tuple(row["tags"])
+    values["source"] = _image(row["source"])
+    values["reference"] = _image(row["reference"])
+    values["further"] = tuple(_image(image) for image in row["further"])
+    return EditPair(**values)
 
 
 def _image(image: JsonObject | None) -> Any:

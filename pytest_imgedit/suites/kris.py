@@ -48,11 +48,12 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 def _pair(query: Query, category: str, key: str, row: SuiteRow) -> pairs.EditPair:
     names = row.read("ori_img", _names)
     truth = text_of(row, "gt_img")
-    images = [image_below(row, name) for name in (*names, *([truth] if truth else []))]
+    files = [*names, truth] if truth else names
+    images = [image_below(row, name) for name in files]
     require_images(query.spec, images)
-    frames = [match[2] for match in map(_FRAME.search, names) if match]
-    if category == "temporal_prediction" and len(frames) != len(names):
-        raise row.error(f"'ori_img' is {names!r:.80}, expected names such as 3-1.png")
+    fields: dict[str, str] = {}
+    if category == "temporal_prediction":
+        fields["frames"] = ",".join(_frames(row, names))
     return pairs.EditPair(
         id=pairs.slug(f"{category}-{key}"),
         category=category,
@@ -62,9 +63,20 @@ def _pair(query: Query, category: str, key: str, row: SuiteRow) -> pairs.EditPai
         reference=images[-1] if truth else None,
         reference_text=text_of(row, "explain_en"),
         own_id=key,
-        fields={"frames": ",".join(frames)} if category == "temporal_prediction" else {},
+        fields=fields,
         row=str(row),
     )
+
+
+def _frames(row: SuiteRow, names: list[str]) -> list[str]:
+    """Return the number of the frame in the name of each image; raises `UsageError` if one has
+    none.
+    """
+    matches = map(_FRAME.search, names)
+    frames = [match[2] for match in matches if match]
+    if len(frames) != len(names):
+        raise row.error(f"'ori_img' is {names!r:.80}, expected names such as 3-1.png")
+    return frames
 
 
 def _names(value: object) -> list[str]:

@@ -45,6 +45,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 T = TypeVar("T")
 #: Formats whose rows cannot be read again by their bytes: their base64 images stay in memory.
 INLINE = (".toml", ".csv")
+_MARKS = re.compile(r"[._-]+")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: Names of these fields in other formats, by which `imgedit init` and messages guess.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
@@ -104,7 +105,8 @@ class _Reader:
     """Makes pairs of the rows of one file, whose ids depend on all of them."""
 
     def __init__(self, settings: SuiteSettings, rows: Iterable[SuiteRow]) -> None:
-        self.languages = (settings.language, *({"en", "zh"} - {settings.language}))
+        other_language = "zh" if settings.language == "en" else "en"
+        self.languages = (settings.language, other_language)
         self.fields = {**FIELDS, **{key: (name,) for key, name in settings.fields.items()}}
         self.root = settings.root
         self.read_names = {name for names in self.fields.values() for name in names}
@@ -116,7 +118,7 @@ class _Reader:
         """Replace each base64 text by a digest, so that no row keeps its image in memory."""
         if row.path.suffix.lower() in INLINE:
             return row
-        for name in (*self.fields["image_b64"], *self.fields["reference_b64"]):
+        for name in self.fields["image_b64"] + self.fields["reference_b64"]:
             text = row.values.get(name)
             if isinstance(text, str) and not cells.is_missing(text):
                 data = text.encode("utf-8", "surrogatepass")
@@ -140,8 +142,10 @@ class _Reader:
         A text that stands for a missing value is something if all that follow are empty.
         """
         names = [name for name in self.fields[key] if row.values.get(name) not in (None, "")]
-        there = [name for name in names if not cells.is_missing(row.values[name])]
-        return (*there, *names, *self.fields[key])[0]
+        for name in names:
+            if not cells.is_missing(row.values[name]):
+                return name
+        return names[0] if names else self.fields[key][0]
 
     def _read(self, row: SuiteRow, key: str, read: Callable[[object], T]) -> T:
         return row.read(self._name(row, key), read)
@@ -150,8 +154,10 @@ class _Reader:
         return (self._read(row, key, cells.as_text) or "").strip()
 
     def _translated(self, row: SuiteRow, key: str) -> str:
-        names = (*(f"{key}_{language}" for language in self.languages), key)
-        return next(filter(None, (self._text(row, name) for name in names)), "")
+        for language in self.languages:
+            if text := self._text(row, f"{key}_{language}"):
+                return text
+        return self._text(row, key)
 
     def _path(self, row: SuiteRow) -> str:
         if isinstance(row.values.get(self._name(row, "image")), ParquetImage):
@@ -184,11 +190,7 @@ class _Reader:
             seed=seed,
             own_id=own_id,
             own_category=own_category,
-            fields={
-                name: _as_short_text(value)
-                for name, value in row.values.items()
-                if name not in self.read_names
-            },
+            fields=self._unread_fields(row),
             row=str(row),
         )
         if pair_id in self.lines:
@@ -197,6 +199,12 @@ class _Reader:
             )
         self.lines[pair_id] = row.line
         return pair
+
+    def _unread_fields(self, row: SuiteRow) -> dict[str, str]:
+        values = row.values.items()
+        return {
+            name: _as_short_text(value) for name, value in values if name not in self.read_names
+        }
 
     def _seed(self, row: SuiteRow) -> int:
         return self._read(row, "seed", as_seed) or 0
@@ -241,7 +249,7 @@ class _Reader:
         return self.ids.of_image(path, text, category), own_id
 
     def _image(self, row: SuiteRow, key: str) -> pairs.ImageSource | None:
-        for name in (*self.fields[f"{key}_b64"], *self.fields[key]):
+        for name in self.fields[f"{key}_b64"] + self.fields[key]:
             if isinstance(image := row.values.get(name), ParquetImage):
                 return image
         name = self._name(row, f"{key}_b64")
@@ -262,7 +270,7 @@ class Ids:
 
     def __init__(self, names: Iterable[str], paths: Iterable[str]) -> None:
         paths = list(paths)
-        self._names = Counter(map(_readable, {*names}))
+        self._names = Counter(map(_readable, set(names)))
         self._stems = Counter(_readable(PurePath(path).stem) for path in paths)
         self._paths = Counter(map(_joined, paths))
 
@@ -290,7 +298,9 @@ class Ids:
 
 
 def _joined(path: str) -> str:
-    return _readable("-".join((*PurePath(path).parent.parts, PurePath(path).stem)))
+    """Return an id of a whole path, without the file's suffix."""
+    place = PurePath(path)
+    return _readable("-".join([*place.parent.parts, place.stem]))
 
 
 def _readable(name: str) -> str:
@@ -299,8 +309,13 @@ def _readable(name: str) -> str:
     if pairs.slug(name) == name:
         return name
     cleaned = pairs.UNSAFE.sub("-", name)
-    joined = re.sub(r"[._-]+", lambda marks: "-" if "-" in marks[0] else marks[0], cleaned)
+    joined = _MARKS.sub(_joining_mark, cleaned)
     return joined.strip("-.")[: pairs.READABLE_LENGTH]
+
+
+def _joining_mark(marks: re.Match[str]) -> str:
+    """Return what stands in the place of a run of marks: one hyphen, if it has any."""
+    return "-" if "-" in marks[0] else marks[0]
 
 
 def _names_image(value: object) -> bool:

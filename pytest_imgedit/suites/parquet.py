@@ -75,7 +75,7 @@ def parquet_rows(path: Path) -> Iterator[SuiteRow]:
                     for name in images:
                         image = ParquetImage(path, group, position, name)
                         values[name] = None if values.get(name, ()) is None else image
-                    yield SuiteRow(path, 1, 0, 0, values, number=number)
+                    yield SuiteRow(path=path, values=values, number=number)
     except (OSError, lib.ArrowException) as error:
         raise files.unusable(path, "a parquet file", _no_parquet(path, error)) from None
 

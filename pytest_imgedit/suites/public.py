@@ -13,7 +13,7 @@ from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.rows import SuiteRow
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """A public benchmark as the suite `name:DIR`.
 
@@ -33,56 +33,57 @@ class Benchmark:
 
     def cost(self, prices: tuple[float, float]) -> float:
         """Return a rough cost of judging one model, by prices of a million tokens in and out."""
-        pairs = zip(self.tokens, prices, strict=True)
-        return self.calls * sum(tokens * price for tokens, price in pairs) / 1e6
+        priced_tokens = zip(self.tokens, prices, strict=True)
+        cost_of_call = sum(tokens * price for tokens, price in priced_tokens)
+        return self.calls * cost_of_call / 1e6
 
 
 BENCHMARKS = (
     Benchmark(
-        "gedit",
-        606,
-        1212,
-        (1400, 120),
-        "Apache-2.0",
-        "hub data set stepfun-ai/GEdit-Bench; prompts in GitHub stepfun-ai/Step1X-Edit",
-        "gpt-4.1, or Qwen2.5-VL-72B-Instruct-AWQ",
+        name="gedit",
+        pairs=606,
+        calls=1212,
+        tokens=(1400, 120),
+        licence="Apache-2.0",
+        origin="hub data set stepfun-ai/GEdit-Bench; prompts in GitHub stepfun-ai/Step1X-Edit",
+        judge="gpt-4.1, or Qwen2.5-VL-72B-Instruct-AWQ",
     ),
     Benchmark(
-        "imgedit",
-        737,
-        737,
-        (2200, 60),
-        "none stated",
-        "Benchmark.tar of hub data set sysuyy/ImgEdit; or GitHub PKU-YuanGroup/ImgEdit",
-        "gpt-4o (the script) or gpt-4.1 (the paper)",
+        name="imgedit",
+        pairs=737,
+        calls=737,
+        tokens=(2200, 60),
+        licence="none stated",
+        origin="Benchmark.tar of hub data set sysuyy/ImgEdit; or GitHub PKU-YuanGroup/ImgEdit",
+        judge="gpt-4o (the script) or gpt-4.1 (the paper)",
     ),
     Benchmark(
-        "kris",
-        1267,
-        3801,
-        (2300, 200),
-        "Apache-2.0",
-        "hub data set Liang0223/KRIS_Bench; prompts in GitHub mercurystraw/Kris_Bench",
-        "gpt-4o",
+        name="kris",
+        pairs=1267,
+        calls=3801,
+        tokens=(2300, 200),
+        licence="Apache-2.0",
+        origin="hub data set Liang0223/KRIS_Bench; prompts in GitHub mercurystraw/Kris_Bench",
+        judge="gpt-4o",
     ),
     Benchmark(
-        "risebench",
-        360,
-        992,
-        (1800, 350),
-        "none stated",
-        "hub data set PhoenixZ/RISEBench; prompts in GitHub PhoenixZ810/RISEBench",
-        "gpt-4.1-2025-04-14, temperature 0",
+        name="risebench",
+        pairs=360,
+        calls=992,
+        tokens=(1800, 350),
+        licence="none stated",
+        origin="hub data set PhoenixZ/RISEBench; prompts in GitHub PhoenixZ810/RISEBench",
+        judge="gpt-4.1-2025-04-14, temperature 0",
     ),
     Benchmark(
-        "re-edit",
-        1000,
-        1000,
-        (2200, 5),
-        "see the hub",
-        "hub data set Yixuan-Ding-ZJU/RE-Edit",
-        "not stated",
-        "unverified: read by the names of columns that the seeds use",
+        name="re-edit",
+        pairs=1000,
+        calls=1000,
+        tokens=(2200, 5),
+        licence="see the hub",
+        origin="hub data set Yixuan-Ding-ZJU/RE-Edit",
+        judge="not stated",
+        remark="unverified: read by the names of columns that the seeds use",
     ),
 )
 
@@ -157,7 +158,7 @@ def keyed_rows(path: Path, what: str) -> dict[str, SuiteRow]:
             raise errors.UsageError(
                 f"{path}: {key!a:.80}: {type(values).__name__}, expected an object"
             )
-    return {key: SuiteRow(path, 1, 0, 0, values, key=key) for key, values in document.items()}
+    return {key: SuiteRow(path=path, values=values, key=key) for key, values in document.items()}
 
 
 def required(row: SuiteRow, name: str, read: Callable[[object], str | int | None]) -> str:

@@ -46,7 +46,9 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 def _pair(row: rows.SuiteRow, columns: set[str]) -> pairs.EditPair:
     index = required(row, "index", cells.as_identifier)
     category = required(row, "category", cells.as_name)
-    reference, subtask = text_of(row, "reference_img"), text_of(row, "subtask")
+    reference = text_of(row, "reference_img")
+    subtask = text_of(row, "subtask")
+    tags = (subtask,) if subtask else ()
     return pairs.EditPair(
         id=pairs.slug(index),
         category=pairs.category_slug(category),
@@ -54,7 +56,7 @@ def _pair(row: rows.SuiteRow, columns: set[str]) -> pairs.EditPair:
         source=rows.image_below(row, required(row, "image", cells.as_text)),
         reference=rows.image_below(row, reference) if reference else None,
         reference_text=text_of(row, "reference_txt") or text_of(row, "reference"),
-        tags=(subtask,) if subtask else (),
+        tags=tags,
         own_id=index,
         fields=_deciding(row, columns),
         row=str(row),

@@ -29,7 +29,7 @@ _PROBLEMS_SHOWN = 5
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRow:
     """One row: its values, the range of its bytes in the file, its line, and the category key above
     it.
@@ -39,10 +39,10 @@ class SuiteRow:
     """
 
     path: Path
-    line: int
-    start: int
-    end: int
     values: strict_json.JsonObject
+    line: int = 1
+    start: int = 0
+    end: int = 0
     group: str | None = None
     number: int = 0
     key: str | None = None
@@ -177,14 +177,23 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
     spans = _json_spans(path, data, first)
     if suffix == ".jsonl":
         spans = _jsonl_spans(data, first)
-    line, counted = 1, 0
+    line = 1
+    counted = 0  # bytes whose lines are counted
     is_one_line = suffix == ".json" and data.find(b"\n", 0, len(data) - 1) < 0
     for number, (start, end, group) in enumerate(spans, 1):
         line += data[counted:start].count(b"\n")
         counted = start
         try:
             values = _parse(path, line, data[start:end], is_last=end == len(data))
-            yield SuiteRow(path, line, start, end, values, group, number if is_one_line else 0)
+            yield SuiteRow(
+                path=path,
+                values=values,
+                line=line,
+                start=start,
+                end=end,
+                group=group,
+                number=number if is_one_line else 0,
+            )
         except UsageError as error:
             if not problems and (found := contents.misfit(data)):
                 raise UsageError(found.message(str(path), _SUITE)) from None
@@ -223,7 +232,8 @@ def _toml_rows(path: Path) -> Iterator[SuiteRow]:
         raise UsageError(f"{path}:1: no [[pairs]], expected one table a pair")
     lines = [number for number, text in enumerate(file.text.splitlines(), 1) if "[[pairs]]" in text]
     for index, values in enumerate(rows):
-        yield SuiteRow(path, lines[index] if index < len(lines) else 1, 0, 0, values)
+        line = lines[index] if index < len(lines) else 1
+        yield SuiteRow(path=path, values=values, line=line)
 
 
 def _csv_rows(path: Path) -> Iterator[SuiteRow]:
@@ -254,7 +264,8 @@ def _csv_rows(path: Path) -> Iterator[SuiteRow]:
                         path, _SUITE, f"{problem}: cut short?" if is_cut else problem
                     )
                 if values:
-                    yield SuiteRow(path, line, 0, 0, dict(zip(names, values, strict=True)))
+                    cells = dict(zip(names, values, strict=True))
+                    yield SuiteRow(path=path, values=cells, line=line)
                 line = reader.line_num + 1
         except UnicodeError as error:
             problem = (
@@ -308,7 +319,9 @@ def _json_spans(path: Path, data: mmap.mmap, first: int) -> Iterator[tuple[int, 
 
     The text around the rows is checked at the end, so that the file as a whole is strict JSON too.
     """
-    depth, row_depth, start = 0, 2, -1
+    depth = 0
+    row_depth = 2
+    start = -1
     group: str | None = None
     gaps: list[tuple[int, int]] = []
     end = first
@@ -387,10 +400,14 @@ def _parse(path: Path, line: int, data: bytes, is_last: bool) -> strict_json.Jso
 
 
 def _is_deep(value: Any) -> bool:
+    """Tell whether lists and objects are nested deeper than `_MAX_DEPTH` levels."""
     level = [value]
     for _ in range(_MAX_DEPTH):
-        boxes = [child for child in level if isinstance(child, list | dict)]
-        level = [
-            child for box in boxes for child in (box.values() if isinstance(box, dict) else box)
-        ]
+        next_level: list[Any] = []
+        for child in level:
+            if isinstance(child, list):
+                next_level.extend(child)
+            elif isinstance(child, dict):
+                next_level.extend(child.values())
+        level = next_level
     return bool(level)

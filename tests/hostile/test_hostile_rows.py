@@ -281,8 +281,8 @@ def test_every_field_that_a_reader_takes_is_attacked(folders, monkeypatch, name)
 
     made = SuiteRow.__init__
 
-    def watched(row, path, line, start, end, values, *further, **named):
-        made(row, path, line, start, end, Watched(values), *further, **named)
+    def watched(row, *, values, **named):
+        made(row, values=Watched(values), **named)
 
     monkeypatch.setattr(SuiteRow, "__init__", watched)
     load_suite(SuiteSettings(spec=READERS[name].spec.format(folders[name])))
