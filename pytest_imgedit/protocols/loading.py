@@ -16,7 +16,7 @@ from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.kinds.registry import known, resolve
 from pytest_imgedit.protocols import templates
 from pytest_imgedit.protocols.prompts import Prompts
-from pytest_imgedit.protocols.protocol import Protocol
+from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.protocols.toml_protocol import Definition, TomlProtocol
 
 #: Protocols of this package in TOML, and as classes.
@@ -39,6 +39,10 @@ OF_SUITES = {
 }
 
 
+#: Numbers whose ends and middle are tried in all combinations; further ones stay in the middle.
+_MOST_TRIED = 6
+
+
 def load_protocol(settings: Settings) -> Protocol:
     """Load the protocol of the settings, by default that of the suite: one of the config's
     `[protocols.NAME]`, one of this package, or a class.
@@ -56,7 +60,8 @@ def load_protocol(settings: Settings) -> Protocol:
     if name in settings.protocols:
         location, raw = _custom(name, dict(settings.protocols[name]))
     elif name in IN_TOML:
-        location, raw = f"{name}.toml", _builtin(name)
+        location = f"{name}.toml"
+        raw = _builtin(name)
     else:
         return _of_class(name, settings, folder)
     if isinstance(raw.get("categories"), dict):
@@ -84,8 +89,10 @@ def protocol_name(settings: Settings) -> str:
     suite, _, argument = settings.suite.spec.partition(":")
     if suite in OF_SUITES or suite not in known("suite"):
         name = OF_SUITES.get(suite, "aspects")
-        asked = (f"{name}?{part}" for part in argument.partition("?")[2].split("&"))
-        return next((queried for queried in asked if queried in CLASSES), name)
+        for part in argument.partition("?")[2].split("&"):
+            if f"{name}?{part}" in CLASSES:
+                return f"{name}?{part}"
+        return name
     loader = targets.Target.parse(known("suite")[suite]).load()
     return str(getattr(loader, "protocol", "aspects"))
 
@@ -93,7 +100,8 @@ def protocol_name(settings: Settings) -> str:
 def _of_class(name: str, settings: Settings, folder: Path | None) -> Protocol:
     """Make a protocol that is a class; raises `UsageError` for one that is none."""
     names = {**known("protocol"), **CLASSES}
-    hint = f"; or of {', '.join(sorted({*settings.protocols, *IN_TOML}))}"
+    in_toml = sorted(settings.protocols.keys() | set(IN_TOML))
+    hint = f"; or of {', '.join(in_toml)}"
     _, path, _ = resolve("protocol", name, names, lambda _: hint)
     kind = targets.Target.parse(path).load()
     if not (isinstance(kind, type) and issubclass(kind, Protocol)):
@@ -199,14 +207,11 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
     full = replace(
         bare, description="description", reference=Base64Image(""), reference_text="right result"
     )
-    calls = []
+    calls: list[Call] = []
     try:
         if not definition.prompts.files:  # else they are read from the benchmark, for pairs of it
-            calls = [
-                call
-                for category, pair in product(definition.categories or [""], (bare, full))
-                for call in protocol.calls(replace(pair, category=category))
-            ]
+            for category, pair in product(definition.categories or [""], (bare, full)):
+                calls += protocol.calls(replace(pair, category=category))
         for call in calls:
             protocol.remind(call, "problem")
         _try_formulas(protocol, bare)
@@ -229,7 +234,7 @@ def _try_formulas(protocol: TomlProtocol, pair: EditPair) -> None:
     names: dict[str, tuple[str, tuple[float, float]]] = {}
     for table in protocol.definition.calls:
         names |= dict.fromkeys(table.reply.names, (table.name, table.reply.scale))
-    tried = [*names][:6]
+    tried = list(names)[:_MOST_TRIED]
     for shares in product((0.0, 0.5, 1.0), repeat=len(tried)):
         share_of = dict(zip(tried, shares, strict=True))
         replies: dict[str, dict[str, float]] = {}

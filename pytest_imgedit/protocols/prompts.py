@@ -19,12 +19,13 @@ def find(folder: Path, names: Sequence[str], what: str) -> Path:
 
     Raises `UsageError` if there is none.
     """
-    near, seen = [folder], {os.path.realpath(folder)}
+    near = [folder]
+    seen = {os.path.realpath(folder)}
     for _ in range(DEPTH):
         for name, place in product(names, near):
             if files.is_file(place / name):
                 return place / name
-        near = [*_below(near, seen)]
+        near = list(_below(near, seen))
     raise errors.UsageError(f"{folder}: no {' or '.join(names)} in it, expected {what}")
 
 
@@ -53,7 +54,9 @@ class Prompts:
         pins: Mapping[str, str] | None = None,
         any_version: bool = False,
     ) -> None:
-        self.folder, self.files, self.pins = folder, files, pins or {}
+        self.folder = folder
+        self.files = files
+        self.pins = pins or {}
         self.any_version = any_version
 
     @cached_property
@@ -116,11 +119,12 @@ def _read(path: Path) -> dict[str, str]:
 
 def _constants(source: str) -> dict[str, str]:
     """Read the texts that a module assigns to names, without running it."""
-    return {
-        node.targets[0].id: node.value.value
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    }
+    texts: dict[str, str] = {}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant):
+            continue
+        target = node.targets[0]
+        text = node.value.value
+        if isinstance(target, ast.Name) and isinstance(text, str):
+            texts[target.id] = text
+    return texts

@@ -82,22 +82,29 @@ def mean_row(
     measures: Sequence[str],
     scale: tuple[float, float] = SCALE,
     change: Callable[[float], float] = float,
+    *,
     group: Callable[[results.Item], str] | None = None,
     decimals: int = 2,
 ) -> Row:
     """Return the mean of every value that items have of some measures, changed to `scale`."""
-    values = []
+    values: list[float] = []
+    sources: list[str] = []
+    groups: list[str] = []
     for item, measure in product(items, measures):
         value = item.aspects.get(measure, item.score if measure == "score" else None)
-        if value is not None:
-            values.append((change(value), item))
+        if value is None:
+            continue
+        values.append(change(value))
+        sources.append(item.cluster)
+        if group is not None:
+            groups.append(group(item))
     return Row(
-        name,
-        [value for value, _ in values],
-        [item.cluster for _, item in values],
-        [group(item) for _, item in values] if group else (),
-        scale,
-        decimals,
+        name=name,
+        values=values,
+        sources=sources,
+        groups=groups,
+        scale=scale,
+        decimals=decimals,
     )
 
 
@@ -129,7 +136,8 @@ class Protocol(ABC):
     scale: tuple[float, float] = SCALE
 
     def __init__(self, variant: results.Variant, prompts: Prompts) -> None:
-        self.variant, self.prompts = variant, prompts
+        self.variant = variant
+        self.prompts = prompts
 
     @abstractmethod
     def calls(self, pair: EditPair) -> Sequence[Call]:
@@ -185,7 +193,7 @@ class Protocol(ABC):
     def check(self, pairs: Iterable[EditPair]) -> None:
         """Raise `UsageError` for the first pair that the calls cannot be made for."""
         for pair in pairs:
-            there = {"source", "edited", *pair.images}
+            there = {"source", "edited"}.union(pair.images)
             for call in self.checked_calls(pair):
                 if missing := [name for name in call.images if name not in there]:
                     raise errors.UsageError(
@@ -229,15 +237,18 @@ class Protocol(ABC):
         """Tell whether some call about a pair of every category can tell the edit from the source:
         it shows the edit, and beside it the source, the reference, or what the edit is to be.
         """
-        first = {pair.category: pair for pair in pairs}
-        return all(
-            any(_sees_change(call, pair) for call in self.calls(pair)) for pair in first.values()
-        )
+        pair_of_category = {pair.category: pair for pair in pairs}
+        for pair in pair_of_category.values():
+            if not any(_sees_change(call, pair) for call in self.calls(pair)):
+                return False
+        return True
 
 
 def _sees_change(call: Call, pair: EditPair) -> bool:
+    if "edited" not in call.images:
+        return False
+    if "source" in call.images or "reference" in call.images:
+        return True
     words = " ".join(text for kind, text in call.parts if kind == "text")
-    asked = filter(None, (pair.instruction, pair.reference_text))
-    return "edited" in call.images and (
-        bool({"source", "reference"} & {*call.images}) or any(text in words for text in asked)
-    )
+    targets = (pair.instruction, pair.reference_text)
+    return any(text in words for text in targets if text)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
@@ -38,16 +38,62 @@ _REFUSED = {
 }
 #: Filters that give the same for the same, in time that `MAX_WORK` bounds.
 FILTERS = (
-    *("abs", "capitalize", "count", "d", "default", "first", "float", "format", "indent", "int"),
-    *("items", "join", "last", "length", "list", "lower", "max", "min", "replace", "reverse"),
-    *("round", "sort", "string", "sum", "title", "tojson", "trim", "truncate", "unique", "upper"),
+    "abs",
+    "capitalize",
+    "count",
+    "d",
+    "default",
+    "first",
+    "float",
+    "format",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "max",
+    "min",
+    "replace",
+    "reverse",
+    "round",
+    "sort",
+    "string",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
     "wordcount",
 )
 #: Methods of texts and tables that may be called.
 _METHODS = (
-    *("upper", "lower", "strip", "lstrip", "rstrip", "title", "capitalize", "startswith"),
-    *("endswith", "removeprefix", "removesuffix", "find", "count", "split", "splitlines"),
-    *("replace", "join", "get", "keys", "values", "items", "index"),
+    "upper",
+    "lower",
+    "strip",
+    "lstrip",
+    "rstrip",
+    "title",
+    "capitalize",
+    "startswith",
+    "endswith",
+    "removeprefix",
+    "removesuffix",
+    "find",
+    "count",
+    "split",
+    "splitlines",
+    "replace",
+    "join",
+    "get",
+    "keys",
+    "values",
+    "items",
+    "index",
 )
 #: What is left for the rendering or evaluation that is under way.
 _work: ContextVar[list[int]] = ContextVar("work")
@@ -95,7 +141,8 @@ def _checked(value: Any) -> Any:
     """
     if isinstance(value, Iterator):
         value = [item for item, _ in zip(value, range(MAX_SIZE + 1), strict=False)]
-    size, waiting = 0, [value]
+    size = 0
+    waiting = [value]
     while waiting:
         part = waiting.pop()
         size += 1
@@ -110,7 +157,8 @@ def _checked(value: Any) -> Any:
             waiting += part[: MAX_SIZE + 1]
         elif isinstance(part, Mapping):
             size += len(part)
-            waiting += [*part.keys(), *part.values()]
+            waiting += part.keys()
+            waiting += part.values()
         elif not isinstance(part, float | jinja2.Undefined | type(None)):
             if not _is_view(part):
                 raise TypeError(f"unsafe: a {type(part).__name__} is no text, number or list")
@@ -129,12 +177,12 @@ def _range(*arguments: int) -> list[int]:
     numbers = range(*arguments)
     if len(numbers) > MAX_RANGE:
         raise TooMuch(f"Range too big, expected up to {MAX_RANGE} elements")
-    return [*numbers]
+    return list(numbers)
 
 
 def _steps(value: Any) -> list[Any]:
     """Return what a loop goes through, as a list."""
-    return [*_checked(value)]
+    return list(_checked(value))
 
 
 def _joined(parts: Sequence[Any]) -> str:
@@ -142,8 +190,9 @@ def _joined(parts: Sequence[Any]) -> str:
 
 
 def _check_replacing(text: Any, old: Any, new: Any, *_: Any) -> None:
-    text, old, new = str(text), str(old), str(new)
-    _charge(len(text) + text.count(old) * len(new))
+    replaced = str(text)
+    growth = replaced.count(str(old)) * len(str(new))
+    _charge(len(replaced) + growth)
 
 
 def _check_joining(parts: Sequence[Any], separator: Any = "", *_: Any) -> None:
@@ -151,7 +200,9 @@ def _check_joining(parts: Sequence[Any], separator: Any = "", *_: Any) -> None:
 
 
 def _check_indenting(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
-    _charge((str(text).count("\n") + 1) * (width if isinstance(width, int) else len(str(width))))
+    lines = str(text).count("\n") + 1
+    indentation = width if isinstance(width, int) else len(str(width))
+    _charge(lines * indentation)
 
 
 def _check_formatting(text: Any, *_: Any, **__: Any) -> None:
@@ -250,16 +301,26 @@ class _Environment(ImmutableSandboxedEnvironment):
             raise jinja2.exceptions.SecurityError(
                 f"the function {sanitize.shorten(str(name), 40)!r} is not known to protocols"
             )
-        for argument in (*arguments, *named.values()):
+        for argument in arguments:
+            _checked(argument)
+        for argument in named.values():
             _checked(argument)
         if is_method:
             _checked(owner)
             if name == "join":
-                arguments = (_checked(*arguments),)
-                _check_joining(arguments[0], owner)
+                parts = _checked(*arguments)
+                _check_joining(parts, owner)
+                arguments = (parts,)
             elif name == "replace":
                 _check_replacing(owner, *arguments)
         return _checked(super().call(context, obj, *arguments, **named))
+
+
+def _check_numbers(name: str, arguments: Iterable[Any]) -> None:
+    """Raise `TooMuch` for a large number as an argument of the filter `name`."""
+    for argument in arguments:
+        if isinstance(argument, int) and abs(argument) > MAX_SIZE:
+            raise TooMuch(f"{name} of {sanitize.shorten(str(argument), 40)}")
 
 
 def _filtered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -270,13 +331,9 @@ def _filtered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def apply(*arguments: Any, **named: Any) -> Any:
         first = 0 if passes is None else 1
         counted = [_checked(argument) for argument in arguments[first:]]
-        for argument in (*counted[1:], *named.values()):
-            if (
-                isinstance(argument, int)
-                and abs(argument) > MAX_SIZE
-                and name not in ("d", "default")
-            ):
-                raise TooMuch(f"{name} of {sanitize.shorten(str(argument), 40)}")
+        if name not in ("d", "default"):
+            _check_numbers(name, counted[1:])
+            _check_numbers(name, named.values())
         if check is not None:
             check(*counted, **named)
         return _checked(function(*arguments[:first], *counted, **named))
@@ -297,9 +354,9 @@ def _without_concat(tree: nodes.Node) -> None:
             if isinstance(value, nodes.Concat):
                 setattr(parent, field, _concat(value))
             elif isinstance(value, list):
-                value[:] = [
-                    _concat(item) if isinstance(item, nodes.Concat) else item for item in value
-                ]
+                for place, item in enumerate(value):
+                    if isinstance(item, nodes.Concat):
+                        value[place] = _concat(item)
 
 
 def _concat(node: nodes.Concat) -> nodes.Filter:
@@ -307,10 +364,8 @@ def _concat(node: nodes.Concat) -> nodes.Filter:
 
 
 _ENVIRONMENT = _Environment()
-_ENVIRONMENT.filters = {
-    name: _filtered(name, function) if name in FILTERS else function
-    for name, function in _ENVIRONMENT.filters.items()
-}
+for _name in FILTERS:
+    _ENVIRONMENT.filters[_name] = _filtered(_name, _ENVIRONMENT.filters[_name])
 _template = cache(_ENVIRONMENT.from_string)
 _formula: Callable[[str], Callable[..., Any]] = cache(
     partial(_ENVIRONMENT.compile_expression, undefined_to_none=False)

@@ -17,6 +17,7 @@ from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.protocols.protocol import (
     PERCENT,
     Call,
+    Parts,
     Protocol,
     Replies,
     Row,
@@ -136,18 +137,17 @@ class RowTable(_Table):
         scale = self.scale or scale
         change: Callable[[float], float] = float
         if self.percent:
-            scale, change = PERCENT, percent_of(scale)
+            change = percent_of(scale)
+            scale = PERCENT
+        group = _category if self.mean == "groups" else None
         rows = []
         for tag in ("", *self.by):
-            row = mean_row(
-                ", ".join(filter(None, (self.name, tag))),
-                [item for item in items if not tag or tag in item.tags],
-                self.values,
-                scale,
-                change,
-                _category if self.mean == "groups" else None,
-            )
-            rows.append(row)
+            name = self.name
+            members = items
+            if tag:
+                name = f"{name}, {tag}" if name else tag
+                members = [item for item in items if tag in item.tags]
+            rows.append(mean_row(name, members, self.values, scale, change, group=group))
         return rows
 
 
@@ -178,7 +178,8 @@ class TomlProtocol(Protocol):
         self, name: str, definition: Definition, variant: results.Variant, prompts: Prompts
     ) -> None:
         super().__init__(variant, prompts)
-        self.name, self.definition = name, definition  # type: ignore[misc]
+        self.name = name  # type: ignore[misc]
+        self.definition = definition
         self.scale = definition.score.scale
 
     @cached_property
@@ -197,12 +198,13 @@ class TomlProtocol(Protocol):
         some.
         """
         further = self.definition.score.values
-        graded = {
-            name: results.Measure(scale=call.reply.scale, is_main=not further)
-            for call in self.definition.calls
-            for name in call.reply.names
-        }
-        return {**graded, **dict.fromkeys(further, results.Measure(scale=self.scale, is_main=True))}
+        measures: dict[str, results.Measure] = {}
+        for call in self.definition.calls:
+            graded = results.Measure(scale=call.reply.scale, is_main=not further)
+            measures.update(dict.fromkeys(call.reply.names, graded))
+        computed = results.Measure(scale=self.scale, is_main=True)
+        measures.update(dict.fromkeys(further, computed))
+        return measures
 
     @property
     def published(self) -> tuple[results.PublishedRow, ...]:
@@ -215,26 +217,23 @@ class TomlProtocol(Protocol):
         values = self._values(pair)
         values["aspects"] = table.reply.names
         if table.prompt:
-            names = (
-                (pair.own_category or pair.category,)
-                if table.prompt == "by_category"
-                else table.prompt
-            )
-            text = "\n".join(self.prompts[name] for name in names)
-            values["prompt"] = text.replace(table.fill, pair.instruction) if table.fill else text
-        marks = {name: f"\x00{name}\x00" for name in _IMAGES}
-        if pair.reference is None:
-            marks["reference"] = ""
-        user = templates.render(table.user.strip(), {**marks, **values})
-        parts = zip(cycle(("text", "image")), re.split("\x00([a-z]+)\x00", user), strict=False)
+            values["prompt"] = self._prompt(table, pair)
         return Call(
-            table.name,
-            tuple(part for part in parts if part[1].strip()),
-            table.reply.grammar(pair.category),
-            templates.render(table.system.strip(), values),
-            Preparation(**self.definition.images.model_dump()),
-            table.max_new_tokens,
+            name=table.name,
+            parts=_parts(table.user, values, pair),
+            grammar=table.reply.grammar(pair.category),
+            system=templates.render(table.system.strip(), values),
+            preparation=Preparation(**self.definition.images.model_dump()),
+            max_new_tokens=table.max_new_tokens,
         )
+
+    def _prompt(self, table: CallTable, pair: EditPair) -> str:
+        """Return the texts of the benchmark's files that `table.prompt` names."""
+        names = table.prompt
+        if names == "by_category":
+            names = (pair.own_category or pair.category,)
+        text = "\n".join(self.prompts[name] for name in names)
+        return text.replace(table.fill, pair.instruction) if table.fill else text
 
     def _values(self, pair: EditPair) -> dict[str, Any]:
         """Return what templates see of a pair."""
@@ -268,13 +267,14 @@ class TomlProtocol(Protocol):
         elif len(replies) < len(self.definition.calls):
             return {}
         numbers |= grades_of(replies)
-        if self._needed & {*names} - {*numbers}:
+        unread = set(names) - numbers.keys()
+        if self._needed & unread:
             return {}
         known = {"mean": sum(numbers.values()) / len(numbers), **numbers}
-        values = {
-            name: templates.evaluate(formula, known) for name, formula in self._formulas.items()
-        }
-        return {**{name: numbers[name] for name in names if name in numbers}, **values}
+        values = {name: numbers[name] for name in names if name in numbers}
+        for name, formula in self._formulas.items():
+            values[name] = templates.evaluate(formula, known)
+        return values
 
     @property
     def _formulas(self) -> Mapping[str, str]:
@@ -283,7 +283,7 @@ class TomlProtocol(Protocol):
     @cached_property
     def _needed(self) -> set[str]:
         """The names in the formulas."""
-        return templates.names_in([*self._formulas.values()])
+        return templates.names_in(list(self._formulas.values()))
 
     @property
     def _score_formula(self) -> str:
@@ -292,6 +292,17 @@ class TomlProtocol(Protocol):
 
     def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
         return [row for table in self.definition.rows for row in table.rows(items, self.scale)]
+
+
+def _parts(template: str, values: Mapping[str, Any], pair: EditPair) -> Parts:
+    """Render the template of a user's turn, and divide it at the images that it places."""
+    marks = {name: f"\x00{name}\x00" for name in _IMAGES}
+    if pair.reference is None:
+        marks["reference"] = ""
+    user = templates.render(template.strip(), {**marks, **values})
+    kinds = cycle(("text", "image"))  # what re.split returns in turn
+    parts = zip(kinds, re.split("\x00([a-z]+)\x00", user), strict=False)
+    return tuple((kind, text) for kind, text in parts if text.strip())
 
 
 def _category(item: results.Item) -> str:
