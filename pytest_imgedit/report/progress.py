@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -20,10 +20,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from pytest_imgedit.core import redaction, sanitize
+from pytest_imgedit.core.results import ItemError
 from pytest_imgedit.workers.base import Slot, Worker
-
-if TYPE_CHECKING:
-    from pytest_imgedit.run.work import Work
 
 #: The most seconds without a line where there is no terminal.
 INTERVAL = 10.0
@@ -87,16 +85,16 @@ class RunProgress:
                 self._bar.remove_task(task.id)
                 self.note(f"{name}: {_count(task)}{_rate(task)}")
 
-    def advance(self, name: str, work: Work) -> None:
+    def advance(self, name: str, pair_id: str, seed: int, error: ItemError | None) -> None:
         """Count one finished edit or verdict of a stage, and log its error, if any."""
         with self._lock:
             task = self._stages[name]
             self._bar.advance(task.id)
             if task.fields["first"] is None:
                 task.fields["first"] = task.elapsed
-            if work.error is not None:
+            if error is not None:
                 task.fields["errors"] += 1
-                self._write(f"{work.pair.id} (seed {work.seed}): {work.error}")
+                self._write(f"{pair_id} (seed {seed}): {error}")
             self._bar.update(task.id, pace=_pace(task).removeprefix(", "))
         self.tell()
 

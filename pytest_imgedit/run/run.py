@@ -109,7 +109,7 @@ class Run:
                 score.ScoreStage(
                     further.scorer,
                     pool,
-                    lambda work: self.progress.advance(label, work),
+                    lambda work: self.progress.advance(label, work.pair.id, work.seed, work.error),
                     self.clock,
                     canary=further.scorer.start_canary(pending),
                 ).run(pending)
@@ -205,7 +205,7 @@ class Run:
         """
 
         def done(work: Work) -> None:
-            self.progress.advance("edit", work)
+            self.progress.advance("edit", work.pair.id, work.seed, work.error)
             self.categories.computed(work)
             self.hooks("item_edited", pair=work.pair, edit=work.edit, error=work.error)
             if overlap is not None:
@@ -274,7 +274,7 @@ class Run:
         return overlap
 
     def _scored(self, work: Work) -> None:
-        self.progress.advance("score", work)
+        self.progress.advance("score", work.pair.id, work.seed, work.error)
         self.categories.scored(work)
         self.hooks(
             "item_scored",
@@ -401,7 +401,7 @@ class Run:
                 score.ScoreStage(
                     self.scorer,
                     swap.judge,
-                    lambda work: self.progress.advance(TRYING, work),
+                    lambda work: self.progress.advance(TRYING, work.pair.id, work.seed, work.error),
                     self.clock,
                 ).run(trials)
         finally:

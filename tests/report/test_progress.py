@@ -50,7 +50,7 @@ def stage(clock, tmp_path):
             for seconds, number in arrivals:
                 clock.now += seconds
                 for _ in range(number):
-                    followed.advance("edit", SimpleNamespace(pair=PAIR, seed=0, error=error))
+                    followed.advance("edit", PAIR.id, 0, error)
         return file.getvalue().splitlines()
 
     yield edit
@@ -79,7 +79,7 @@ def test_what_ends_before_a_worker_is_busy_has_no_rate(clock, tmp_path):
     followed = progress.RunProgress(tmp_path / "run.log", file, quiet=False)
     with followed.stage("edit", 3):
         clock.now += 16
-        followed.advance("edit", SimpleNamespace(pair=PAIR, seed=0, error="no such file"))
+        followed.advance("edit", PAIR.id, 0, "no such file")
     followed.close()
     assert file.getvalue().splitlines()[1:] == [
         "imgedit: edit: 1/3, 1 error",
@@ -110,7 +110,7 @@ class Lines:
         self.followed.worker_changed(self.worker)
 
     def finish(self) -> None:
-        self.followed.advance("edit", SimpleNamespace(pair=PAIR, seed=0, error=None))
+        self.followed.advance("edit", PAIR.id, 0, None)
 
 
 @pytest.fixture

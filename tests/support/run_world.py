@@ -87,8 +87,8 @@ class Told:
         self.stages.append((name, total))
         yield
 
-    def advance(self, stage: str, work: Any) -> None:
-        self.advanced.append((stage, work.pair.id))
+    def advance(self, stage: str, pair_id: str, seed: int, error: Any) -> None:
+        self.advanced.append((stage, pair_id))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
