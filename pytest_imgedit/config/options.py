@@ -11,17 +11,23 @@ from pytest_imgedit.core.errors import UsageError
 
 #: Raw settings by section and key.
 Tables = dict[str, dict[str, Any]]
+#: What an option can need: items that an evaluation is made for, or scores of a judge.
+Need = Literal["items", "scores"]
 
 
 @dataclass(frozen=True)
 class Option:
-    """One `--imgedit-NAME` option with its key in the TOML config."""
+    """One `--imgedit-NAME` option with its key in the TOML config.
+
+    Without what it `needs`, a session with the option is refused.
+    """
 
     name: str
     help: str
     toml: str | None = None
     metavar: str = "VALUE"
     kind: Literal["value", "flag", "list"] = "value"
+    needs: tuple[Need, ...] = ()
 
     @property
     def dest(self) -> str:
@@ -125,6 +131,7 @@ OPTIONS = (
         "gates.fail_under",
         "FIELD:MIN",
         "list",
+        needs=("items", "scores"),
     ),
     Option(
         "max-drop",
@@ -132,15 +139,23 @@ OPTIONS = (
         "gates.max_drop",
         "FIELD:DROP",
         "list",
+        needs=("items", "scores"),
     ),
     Option(
         "compare",
         "compare with a baseline (its NAME), a run (its name, its id or latest), or a path",
         "gates.compare",
         "REF",
+        needs=("items", "scores"),
     ),
     Option("name", "name the run, so that commands find it by NAME", "run.name", "NAME"),
-    Option("save", "save the run as the baseline NAME if it passes its gates", "run.save", "NAME"),
+    Option(
+        "save",
+        "save the run as the baseline NAME if it passes its gates",
+        "run.save",
+        "NAME",
+        needs=("items", "scores"),
+    ),
     Option(
         "max-errors",
         "number or fraction of pairs that may end without a score (default: 0)",
@@ -153,12 +168,14 @@ OPTIONS = (
         "0)",
         "gates.max_collapsed",
         "N",
+        needs=("items",),
     ),
     Option(
         "min-coverage",
         "fail if less than this fraction of the baseline's pairs is compared (default: 0)",
         "gates.min_coverage",
         "FRACTION",
+        needs=("items",),
     ),
     Option(
         "until",
@@ -178,12 +195,14 @@ OPTIONS = (
         "try the judge on edits of known quality (default: if a gate is set)",
         "judge.controls",
         kind="flag",
+        needs=("items", "scores"),
     ),
     Option(
         "judge-repeats",
         "judge every edit K more times, to measure the judge's noise",
         "judge.repeats",
         "K",
+        needs=("scores",),
     ),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
     Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
@@ -200,6 +219,11 @@ OPTIONS = (
         kind="flag",
     ),
 )
+
+
+def options_needing(need: Need) -> list[Option]:
+    """Return the options that need this, in the order of the table."""
+    return [option for option in OPTIONS if need in option.needs]
 
 
 def further_name(spec: str) -> str:

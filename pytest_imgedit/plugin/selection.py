@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_imgedit.config.options import options_needing
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.plugin import command_line, shipped, xdist
 from pytest_imgedit.plugin.state import (
@@ -226,18 +227,11 @@ def problem_of(config: pytest.Config, items: Sequence[pytest.Item]) -> str | Non
 
 def refuse_gates_without_items(config: pytest.Config) -> None:
     """Raise pytest's `UsageError` for options that need an evaluation, such as gates."""
-    for name in (
-        "fail_under",
-        "max_drop",
-        "max_collapsed",
-        "min_coverage",
-        "compare",
-        "save",
-        "controls",
-    ):
-        if config.getoption(f"imgedit_{name}") is not None:
-            flag = f"--imgedit-{name.replace('_', '-')}"
-            raise pytest.UsageError(f"{flag}: no selected test requests edit_result, {REMEDY}")
+    for option in options_needing("items"):
+        if config.getoption(option.dest) is not None:
+            raise pytest.UsageError(
+                f"{option.flag}: no selected test requests edit_result, {REMEDY}"
+            )
 
 
 def _is_skipped(item: pytest.Item) -> bool:

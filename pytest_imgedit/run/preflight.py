@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 
+from pytest_imgedit.config.options import options_needing
 from pytest_imgedit.config.settings import Further, Settings
 from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
@@ -254,26 +255,31 @@ def _limits(settings: Settings) -> Iterator[tuple[str, dict[str, float]]]:
 
 def check_edits_only(settings: Settings) -> None:
     """Raise `UsageError` for what needs scores in a run that only edits."""
-    limits, judge = settings.gates, settings.judge
-    needing = (
-        ("gates.fail_under", limits.fail_under, "gates.fail_under={}"),
-        ("gates.max_drop", limits.max_drop, "gates.max_drop={}"),
-        ("--imgedit-compare", limits.compare, "gates.compare=''"),
-        ("--imgedit-controls", judge.controls is True, "judge.controls=false"),
-        ("--imgedit-judge-repeats", judge.repeats, "judge.repeats=0"),
-        ("--imgedit-save", settings.run.save, ""),
-    )
-    for name, value, without in needing:
-        if value and not judge.scores:
+    judge = settings.judge
+    for option in options_needing("scores"):
+        assert option.toml is not None, "scores are needed by what a setting asks for"
+        section, _, key = option.toml.partition(".")
+        value = getattr(getattr(settings, section), key)
+        if not value or (option.kind == "flag" and value is not True):
+            continue
+        name = option.toml if option.kind == "list" else option.flag
+        if not judge.scores:
             raise errors.UsageError(
                 f"judge {judge.spec!r} scores nothing, as {name} needs: name a judge, such as "
                 "qwen-vl:MODEL"
             )
-        if value:
-            config = f" (where a config has it: --imgedit-set={without})" if without else ""
-            raise errors.UsageError(
-                f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}"
-            )
+        raise errors.UsageError(
+            f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them"
+            f"{_unsetting(option.toml, value)}"
+        )
+
+
+def _unsetting(toml: str, value: object) -> str:
+    """Say how to drop a setting that a config has; none has a key of the section `run`."""
+    if toml.startswith("run."):
+        return ""
+    empty = {dict: "{}", str: "''", bool: "false", int: "0"}[type(value)]
+    return f" (where a config has it: --imgedit-set={toml}={empty})"
 
 
 def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None:
