@@ -18,7 +18,7 @@ from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import outputs, terminal, trend_page
 from pytest_imgedit.report.read import as_baseline
-from pytest_imgedit.report.view import MOST_RUNS, pairs_url
+from pytest_imgedit.report.view import pairs_url
 from pytest_imgedit.stats.gates import estimate_group, measured_by, observe
 from pytest_imgedit.stats.trend import evidence_by_group
 from pytest_imgedit.store.baselines import Baseline
@@ -68,7 +68,7 @@ def trend(
         lines += ["", printable(table.label), terminal.render_table((*table.header, "chart"), rows)]
     lines += ["", *document["notes"], printable(document["outcome"])]
     if html is not None:
-        url = pairs_url(html, out, [run.run for run in series[-MOST_RUNS:]])
+        url = pairs_url(html, out, [run.run for run in series], is_series=True)
         outputs.write(html, trend_page.render(document, url), kept)
         lines.append(f"html: {os.path.relpath(html)}")
     return document, "\n".join(lines), int(bool(document["worse"]))

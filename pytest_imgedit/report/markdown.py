@@ -23,7 +23,7 @@ def escape(text: str) -> str:
     return _LINK.sub(r"\\\g<0>", _SPECIAL.sub(r"\\\1", printable(text)))
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """A part of the page: `rows` between the lines of a `head` and a `tail`.
 
     `ranks` orders the rows of all parts, one a row: the lowest stay where the page is cut.
@@ -87,7 +87,7 @@ def _left_out(rows: int, parts: int, why: str) -> str:
     return escape(f"{counted(rows, 'line')} of {counted(parts, 'table or list')} left out: {why}")
 
 
-def _joined(parts: Iterable[Part]) -> str:
+def _joined(parts: Iterable[PagePart]) -> str:
     lines = [line for part in parts for line in (*part.head, *part.rows, *part.tail)]
     return "\n".join(lines)
 
@@ -97,14 +97,14 @@ def _size(lines: Iterable[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
 
 
-def _list(rank: int, lines: Iterable[str], title: str = "") -> Part:
+def _list(rank: int, lines: Iterable[str], title: str = "") -> PagePart:
     """Make a part of lines, which is a list below its title."""
     rows = [f"- {escape(line)}" if title else escape(line) for line in lines]
     head = [f"## {escape(title)}", ""] if title else []
-    return Part(head, rows, [""], [(rank, number) for number in range(len(rows))])
+    return PagePart(head, rows, [""], [(rank, number) for number in range(len(rows))])
 
 
-def _table(table: tables.Table, rank: int, of_tags: int) -> Part:
+def _table(table: tables.Table, rank: int, of_tags: int) -> PagePart:
     """Make a part of a table; rows of groups by tag or difficulty have the rank `of_tags`."""
     order: Sequence[int] = range(len(table.rows))
     if table.urgency:
@@ -118,10 +118,10 @@ def _table(table: tables.Table, rank: int, of_tags: int) -> Part:
     notes = [line for note in table.notes for line in (escape(note), "")]
     heading = [f"## {escape(table.title)}", ""] if table.title else []
     head = [*heading, header, marks] if rows else heading
-    return Part(head, rows, ["", *notes] if rows else notes, ranks)
+    return PagePart(head, rows, ["", *notes] if rows else notes, ranks)
 
 
-def _parts(results: Results) -> list[Part]:
+def _parts(results: Results) -> list[PagePart]:
     """Make the parts of the page, the first of which is never cut."""
     run, verdict = results.run, outcome(results)
     means = [row.mean for row in results.categories.values()]
@@ -144,7 +144,7 @@ def _parts(results: Results) -> list[Part]:
         [],
         urgency=[*map(tables.urgency, means), *(float("-inf") for _ in overall)],
     )
-    parts = [Part(title, [], [], [])]
+    parts = [PagePart(title, [], [], [])]
     if failing := [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]:
         whys = (f"{gate.state}: {gate.why}" for gate in failing)
         part = _list(_GATES, whys, "Gates that did not pass")
@@ -168,7 +168,7 @@ def _parts(results: Results) -> list[Part]:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", section.body)), default=0))
         body = [printable(line) for line in section.body.strip().splitlines()]
         ranks = [(_OTHERS, number) for number in range(len(body))]
-        parts.append(Part([f"## {escape(section.title)}", "", fence], body, [fence, ""], ranks))
+        parts.append(PagePart([f"## {escape(section.title)}", "", fence], body, [fence, ""], ranks))
     return parts
 
 

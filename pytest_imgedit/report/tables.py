@@ -15,6 +15,7 @@ from pytest_imgedit.core.results import (
     Canary,
     Comparison,
     Controls,
+    Edit,
     EditorInfo,
     FurtherInfo,
     ItemError,
@@ -22,6 +23,7 @@ from pytest_imgedit.core.results import (
     Noise,
     ProtocolTable,
     Results,
+    ReuseInfo,
     Summary,
 )
 from pytest_imgedit.core.sanitize import (
@@ -257,17 +259,20 @@ def _canary(label: str, canary: Canary) -> Iterator[str]:
 
 
 def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]:
-    """Say what a further judge or metric is, how it goes with the judge, and what it failed at."""
-    label, agreement = f"{further.role} {name}", further.agreement
-    known = [f"{label}: {further.spec}"]
+    """Describe a further judge or metric: its spec, its agreement with the judge, and its
+    failures.
+    """
+    label = f"{further.role} {name}"
+    facts = [f"{label}: {further.spec}"]
+    agreement = further.agreement
     if agreement is not None and agreement.spearman is not None:
-        known.append(
+        facts.append(
             f"Spearman {agreement.spearman:.2f} ({interval(agreement.ci95)}) with the "
             f"judge over {counted(agreement.n, 'pair')}"
         )
     if agreement is not None and agreement.difference is not None:
-        known.append(f"its mean less that of the judge {agreement.difference:+.2f}")
-    yield " · ".join(known)
+        facts.append(f"its mean less that of the judge {agreement.difference:+.2f}")
+    yield " · ".join(facts)
     outcomes = [seed.further.get(name) for item in results.items for seed in item.seeds]
     failures = [outcome for outcome in outcomes if isinstance(outcome, ItemError)]
     if failures:
@@ -291,30 +296,60 @@ def _spread(results: Results) -> Iterator[str]:
 
 
 def _edits(results: Results) -> Iterator[str]:
-    """Count near-copies, edits of another aspect ratio, finished edits that are one image, leaks,
-    and what other environments computed.
-    """
+    """Say what is noticed of the edits of a run, and of the servers that made them."""
     edits = [edit for item in results.items for edit in item.edits]
-    copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
+    yield from _near_copies(edits, results)
+    yield from _reframed(edits)
+    yield from _seeds(results.editor)
+    yield from _alike(results)
+    yield from _leaks(edits)
+    yield from _other_environments(results.reuse)
+
+
+def _near_copies(edits: Sequence[Edit], results: Results) -> Iterator[str]:
+    """Count near-copies of the source, unless the outcome or a gate does."""
+    copies = sum(edit.near_copy for edit in edits)
     line = copies_line(copies, len(edits))
     if copies and not is_said(line, results):
         yield line
+
+
+def _reframed(edits: Sequence[Edit]) -> Iterator[str]:
+    """Count the edits of another aspect ratio."""
+    reframed = sum(edit.reframed for edit in edits)
     if reframed:
         have = "has" if reframed == 1 else "have"
         yield (
             f"reframed: {reframed} of {counted(len(edits), 'edit')} {have} another aspect ratio "
             "than the source (over 3%)"
         )
-    yield from _seeds(results.editor)
-    alike = alike_edits(results.items) if has_finished_edits(results.editor.spec) else None
+
+
+def _alike(results: Results) -> Iterator[str]:
+    """Warn of finished edits that are one image, unless a gate does."""
+    if not has_finished_edits(results.editor.spec):
+        return
+    alike = alike_edits(results.items)
     if alike is not None and not is_said(str(alike), results):
         yield f"warning: {alike}"
-    if leaks := sum(edit.leaked for edit in edits):
+
+
+def _leaks(edits: Sequence[Edit]) -> Iterator[str]:
+    """Count the edits that are the reference of their pair."""
+    leaks = sum(edit.leaked for edit in edits)
+    if leaks:
         equal = "equals" if leaks == 1 else "equal"
         yield f"leaks: {leaks} of {counted(len(edits), 'edit')} {equal} the reference of the pair"
-    reuse = results.reuse
-    numbers = ((reuse.edits, "edit"), (reuse.verdicts, "verdict"))
-    if counts := [counted(count, name) for count, name in numbers if count]:
+
+
+def _other_environments(reuse: ReuseInfo) -> Iterator[str]:
+    """Count the edits and verdicts of the store that other environments computed."""
+    counts = []
+    if reuse.edits:
+        counts.append(counted(reuse.edits, "edit"))
+    if reuse.verdicts:
+        counts.append(counted(reuse.verdicts, "verdict"))
+    if counts:
         yield f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})"
 
 

@@ -32,7 +32,7 @@ from pytest_imgedit.store.blobs import Blobs
 
 #: The page's own files, besides `index.html`.
 _ASSETS = ("page.css", "page.js", "view.js")
-#: So many runs can be looked at together.
+#: The most runs that can be looked at together.
 MOST_RUNS = 12
 #: Characters of a key by which `imgedit explain` finds its record.
 KEY = 12
@@ -68,15 +68,19 @@ def write_view(
         shutil.rmtree(made, ignore_errors=True)
 
 
-def pairs_url(page: Path, store: Path, runs: Sequence[str]) -> str:
+def pairs_url(page: Path, store: Path, runs: Sequence[str], *, is_series: bool = False) -> str:
     """Return the address, from another page, of the pairs by these runs in the page of a store; an
-    empty text if that has not all of them.
+    empty text if the page lacks one of them.
+
+    Of more than `MOST_RUNS` runs, the address names the first, or the newest if they are a series.
     """
-    folder, keys = store / "view", list(map(pairs.slug, runs))
+    shown = runs[-MOST_RUNS:] if is_series else runs[:MOST_RUNS]
+    keys = [pairs.slug(run) for run in shown]
+    folder = store / "view"
     if not all((folder / f"runs/{key}.js").is_file() for key in keys):
         return ""
     address = quote(os.path.relpath(folder.resolve(), page.resolve().parent))
-    return f"{address}/index.html#view=pairs&runs={quote(','.join(keys[:MOST_RUNS]))}"
+    return f"{address}/index.html#view=pairs&runs={quote(','.join(keys))}"
 
 
 def _write_into(
@@ -164,7 +168,6 @@ def _row(key: str, results: Results, params: str) -> JsonObject:
                 "mean": measured.rows["overall"].mean,
                 "ci95": measured.rows["overall"].ci95,
                 "lower": measured.lower_is_better,
-                "scale": measured.scale,
                 "decimals": measured.decimals,
             }
             for name, measured in results.measures.items()
