@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from pytest_imgedit.core.measures import OVERALL, SCORE, further_score
@@ -14,14 +14,21 @@ from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.core.results import (
     Canary,
     Comparison,
+    ComparisonRow,
+    ControlRow,
     Controls,
     Edit,
     EditorInfo,
     FurtherInfo,
     ItemError,
     JudgeInfo,
+    MeasuredGroups,
+    MovedPair,
     Noise,
+    NoiseRow,
+    ProtocolRow,
     ProtocolTable,
+    PublishedRow,
     Results,
     ReuseInfo,
     Summary,
@@ -69,7 +76,15 @@ MOST_MAIN = 4
 #: Published rows that a brief table has.
 PUBLISHED_SHOWN = 5
 PUBLISHED_HEADER = (
-    *("model", "row", "value", "made of", "provider", "order", "sampling", "rewriting", "source"),
+    "model",
+    "row",
+    "value",
+    "made of",
+    "provider",
+    "order",
+    "sampling",
+    "rewriting",
+    "source",
 )
 PROTOCOL_HEADER = ("row", "n", "value", "95% CI", "scale")
 COMPARISON_HEADER = (
@@ -85,24 +100,38 @@ COMPARISON_HEADER = (
 )
 #: Columns of words, which are aligned to the left.
 WORDS = (
-    *("run", "name", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
-    *(
-        "parameters",
-        "category",
-        "group",
-        "groups",
-        "system",
-        "measure",
-        "gate",
-        "worker",
-        "device",
-        "stage",
-        "finding",
-        "control",
-        "judge",
-    ),
+    "run",
+    "name",
+    "commit",
+    "finished",
+    "chart",
+    "suite",
+    "editor",
+    "state",
+    "GPU",
+    "product",
+    "parameters",
+    "category",
+    "group",
+    "groups",
+    "system",
+    "measure",
+    "gate",
+    "worker",
+    "device",
+    "stage",
+    "finding",
+    "control",
+    "judge",
     "judged again",
-    *("row", "model", "made of", "provider", "order", "sampling", "rewriting", "source"),
+    "row",
+    "model",
+    "made of",
+    "provider",
+    "order",
+    "sampling",
+    "rewriting",
+    "source",
 )
 #: How notes begin that only reports and `-v` show: what statistics mean, and what the outcome says
 #: too.
@@ -125,25 +154,39 @@ def judge_name(results: Results) -> str:
     judge = results.judge
     if judge.protocol is None:
         return judge.spec
-    scoring = ", expected grades" if judge.params.get("scoring") == "expected" else ""
+    name = f"{judge.spec}, protocol {judge.protocol}@{judge.variant}"
+    if judge.params.get("scoring") == "expected":
+        name += ", expected grades"
     answered = ", ".join(judge.returned)
-    by = f", answered by {answered}" if answered and not judge.spec.endswith(f"#{answered}") else ""
-    return f"{judge.spec}, protocol {judge.protocol}@{judge.variant}{scoring}{by}"
+    if answered and not judge.spec.endswith(f"#{answered}"):
+        name += f", answered by {answered}"
+    return name
 
 
 def main_measures(results: Results) -> list[str]:
     """Return the main measures whose means are not those of the score: those of all further judges
     and metrics, which were asked for, and at most `MOST_MAIN` of the judge.
     """
-    of_score = {group: row.mean for group, row in results.measures[SCORE].rows.items()}
-    names = [
-        name
-        for name, measured in results.measures.items()
-        if measured.is_main
-        and any(row.mean != of_score.get(group) for group, row in measured.rows.items())
-    ]
-    own = [name for name in names if not is_further(name, results)]
-    return [*(name for name in names if name not in own), *own[:MOST_MAIN]]
+    of_further: list[str] = []
+    of_judge: list[str] = []
+    for name, measured in results.measures.items():
+        if not measured.is_main or not _differs_from_score(measured, results):
+            continue
+        if is_further(name, results):
+            of_further.append(name)
+        else:
+            of_judge.append(name)
+    return of_further + of_judge[:MOST_MAIN]
+
+
+def _differs_from_score(measured: MeasuredGroups, results: Results) -> bool:
+    """Tell whether a measure has another mean than the score in some group."""
+    score_rows = results.measures[SCORE].rows
+    for group, row in measured.rows.items():
+        score_mean = score_rows[group].mean if group in score_rows else None
+        if row.mean != score_mean:
+            return True
+    return False
 
 
 def is_further(name: str, results: Results) -> bool:
@@ -153,62 +196,71 @@ def is_further(name: str, results: Results) -> bool:
 
 def category_header(results: Results) -> tuple[str, ...]:
     """Return the columns of the table of scores: those of the score, and the main measures."""
-    names = (shorten(name, 40) for name in main_measures(results))
-    return (*CATEGORY_HEADER, *names)
+    return CATEGORY_HEADER + tuple(shorten(name, 40) for name in main_measures(results))
 
 
 def category_rows(results: Results) -> list[tuple[str, ...]]:
     """One row a category, in the columns of `category_header`; the suite's own name of it stands
     beside its slug.
     """
-    labels = results.suite.labels
-    return [
-        (
-            *_row(f"{name} {shorten(labels.get(name, ''), 40)}".rstrip(), summary),
-            *_main_means(results, name),
-        )
-        for name, summary in results.categories.items()
-    ]
+    rows = []
+    for name, summary in results.categories.items():
+        label = shorten(results.suite.labels.get(name, ""), 40)
+        rows.append(_row(f"{name} {label}".rstrip(), summary) + _main_means(results, name))
+    return rows
 
 
 def overall_rows(results: Results) -> list[tuple[str, ...]]:
     """The row `overall`, whose mean is that of the categories; and where these are uneven in a
     measure that is shown, the row of the mean over pairs.
     """
+    rows = [_row(OVERALL, results.overall.macro) + _main_means(results, OVERALL)]
     shown = [results.measures[name] for name in main_measures(results)]
-    rows = [(*_row(OVERALL, results.overall.macro), *_main_means(results, OVERALL))]
-    if any(measured.is_uneven for measured in (results.measures[SCORE], *shown)):
-        means = (number(measured.micro.mean, measured.decimals) for measured in shown)
-        rows.append((*_row(MICRO, results.overall.micro), *means))
+    is_uneven = results.measures[SCORE].is_uneven or any(measured.is_uneven for measured in shown)
+    if is_uneven:
+        means = tuple(number(measured.micro.mean, measured.decimals) for measured in shown)
+        rows.append(_row(MICRO, results.overall.micro) + means)
     return rows
 
 
 def _row(name: str, summary: Summary) -> tuple[str, ...]:
     return (
         name,
-        *map(str, (summary.n, summary.scored, summary.errors, summary.refused)),
+        str(summary.n),
+        str(summary.scored),
+        str(summary.errors),
+        str(summary.refused),
         number(summary.mean),
         interval(summary.ci95),
-        *map(number, (summary.std, summary.median, summary.min, summary.max)),
+        number(summary.std),
+        number(summary.median),
+        number(summary.min),
+        number(summary.max),
     )
 
 
-def _main_means(results: Results, group: str) -> list[str]:
+def _main_means(results: Results, group: str) -> tuple[str, ...]:
     means = []
     for name in main_measures(results):
         measured = results.measures[name]
         row = measured.rows.get(group)
         means.append(number(None if row is None else row.mean, measured.decimals))
-    return means
+    return tuple(means)
 
 
 def worker_rows(results: Results) -> list[tuple[str, ...]]:
     """What each worker did, in the columns of `WORKER_HEADER`; memory is its peak."""
     return [
         (
-            *(worker.name, worker.device, worker.stage, str(worker.jobs), str(worker.batch_size)),
-            *(number(worker.busy_s, 1), number(worker.load_s, 1)),
-            *map(_gib, (worker.gpu_peak, worker.host_peak)),
+            worker.name,
+            worker.device,
+            worker.stage,
+            str(worker.jobs),
+            str(worker.batch_size),
+            number(worker.busy_s, 1),
+            number(worker.load_s, 1),
+            _gib(worker.gpu_peak),
+            _gib(worker.host_peak),
         )
         for worker in results.workers
     ]
@@ -219,8 +271,8 @@ def _gib(size: int | None) -> str:
 
 
 def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
-    """Lines that follow the table of scores; the MDE is among them if `verbose` or if there is a
-    noise floor to compare it with.
+    """Yield the lines that follow the table of scores; the MDE is among them if `verbose` or if
+    there is a noise floor to compare it with.
     """
     yield from _spread(results)
     yield from _edits(results)
@@ -233,7 +285,8 @@ def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
 
 
 def _usage(label: str, judge: JudgeInfo) -> Iterator[str]:
-    if usage := judge.usage:
+    usage = judge.usage
+    if usage:
         cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
         yield f"{label}: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
     if judge.canary is not None:
@@ -285,11 +338,13 @@ def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]
 
 
 def _spread(results: Results) -> Iterator[str]:
-    means = [(name, row.mean) for name, row in results.categories.items() if row.mean is not None]
-    best, highest = max(means, key=itemgetter(1), default=("", 0.0))
-    worst, lowest = min(means, key=itemgetter(1), default=("", 0.0))
-    if highest != lowest:
-        yield f"best: {best} {highest:.2f} · worst: {worst} {lowest:.2f}"
+    """Name the best and the worst category, or say that all scores are one."""
+    means = {name: row.mean for name, row in results.categories.items() if row.mean is not None}
+    if means:
+        best = max(means, key=means.__getitem__)
+        worst = min(means, key=means.__getitem__)
+        if means[best] != means[worst]:
+            yield f"best: {best} {means[best]:.2f} · worst: {worst} {means[worst]:.2f}"
     scores = [item.score for item in results.items if item.score is not None]
     if len(scores) >= 3 and len(set(scores)) == 1:
         yield f"no spread: all {len(scores)} scores are {scores[0]:.2f}"
@@ -363,65 +418,92 @@ def _seeds(editor: EditorInfo) -> Iterator[str]:
 
 
 def _expected_grades(results: Results) -> Iterator[str]:
-    verdicts = [
-        (verdict.score, verdict.greedy, verdict.off_scale or 0.0)
-        for item in results.items
-        for verdict in item.verdicts
-        if verdict.greedy is not None
-    ]
-    if verdicts:
-        expected, greedy, off_scale = zip(*verdicts, strict=True)
+    """Compare the scores that are made of expected grades with those of the greedy replies."""
+    expected: list[float] = []
+    greedy: list[float] = []
+    off_scale: list[float] = []
+    for item in results.items:
+        for verdict in item.verdicts:
+            if verdict.greedy is not None:
+                expected.append(verdict.score)
+                greedy.append(verdict.greedy)
+                off_scale.append(verdict.off_scale or 0.0)
+    if expected:
         yield (
-            f"scores are made of expected grades: mean {sum(expected) / len(verdicts):.2f}, of "
-            f"the greedy replies {sum(greedy) / len(verdicts):.2f}; at most {max(off_scale):.1%} "
+            f"scores are made of expected grades: mean {sum(expected) / len(expected):.2f}, of "
+            f"the greedy replies {sum(greedy) / len(greedy):.2f}; at most {max(off_scale):.1%} "
             "off the scale"
         )
 
 
 def _sensitivity(results: Results) -> Iterator[str]:
     """Say what these pairs could show, and how far the judge's own noise reaches."""
-    parts, lines = [], []
-    if results.overall.macro.mde:  # zero says only that no spread was seen
-        parts.append(f"{results.overall.macro.mde:.2f} below a threshold")
-        known = [(name, row.mde) for name, row in results.categories.items() if row.mde]
-        if len(known) > 1:
-            name, widest = max(known, key=itemgetter(1))
-            parts[0] += f" ({name} {widest:.2f})"
-    if results.comparison is not None and (mde := results.comparison.rows["overall"].mde):
-        parts.append(f"{mde:.2f} below the baseline")
-    if parts:
-        lines.append(f"MDE of the overall score, at 80% power: {', '.join(parts)}")
+    detectable = list(_detectable(results))
+    facts = []
+    if detectable:
+        facts.append(f"MDE of the overall score, at 80% power: {', '.join(detectable)}")
     if results.noise is not None and results.noise.floor is not None:
-        lines.append(f"judge's noise floor {results.noise.floor:.2f}")
-    if lines:
-        yield " · ".join(lines)
+        facts.append(f"judge's noise floor {results.noise.floor:.2f}")
+    if facts:
+        yield " · ".join(facts)
+
+
+def _detectable(results: Results) -> Iterator[str]:
+    """Yield the smallest differences that these pairs detect; an MDE of zero says only that no
+    spread was seen.
+    """
+    overall_mde = results.overall.macro.mde
+    if overall_mde:
+        mdes = {name: row.mde for name, row in results.categories.items() if row.mde}
+        widest = ""
+        if len(mdes) > 1:
+            name = max(mdes, key=mdes.__getitem__)
+            widest = f" ({name} {mdes[name]:.2f})"
+        yield f"{overall_mde:.2f} below a threshold{widest}"
+    if results.comparison is not None:
+        compared_mde = results.comparison.rows[OVERALL].mde
+        if compared_mde:
+            yield f"{compared_mde:.2f} below the baseline"
 
 
 def timing_line(results: Results) -> str:
     """Say how long each stage took and what came from the store."""
     timing = results.timing
-    swap = f"swap {timing.swap_s:.1f} s ({counted(timing.swaps, 'swap')}) · "
-    further = f" · further judges and metrics {timing.further_s:.1f} s" if timing.further_s else ""
-    trials = f" · trials of the judge {timing.trials_s:.1f} s" if timing.trials_s else ""
-    shares = [("editing", timing.edit_gpu_busy), ("scoring", timing.score_gpu_busy)]
-    busy = ", ".join(f"{share:.0%} while {stage}" for stage, share in shares if share is not None)
-    gpus = f" · GPUs busy {busy}" if busy else ""
-    return (
-        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the "
-        f"store) · {swap if timing.swaps else ''}score {timing.score_s:.1f} s ({timing.verdicts} "
-        f"scored, {timing.verdicts_cached} from the store){trials}{further}{gpus}"
+    stages = [
+        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the store)"
+    ]
+    if timing.swaps:
+        stages.append(f"swap {timing.swap_s:.1f} s ({counted(timing.swaps, 'swap')})")
+    stages.append(
+        f"score {timing.score_s:.1f} s "
+        f"({timing.verdicts} scored, {timing.verdicts_cached} from the store)"
     )
+    if timing.trials_s:
+        stages.append(f"trials of the judge {timing.trials_s:.1f} s")
+    if timing.further_s:
+        stages.append(f"further judges and metrics {timing.further_s:.1f} s")
+    busy = []
+    if timing.edit_gpu_busy is not None:
+        busy.append(f"{timing.edit_gpu_busy:.0%} while editing")
+    if timing.score_gpu_busy is not None:
+        busy.append(f"{timing.score_gpu_busy:.0%} while scoring")
+    if busy:
+        stages.append(f"GPUs busy {', '.join(busy)}")
+    return " · ".join(stages)
 
 
 def error_lines(results: Results, most: int = 10) -> list[str]:
-    """One line for each of the first `most` reasons why pairs have no score, with these pairs."""
+    """Return a line for each of the first `most` reasons why pairs have no score, with these
+    pairs.
+    """
     pairs: dict[str, list[str]] = {}
     for item in results.items:
         if item.status in ("edit_error", "judge_error", "refused", "dropped"):
             pairs.setdefault(str(item.error), []).append(item.id)
-    lines = [f"{_named(ids)}: {reason}" for reason, ids in pairs.items()]
-    if others := sum(map(len, list(pairs.values())[most:])):
-        return [*lines[:most], f"and {counted(others, 'pair')} more"]
+    lines = [f"{_named(ids)}: {reason}" for reason, ids in list(pairs.items())[:most]]
+    others = sum(len(ids) for ids in list(pairs.values())[most:])
+    if others:
+        lines.append(f"and {counted(others, 'pair')} more")
     return lines
 
 
@@ -433,24 +515,31 @@ def provenance_lines(results: Results) -> list[str]:
     """Name the models and the software that made the edits and verdicts, so that a reader can
     repeat the run.
     """
-    run, seeds = results.run, counted(results.run.options.editor.seeds, "seed")
-    changes = " with changes" if run.commit and run.commit.dirty else ""
-    commit = f"commit {run.commit.sha[:10]}{changes}" if run.commit else ""
-    gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
-    versions = (f"{name} {version}" for name, version in run.versions.items())
+    run = results.run
+    seeds = counted(run.options.editor.seeds, "seed")
+    software = []
+    if run.commit:
+        changes = " with changes" if run.commit.dirty else ""
+        software.append(f"commit {run.commit.sha[:10]}{changes}")
+    gpus = [f"{count} x {name}" for name, count in Counter(run.machine.gpus).items()]
+    software.append(", ".join(gpus) or "CPU")
+    software += [f"{name} {version}" for name, version in run.versions.items()]
     return [
         f"editor: {_model(results.editor.spec, results.editor)}, {seeds} a pair",
         f"judge: {_model(judge_name(results), results.judge)}",
-        "; ".join(filter(None, (commit, gpus or "CPU", *versions))),
+        "; ".join(software),
     ]
 
 
 def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
-    params = (
-        f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in model.params.items()
-    )
-    weights = f"fingerprint {model.fingerprint[:12]}" if model.fingerprint else ""
-    return ", ".join(filter(None, (name, *params, model.dtype, weights)))
+    facts = [name]
+    for key, value in model.params.items():
+        facts.append(f"{key} {json.dumps(value, ensure_ascii=False)}")
+    if model.dtype:
+        facts.append(model.dtype)
+    if model.fingerprint:
+        facts.append(f"fingerprint {model.fingerprint[:12]}")
+    return ", ".join(facts)
 
 
 class Table(NamedTuple):
@@ -475,62 +564,75 @@ def urgency(value: float | None, lower_is_better: bool = False) -> float:
     return -value if lower_is_better else value
 
 
-def with_numbers(made: Iterable[Table | None]) -> Iterator[Table]:
+def with_numbers(tables: Iterable[Table | None]) -> Iterator[Table]:
     """Yield tables without the rows of those in which nothing was measured; of these only the
     notes stay, if they have any.
     """
-    for table in made:
+    for table in tables:
         if table is None:
             continue
-        measured = [
-            place for place, name in enumerate(table.header) if name not in (*WORDS, *COUNTS)
-        ]
-        is_empty = all(row[place] in ("–", "") for row in table.rows for place in measured)
-        if measured and is_empty:
+        if _is_unmeasured(table):
             table = table._replace(rows=[], urgency=())
         if table.rows or table.notes:
             yield table
 
 
+def _is_unmeasured(table: Table) -> bool:
+    """Tell whether a table has measured columns, and all are empty."""
+    unmeasured_columns = WORDS + COUNTS
+    measured = [
+        position for position, name in enumerate(table.header) if name not in unmeasured_columns
+    ]
+    if not measured:
+        return False
+    return all(row[position] in ("–", "") for row in table.rows for position in measured)
+
+
 def further_tables(results: Results, brief: bool = False) -> list[Table]:
-    """The tables that a run has beside its scores; if `brief`, without the details of protocols."""
-    return list(
-        with_numbers(
-            (
-                protocol_table(results, brief),
-                published_table(results, brief),
-                controls_table(results.controls) if results.controls else None,
-                noise_table(results.noise) if results.noise else None,
-            )
-        )
-    )
+    """Return the tables that a run has beside its scores; if `brief`, without the details of
+    protocols.
+    """
+    tables = [protocol_table(results, brief), published_table(results, brief)]
+    if results.controls:
+        tables.append(controls_table(results.controls))
+    if results.noise:
+        tables.append(noise_table(results.noise))
+    return list(with_numbers(tables))
 
 
 def protocol_table(results: Results, brief: bool) -> Table | None:
-    """The protocol's own rows; `None` if they say no more than the table of scores."""
-    protocol, mean = results.protocol, results.overall.macro.mean
+    """Return the protocol's own rows; `None` if they say no more than the table of scores."""
+    protocol = results.protocol
     if protocol is None:
         return None
-    says_more = mean is None or [round(row.value, 9) for row in protocol.rows] != [round(mean, 9)]
-    is_told = protocol.touched or protocol.problem or not protocol.sees_change
-    if not is_told and not (says_more and protocol.rows):
+    has_note = protocol.touched or protocol.problem or not protocol.sees_change
+    if not has_note and not _adds_rows(protocol, results.overall.macro.mean):
         return None
     totals = f", {protocol.totals}" if protocol.totals else ""
+    rows = [_protocol_row(row) for row in protocol.rows if not (brief and row.is_detail)]
     return Table(
         f"protocol {protocol.name}{totals}{_subset(results)}",
         PROTOCOL_HEADER,
-        [
-            (
-                row.name,
-                str(row.n),
-                number(row.value, row.decimals),
-                interval(row.ci95),
-                f"{row.scale[0]:g} to {row.scale[1]:g}",
-            )
-            for row in protocol.rows
-            if not (brief and row.is_detail)
-        ],
+        rows,
         list(_protocol_notes(protocol)),
+    )
+
+
+def _adds_rows(protocol: ProtocolTable, mean: float | None) -> bool:
+    """Tell whether a protocol has rows other than one with the `mean` of the scores."""
+    if len(protocol.rows) != 1 or mean is None:
+        return bool(protocol.rows)
+    return round(protocol.rows[0].value, 9) != round(mean, 9)
+
+
+def _protocol_row(row: ProtocolRow) -> tuple[str, ...]:
+    low, high = row.scale
+    return (
+        row.name,
+        str(row.n),
+        number(row.value, row.decimals),
+        interval(row.ci95),
+        f"{low:g} to {high:g}",
     )
 
 
@@ -552,88 +654,102 @@ def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
 
 
 def published_table(results: Results, brief: bool) -> Table | None:
-    """Numbers that others have published for the protocol, and what they say of how they were
-    made; the highest first. The title says so if the run has fewer pairs.
+    """Return the numbers that others have published for the protocol, and what they say of how they
+    were made; the highest first. The title says so if the run has fewer pairs.
     """
     if results.protocol is None:
         return None
     everything = sorted(results.protocol.published, key=attrgetter("value"), reverse=True)
-    rows = everything[:PUBLISHED_SHOWN] if brief else everything
-    left = len(everything) - len(rows)
+    shown = everything[:PUBLISHED_SHOWN] if brief else everything
+    hidden = len(everything) - len(shown)
+    name = results.protocol.name.partition("@")[0]
     return Table(
-        f"published for {results.protocol.name.partition('@')[0]} by others' settings"
-        f"{_subset(results)}",
+        f"published for {name} by others' settings{_subset(results)}",
         PUBLISHED_HEADER,
-        [
-            (
-                row.model,
-                row.row,
-                f"{row.value:g}",
-                f"{counted(row.pairs, 'pair')}, judge {row.judge}, {row.date}",
-                row.provider,
-                row.order,
-                row.sampling,
-                row.rewriting,
-                row.source,
-            )
-            for row in rows
-        ],
-        [f"and {left} more (-v, and the reports)"] if left else [],
+        [_published_row(row) for row in shown],
+        [f"and {hidden} more (-v, and the reports)"] if hidden else [],
+    )
+
+
+def _published_row(row: PublishedRow) -> tuple[str, ...]:
+    return (
+        row.model,
+        row.row,
+        f"{row.value:g}",
+        f"{counted(row.pairs, 'pair')}, judge {row.judge}, {row.date}",
+        row.provider,
+        row.order,
+        row.sampling,
+        row.rewriting,
+        row.source,
     )
 
 
 def _subset(results: Results) -> str:
-    """Say that a run has not all pairs that published rows are of."""
+    """Say how many pairs of those that published rows are of a run has, unless it has all."""
     published = [] if results.protocol is None else results.protocol.published
     whole = max((row.pairs for row in published), default=0)
     judged = sum(item.is_judged for item in results.items)
-    return "" if judged >= whole else f" (this run: {judged} of {counted(whole, 'pair')})"
+    if judged >= whole:
+        return ""
+    return f" (this run: {judged} of {counted(whole, 'pair')})"
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:
-    """One row a category and `overall` against the baseline, for a run of so many `pairs`."""
-    commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
-    whole = counted(comparison.size, "pair")
-    part = "" if comparison.size == pairs else f" ({pairs} of its {whole})"
-    ordered = sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
+    """Return one row a category, and `overall` at last, against the baseline, for a run of `pairs`
+    pairs.
+    """
+    title = f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
+    if comparison.commit:
+        title += f", commit {comparison.commit.sha[:10]}"
+    if comparison.size != pairs:
+        title += f" ({pairs} of its {counted(comparison.size, 'pair')})"
+    rows = dict(sorted(comparison.rows.items(), key=lambda row: row[0] == OVERALL))
     return Table(
-        f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
-        f"{commit}{part}",
+        title,
         COMPARISON_HEADER,
-        [
-            (
-                field,
-                str(row.n),
-                number(row.before),
-                number(row.now),
-                signed(row.difference),
-                interval(row.ci95, signs=True),
-                p_value(row.p),
-                f"rose, p {p_value(row.p_rise)}" if row.finding == "rose" else row.finding,
-                number(row.mde),
-            )
-            for field, row in ordered
-        ],
+        [_comparison_row(field, row) for field, row in rows.items()],
         list(_comparison_notes(comparison)),
-        urgency=[urgency(row.difference) for _, row in ordered],
+        urgency=[urgency(row.difference) for row in rows.values()],
+    )
+
+
+def _comparison_row(field: str, row: ComparisonRow) -> tuple[str, ...]:
+    finding: str = row.finding
+    if finding == "rose":
+        finding = f"rose, p {p_value(row.p_rise)}"
+    return (
+        field,
+        str(row.n),
+        number(row.before),
+        number(row.now),
+        signed(row.difference),
+        interval(row.ci95, signs=True),
+        p_value(row.p),
+        finding,
+        number(row.mde),
     )
 
 
 def _comparison_notes(comparison: Comparison) -> Iterator[str]:
     yield "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
-    alike = sum(pair.alike for pair in comparison.pairs.values())
     if any(row.now is not None for row in comparison.rows.values()):
-        edits = counted(len(comparison.pairs), "edit")
-        yield f"{alike} of {edits} {'is' if alike == 1 else 'are'} unchanged"
+        alike = sum(pair.alike for pair in comparison.pairs.values())
+        are = "is" if alike == 1 else "are"
+        yield f"{alike} of {counted(len(comparison.pairs), 'edit')} {are} unchanged"
     yield from failed_alike(comparison)
     if comparison.environment:
         yield f"computed in other environments: {'; '.join(comparison.environment)}"
-    if collapsed := comparison.collapsed:
-        yield f"collapsed: {first_of(collapsed)}"
-    for verb, moved in (("fell", comparison.fell), ("rose", comparison.rose)):
-        if moved:
-            named = (f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in moved)
-            yield f"{verb} most: {', '.join(named)}"
+    if comparison.collapsed:
+        yield f"collapsed: {first_of(comparison.collapsed)}"
+    yield from _moved_most("fell", comparison.fell)
+    yield from _moved_most("rose", comparison.rose)
+
+
+def _moved_most(verb: str, pairs: Sequence[MovedPair]) -> Iterator[str]:
+    if pairs:
+        moves = [f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in pairs]
+        yield f"{verb} most: {', '.join(moves)}"
 
 
 def p_value(p: float | None) -> str:
@@ -641,38 +757,48 @@ def p_value(p: float | None) -> str:
 
 
 def controls_table(controls: Controls) -> Table:
-    """One row a control, best first."""
+    """Return one row a control, best first."""
     return Table(
         f"controls: the judge on edits of known quality, {counted(controls.pairs, 'pair')}",
         ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge"),
-        [
-            (
-                row.control if row.below == "oracle" else f"{row.control} < {row.below}",
-                *map(str, (row.n, row.errors, row.pending)),
-                number(row.mean),
-                interval(row.ci95),
-                "–" if row.auc is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})",
-                "not all asked" if row.pending else _SHOWN.get(row.state or "", "–"),
-            )
-            for row in controls.rows
-        ],
+        [_control_row(row) for row in controls.rows],
         [],
     )
 
 
+def _control_row(row: ControlRow) -> tuple[str, ...]:
+    name = row.control if row.below == "oracle" else f"{row.control} < {row.below}"
+    auc = "–" if row.auc is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})"
+    finding = "not all asked" if row.pending else _SHOWN.get(row.state or "", "–")
+    return (
+        name,
+        str(row.n),
+        str(row.errors),
+        str(row.pending),
+        number(row.mean),
+        interval(row.ci95),
+        auc,
+        finding,
+    )
+
+
 def noise_table(noise: Noise) -> Table:
-    """One row a repeat of the judging."""
+    """Return one row a repeat of the judging."""
     return Table(
         "judge's noise: the same edits judged again",
         ("judged again", "n", "errors", "pending", "changed", "SD", "shift"),
-        [
-            (
-                row.perturbation,
-                *map(str, (row.n, row.errors, row.pending, row.changed)),
-                number(row.sd),
-                signed(row.shift),
-            )
-            for row in noise.rows
-        ],
+        [_noise_row(row) for row in noise.rows],
         ["the noise floor is that of all rows but order, in which no two runs differ"],
+    )
+
+
+def _noise_row(row: NoiseRow) -> tuple[str, ...]:
+    return (
+        row.perturbation,
+        str(row.n),
+        str(row.errors),
+        str(row.pending),
+        str(row.changed),
+        number(row.sd),
+        signed(row.shift),
     )
