@@ -18,7 +18,7 @@ from pytest_imgedit.core.sanitize import number, printable, signed
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
 from pytest_imgedit.report.view import pairs_url
-from pytest_imgedit.stats import collapse, controls, gates
+from pytest_imgedit.stats import collapse, controls, gates, rules
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.stats.outcome import WORST_FIRST, fails
 
@@ -67,7 +67,7 @@ def compare_runs(
     gates.check_fields("--max-drop", settings.max_drop, groups_in(b.items), measures)
     paired = PairedItems(a, b.items, measures)
     is_judge_tried = controls.passed(b.controls)
-    results = gates.max_drop(settings, paired.differences, a.name, measures, is_judge_tried)
+    results = rules.max_drop(settings, paired.differences, a.name, measures, is_judge_tried)
     tail, fallen = collapse.max_collapsed(settings, paired.moves, a.name)
     comparison = compare(paired, settings.alpha, results, environment_differences(a, b), fallen)
     if is_gated:

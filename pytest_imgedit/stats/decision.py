@@ -35,13 +35,13 @@ from pytest_imgedit.stats.gates import (
     Observation,
     allowed_pairs,
     estimate_group,
-    fail_under,
     filled,
-    max_drop,
     measured_by,
     observe,
 )
+from pytest_imgedit.stats.limits import KINDS
 from pytest_imgedit.stats.outcome import FAILED
+from pytest_imgedit.stats.rules import fail_under, max_drop
 from pytest_imgedit.store.baselines import Baseline, reduced
 
 #: Under `compat`, the share of scores with an unreadable reply that a run may have.
@@ -205,7 +205,7 @@ def _against_near_copies(
 
     A judge that gives such edits a passing score does not look at them. A FAIL stays.
     """
-    if gate.kind not in ("fail_under", "max_drop") or gate.state not in ("PASS", "INCONCLUSIVE"):
+    if gate.kind not in KINDS or gate.state not in ("PASS", "INCONCLUSIVE"):
         return gate
     group = Field.parse(gate.field).group
     edits = [edit for item in items if group in groups_of(item) for edit in item.edits]

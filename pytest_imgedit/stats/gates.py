@@ -1,5 +1,5 @@
-"""Gates on means of measures and on their drops: which apply to the selected pairs, when one fails,
-and what it says.
+"""What gates on means are decided on: the values of pairs, which gates apply to the selected pairs,
+and which of them can fail.
 """
 
 from __future__ import annotations
@@ -8,15 +8,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import compress
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors, results, sanitize
 from pytest_imgedit.core.measures import (
     OVERALL,
-    SCORE,
     SCORE_ONLY,
     Field,
     Measured,
@@ -24,13 +22,11 @@ from pytest_imgedit.core.measures import (
     groups_of,
 )
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.stats import holm, planning
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
+from pytest_imgedit.stats.limits import KINDS
+from pytest_imgedit.stats.limits import MeanGate as MeanGate
 
 ItemT = TypeVar("ItemT", bound=Measured)
-MeanGate = Literal["fail_under", "max_drop"]
-#: Steps in which the missing values of pairs are moved from the lowest possible to the highest.
-STEPS = 20
 #: Factor on the error of the macro mean over which small categories are named in the plan.
 COSTLY = 1.1
 
@@ -60,29 +56,39 @@ class Observation:
 
     def all_groups(self) -> tuple[str, ...]:
         """Return the groups of the pair, each once."""
-        return tuple(dict.fromkeys((OVERALL, self.category, *self.groups)))
+        return tuple(dict.fromkeys((OVERALL, self.category) + self.groups))
 
     @property
     def negated(self) -> Observation:
         """The same pair in the measure with the opposite sign."""
-        value, before = (
-            None if number is None else -number for number in (self.value, self.before)
+        return replace(
+            self,
+            value=_negative(self.value),
+            before=_negative(self.before),
+            lowest=-self.highest,
+            highest=-self.lowest,
         )
-        return replace(self, value=value, before=before, lowest=-self.highest, highest=-self.lowest)
+
+
+def _negative(number: float | None) -> float | None:
+    return None if number is None else -number
 
 
 def observe(items: Iterable[Measured], name: str, measure: Measure) -> list[Observation]:
     """Return the values of a measure, one an item that it applies to."""
-    return [
-        Observation(
+    lowest, highest = measure.ends
+    observations = []
+    for item in measured_by(items, name):
+        observation = Observation(
             item.category,
             item.cluster,
             item.value(name),
-            *measure.ends,
+            lowest=lowest,
+            highest=highest,
             groups=groups_of(item),
         )
-        for item in measured_by(items, name)
-    ]
+        observations.append(observation)
+    return observations
 
 
 def measured_by(items: Iterable[ItemT], name: str) -> Iterator[ItemT]:
@@ -90,17 +96,14 @@ def measured_by(items: Iterable[ItemT], name: str) -> Iterator[ItemT]:
     and those without a score, unless no scored item of their category has a value.
     """
     items = list(items)
-    scored = {item.category for item in items if item.score is not None}
     has_value = [item.value(name) is not None for item in items]
-    without = scored - {item.category for item in compress(items, has_value)}
+    scored = {item.category for item in items if item.score is not None}
+    valued = {item.category for item in compress(items, has_value)}
+    without = scored - valued
     for item, is_valued in zip(items, has_value, strict=True):
         is_missing = item.score is None and item.category not in without
         if is_valued or is_missing or name in item.missing:
             yield item
-
-
-#: Observations by measure.
-Samples = Mapping[str, Sequence[Observation]]
 
 
 def estimate_group(group: str, observations: Sequence[Observation]) -> Estimate | None:
@@ -114,9 +117,31 @@ def estimate_group(group: str, observations: Sequence[Observation]) -> Estimate 
     if group != OVERALL:
         return estimate(values, clusters) if known else None
     categories = [pair.category for pair in known]
-    if not known or {*categories} != {pair.category for pair in pairs}:
+    if not known or set(categories) != {pair.category for pair in pairs}:
         return None
     return estimate(values, clusters, categories)
+
+
+def means_before(groups: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
+    """Return the baseline's mean of each group, over the pairs that have a difference."""
+    known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
+    members = by_group(known, Observation.all_groups)
+    estimates = {group: estimate_group(group, members.get(group, ())) for group in groups}
+    return {group: before.mean for group, before in estimates.items() if before is not None}
+
+
+def filled(observations: Sequence[Observation], part: float) -> list[Observation]:
+    """Fill missing values by interpolating between each pair's bounds, where these are finite.
+
+    `part` is 0 for the lowest value and 1 for the highest.
+    """
+    filled_pairs = []
+    for pair in observations:
+        width = pair.highest - pair.lowest
+        if pair.value is None and math.isfinite(width):
+            pair = replace(pair, value=pair.lowest + part * width)
+        filled_pairs.append(pair)
+    return filled_pairs
 
 
 def hindrance(estimate: Estimate, alpha: float) -> str:
@@ -125,7 +150,7 @@ def hindrance(estimate: Estimate, alpha: float) -> str:
     """
     clusters = estimate.clusters
     if clusters < ENOUGH or 0.5**clusters > alpha:
-        return f"too few {_unit(estimate)} ({clusters})"
+        return f"too few {cluster_unit(estimate)} ({clusters})"
     if estimate.alone:
         verb = "has a" if len(estimate.alone) == 1 else "have each a"
         return f"{', '.join(estimate.alone)} {verb} single source image, whose spread is not known"
@@ -146,8 +171,10 @@ def foresee(
     limits: Mapping[str, float] = getattr(settings, kind)
     alpha = settings.alpha_of(kind) / len(limits)
     estimate = estimate_group(group, [replace(pair, value=0.0) for pair in pairs])
-    reason = "" if estimate is None else hindrance(estimate, alpha)
-    if estimate is None or not reason:
+    if estimate is None:
+        return ""
+    reason = hindrance(estimate, alpha)
+    if not reason:
         return ""
     clusters = estimate.clusters
     enough = max(ENOUGH, math.ceil(-math.log2(alpha)))
@@ -174,12 +201,11 @@ def costly_categories(pairs: Sequence[Observation]) -> str:
     factor = _error_of(sizes.values()) / _error_of(others)
     if factor < COSTLY:
         return ""
-    named = sanitize.first_of(
-        [f"{category} ({sanitize.counted(size, 'source')})" for category, size in few.items()]
-    )
+    named = [f"{category} ({sanitize.counted(size, 'source')})" for category, size in few.items()]
     return (
-        f"overall: {named} weighs as much as any other category, so that changes have to be "
-        f"{factor:.1f} times as large to be seen as without; merge small categories to see more"
+        f"overall: {sanitize.first_of(named)} weighs as much as any other category, so that "
+        f"changes have to be {factor:.1f} times as large to be seen as without; merge small "
+        "categories to see more"
     )
 
 
@@ -188,7 +214,8 @@ def _error_of(sizes: Collection[int]) -> float:
     return math.sqrt(sum(1 / size for size in sizes)) / len(sizes)
 
 
-def _unit(estimate: Estimate) -> str:
+def cluster_unit(estimate: Estimate) -> str:
+    """Name what the clusters of an estimate are: pairs, unless some share a source image."""
     return "pairs" if estimate.clusters == estimate.n else "source images"
 
 
@@ -213,7 +240,8 @@ def check_fields(
             continue
         lowest, highest = measures[Field.parse(text).measure].ends
         if name.endswith("drop"):
-            lowest, highest = 0.0, highest - lowest
+            highest -= lowest
+            lowest = 0.0
         if not lowest <= limit <= highest:
             raise errors.UsageError(
                 f"{name}: {text}:{limit:g}, expected a number from {lowest:g} to {highest:g}"
@@ -234,9 +262,10 @@ def check_field(
             f"{sanitize.did_you_mean(group, groups)}"
         )
     if measures is not None and measure not in measures:
+        known_measures = ", ".join(measures)
         raise errors.UsageError(
-            f"{name}: unknown measure {measure!r} in {text!r}, expected one of: "
-            f"{', '.join(measures)}{sanitize.did_you_mean(measure, measures)}"
+            f"{name}: unknown measure {measure!r} in {text!r}, expected one of: {known_measures}"
+            f"{sanitize.did_you_mean(measure, measures)}"
         )
 
 
@@ -283,447 +312,37 @@ def narrow(
     Gates of the command line (`asked`) are decided on whatever is selected. A gate of a config is
     not selected if none of its pairs is, or only some and `gates.partial` is `skip`.
     """
-    update: dict[str, Any] = {"fail_under": {}, "max_drop": {}}
+    update: dict[str, Any] = {kind: {} for kind in KINDS}
     resting: list[results.GateResult] = []
-    for kind in get_args(MeanGate):
+    for kind in KINDS:
         for field, limit in getattr(gates, kind).items():
             group = Field.parse(field).group
             some, whole = selection.counts(group)
             is_whole = some == whole > 0 and (some >= 2 or group == OVERALL)
-            if f"gates.{kind}" in asked or is_whole or (gates.partial == "decide" and some >= 2):
+            is_enough = gates.partial == "decide" and some >= 2
+            if f"gates.{kind}" in asked or is_whole or is_enough:
                 update[kind][field] = limit
             else:
                 why = f"{field}: {some} of its {sanitize.counted(whole, 'pair')} selected"
-                resting.append(results.GateResult(field, kind, limit, None, "NOT SELECTED", why))
-    if not (update["fail_under"] or update["max_drop"]) and "gates.until" not in asked:
+                resting.append(_not_selected(field, kind, limit, why=why))
+    if not any(update.values()) and "gates.until" not in asked:
         update["until"] = "all"
     least = gates.min_coverage
     some, whole = selection.counts(OVERALL)
-    if least and some < whole and gates.partial == "skip" and "gates.min_coverage" not in asked:
+    is_part = some < whole and gates.partial == "skip"
+    if least and is_part and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
         why = f"min_coverage: {some} of {sanitize.counted(whole, 'pair')} selected"
-        resting.append(
-            results.GateResult("overall", "min_coverage", least, None, "NOT SELECTED", why)
-        )
+        resting.append(_not_selected(OVERALL, "min_coverage", least, why=why))
     return gates.model_copy(update=update), resting
 
 
-def fail_under(
-    settings: results.GateOptions,
-    samples: Samples,
-    measures: Mapping[str, Measure] = SCORE_ONLY,
-    is_judge_tried: bool = False,
-) -> list[results.GateResult]:
-    """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
-    limit, or over it where lower is better.
-
-    `is_judge_tried` says that the judge has passed its trial: then equal scores may be true.
-    """
-    return _Family(
-        "fail_under", settings, settings.fail_under, samples, measures, is_judge_tried
-    ).evaluate()
-
-
-def max_drop(
-    settings: results.GateOptions,
-    differences: Samples,
-    baseline: str,
-    measures: Mapping[str, Measure] = SCORE_ONLY,
-    is_judge_tried: bool = False,
-) -> list[results.GateResult]:
-    """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not worse
-    than its limit. `is_judge_tried` is as in `fail_under`.
-    """
-    return _Family(
-        "max_drop", settings, settings.max_drop, differences, measures, is_judge_tried, baseline
-    ).evaluate()
-
-
-def means_before(groups: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
-    """Return the baseline's mean of each group, over the pairs that have a difference."""
-    known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
-    members = by_group(known, Observation.all_groups)
-    estimates = {group: estimate_group(group, members.get(group, ())) for group in groups}
-    return {group: before.mean for group, before in estimates.items() if before is not None}
-
-
-def describe_mean(
-    kind: MeanGate, field: str, mean: float, baseline: str, before: float | None, decimals: int = 2
-) -> str:
-    """Report the mean of a field; a drop is related to the mean `before` in the `baseline`."""
-    if kind == "fail_under":
-        return f"{field} {mean:.{decimals}f}"
-    moved = f"{mean:+.{decimals}f}" if abs(mean) >= 0.5 * 10**-decimals else f"{mean:+.1g}"
-    if not mean:
-        moved = "no change"
-    if before is None:
-        return f"{field} {moved} against {baseline}"
-    now, was = (f"{value:.{decimals}f}" for value in (before + mean, before))
-    return f"{field} {now}, was {was} in {baseline}: {moved}"
-
-
-def relate_to_limit(
-    kind: MeanGate, mean: float, limit: float, lower_is_better: bool = False
-) -> str:
-    """Compare a mean with the limit of its gate."""
-    if kind == "fail_under":
-        return f" {'>=' if mean >= limit else '<'} {limit:g}"
-    return f" (a {'rise' if lower_is_better else 'drop'} of up to {limit:g} is allowed)"
+def _not_selected(
+    field: str, kind: MeanGate | Literal["min_coverage"], limit: float, *, why: str
+) -> results.GateResult:
+    return results.GateResult(field, kind, limit, value=None, state="NOT SELECTED", why=why)
 
 
 def describe_rule(kind: MeanGate, field: str, limit: float, measure: Measure) -> str:
     """Say in words what a gate asks for."""
-    name, group = Field.parse(field)
-    of = "all pairs" if group == OVERALL else group
-    if kind == "fail_under":
-        breach = f"be {'over' if measure.lower_is_better else 'under'} {limit:g}"
-    else:
-        breach = f"have {'risen' if measure.lower_is_better else 'fallen'} by more than {limit:g}"
-    return f"fails if the mean {name} ({measure.range}) of {of} is shown to {breach}"
-
-
-def _point(measure: Measure) -> float:
-    """What a point of a scale of ten is on the measure's own; 0 if that has no ends."""
-    lowest, highest = measure.ends
-    return (highest - lowest) / 10 if measure.is_bounded else 0.0
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """One gate of a family: the mean of a measure over a group of pairs against a limit.
-
-    `observations` are those of the measure, negated where lower is better, so that the gate fails
-    if their mean is under the `threshold`. `margin` is on the measure's own scale.
-    """
-
-    kind: MeanGate
-    field: str
-    limit: float
-    measure: Measure
-    observations: Sequence[Observation]
-    margin: float
-
-    @classmethod
-    def of(
-        cls,
-        kind: MeanGate,
-        field: str,
-        limit: float,
-        measure: Measure,
-        observations: Sequence[Observation],
-        margin: float,
-    ) -> _Rule:
-        """Make the rule of a gate; `margin` is in points of a scale of ten."""
-        if measure.lower_is_better:
-            observations = [pair.negated for pair in observations]
-        return cls(kind, field, limit, measure, observations, margin * _point(measure))
-
-    @property
-    def group(self) -> str:
-        return Field.parse(self.field).group
-
-    @property
-    def sign(self) -> Literal[1, -1]:
-        """The sign of observed values in those of the measure."""
-        return -1 if self.measure.lower_is_better else 1
-
-    @property
-    def threshold(self) -> float:
-        return -self.limit if self.kind == "max_drop" else self.sign * self.limit
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and the highest possible value."""
-        lowest, highest = self.measure.ends
-        if self.kind == "max_drop":
-            return lowest - highest, highest - lowest
-        return (-highest, -lowest) if self.measure.lower_is_better else (lowest, highest)
-
-    @cached_property
-    def pairs(self) -> list[Observation]:
-        """Those of its group."""
-        return [pair for pair in self.observations if pair.is_in(self.group)]
-
-    @cached_property
-    def estimate(self) -> Estimate | None:
-        return estimate_group(self.group, self.observations)
-
-    @property
-    def p(self) -> float:
-        """The p value of a breach of the limit."""
-        return 1.0 if self.estimate is None else self.estimate.p_below(self.threshold)
-
-    def p_of_pass(self, estimate: Estimate) -> float:
-        """The p value of "the limit is breached": without an assumption for a bounded measure, by
-        Student's t and the sign-flip test for others.
-        """
-        if self.measure.is_bounded:
-            return estimate.p_shown_above(self.threshold, *self.ends)
-        return estimate.p_above(self.threshold)
-
-
-@dataclass(frozen=True)
-class _Family:
-    """Gates of one kind, which share one chance of a false alarm."""
-
-    kind: MeanGate
-    settings: results.GateOptions
-    limits: Mapping[str, float]
-    samples: Samples
-    measures: Mapping[str, Measure]
-    is_judge_tried: bool
-    baseline: str = ""
-
-    @property
-    def alpha(self) -> float:
-        """The share of α that each gate has where all must be shown."""
-        return self.settings.alpha_of(self.kind) / len(self.limits)
-
-    def evaluate(self) -> list[results.GateResult]:
-        """Evaluate all gates; pairs without a value that could turn a gate leave it inconclusive.
-
-        These pairs are given the values at every twentieth of the way from their lowest to their
-        highest, all at the same time. The two ends alone would not do, since an outlier widens the
-        interval.
-        """
-        rules = self._rules()
-        p_values = holm.holm([rule.p for rule in rules])
-        gates = [self._gate(rule, p) for rule, p in zip(rules, p_values, strict=True)]
-        fills = list(self._fills(rules))
-        for position, (rule, gate) in enumerate(zip(rules, gates, strict=True)):
-            missing = sum(pair.value is None for pair in rule.observations)
-            if not missing:
-                continue
-            if gate.warns:
-                warns = all(self._only_warns(*tests[position]) for tests in fills)
-                gates[position] = replace(gate, warns=warns)
-            elif any(self._turns(gate, *tests[position]) for tests in fills):
-                what = "score" if Field.parse(rule.field).measure == SCORE else "value"
-                why = (
-                    f"{sanitize.counted(missing, 'pair')} without a {what} could turn this "
-                    f"{gate.state}: {gate.why}"
-                )
-                gates[position] = replace(gate, state="INCONCLUSIVE", why=why)
-        return gates
-
-    def _rules(self) -> list[_Rule]:
-        rules = []
-        for field, limit in self.limits.items():
-            name = Field.parse(field).measure
-            rules.append(
-                _Rule.of(
-                    self.kind,
-                    field,
-                    limit,
-                    self.measures.get(name, Measure()),
-                    self.samples.get(name, ()),
-                    self.settings.margin,
-                )
-            )
-        return rules
-
-    def _fills(self, rules: Sequence[_Rule]) -> Iterator[list[tuple[_Rule, float]]]:
-        """Yield rules whose pairs all have a value, with their p values after Holm."""
-        if all(pair.value is not None for rule in rules for pair in rule.observations):
-            return
-        for step in range(STEPS + 1):
-            tests = [
-                replace(rule, observations=filled(rule.observations, step / STEPS))
-                for rule in rules
-            ]
-            yield list(zip(tests, holm.holm([rule.p for rule in tests]), strict=True))
-
-    def _turns(self, gate: results.GateResult, rule: _Rule, p: float) -> bool:
-        """Tell whether a gate would be in another state by a rule with filled values.
-
-        A PASS that rests on doubt (not `strict`) also turns if their mean is more than `margin`
-        beyond the limit. Nothing is known of missing values of a measure without ends.
-        """
-        if gate.state in ("INVALID", "INCONCLUSIVE"):
-            return False
-        if not rule.measure.is_bounded:
-            return any(pair.value is None for pair in rule.pairs)
-        state = self._state(rule, p)
-        if self.settings.strict or "FAIL" in (gate.state, state):
-            return gate.state != state
-        return rule.estimate is not None and rule.estimate.mean < rule.threshold - rule.margin
-
-    def _only_warns(self, rule: _Rule, p: float) -> bool:
-        """Tell whether a gate is inconclusive, and nothing speaks of ruin."""
-        if rule.estimate is None or self._state(rule, p) != "INCONCLUSIVE":
-            return False
-        return not self._ruin(rule, rule.estimate)
-
-    def _state(self, rule: _Rule, p: float) -> results.State:
-        if rule.estimate is None:
-            return "INVALID"
-        is_unchanged = all(pair.alike and pair.value == 0 for pair in rule.pairs)
-        if is_unchanged or rule.threshold <= rule.ends[0]:  # no value is under the lowest
-            return "PASS"
-        if p <= self.settings.alpha_of(self.kind):
-            return "FAIL"
-        if rule.p_of_pass(rule.estimate) <= self.alpha:
-            return "PASS"
-        if not self.settings.strict and self._finds_margin(rule, rule.estimate):
-            return "PASS"
-        return "INCONCLUSIVE"
-
-    def _finds_margin(self, rule: _Rule, estimate: Estimate) -> bool:
-        """Tell whether so many pairs would find a mean `margin` beyond the limit."""
-        mde = estimate.mde(self.alpha)
-        return mde is not None and mde <= rule.margin
-
-    def _gate(self, rule: _Rule, p: float) -> results.GateResult:
-        estimate, limit, measure = rule.estimate, rule.limit, rule.measure
-        is_mean = self.kind == "fail_under"
-        if estimate is None:
-            name = Field.parse(rule.field).measure
-            what = f"mean {name}" if is_mean else "mean difference"
-            why = f"{rule.field} has no {what} in this run"
-            return results.GateResult(rule.field, self.kind, limit, None, "INVALID", why)
-        mean = rule.sign * estimate.mean
-        state = self._state(rule, p)
-        before = means_before([rule.group], rule.observations).get(rule.group)
-        why = describe_mean(
-            self.kind,
-            rule.field,
-            mean,
-            self.baseline,
-            None if before is None else rule.sign * before,
-            measure.decimals,
-        )
-        if state == "PASS" and estimate.mean < rule.threshold:
-            breach = f"a {'rise' if measure.lower_is_better else 'drop'} of more than"
-            if is_mean:
-                breach = "over" if measure.lower_is_better else "under"
-            why += f", not shown to be {breach} {limit:g} ({sanitize.p_value(p)})"
-        else:
-            why += relate_to_limit(self.kind, mean, limit, measure.lower_is_better)
-        if state == "FAIL":
-            p_value = sanitize.p_value(p)
-            why += f" ({p_value})" if is_mean else f", {p_value}"
-        elif state == "INCONCLUSIVE":
-            why += f": {self._reason(rule, estimate)}"
-        ruin = self._ruin(rule, estimate) if state == "INCONCLUSIVE" else ""
-        if ruin:
-            why += f"; {ruin}"
-        return results.GateResult(
-            rule.field,
-            self.kind,
-            limit,
-            mean,
-            state,
-            why,
-            p,
-            mde=estimate.mde(self.alpha),
-            warns=state == "INCONCLUSIVE" and not ruin,
-        )
-
-    def _ruin(self, rule: _Rule, estimate: Estimate) -> str:
-        """Say why an inconclusive gate is more than a warning: its mean is far beyond the limit, or
-        nothing shows that the judge looks at edits. An empty text if nothing speaks of ruin.
-        """
-        beyond = rule.threshold - estimate.mean
-        if self.kind == "fail_under" and beyond > rule.margin:
-            margin = f" by more than gates.margin ({rule.margin:g})" if rule.margin else ""
-            return f"the mean is beyond the limit{margin}"
-        if estimate.mde(self.alpha) is not None:
-            return ""
-        collapse = self.settings.collapse * _point(rule.measure)
-        if self.kind == "max_drop" and beyond > 0 and 0 < collapse <= -estimate.mean:
-            return f"the mean fell by gates.collapse ({collapse:g}) or more"
-        values = {pair.value for pair in rule.pairs if pair.value is not None}
-        has_spread = estimate.se != 0 and len(values) > 1
-        if has_spread or self.is_judge_tried:
-            return ""
-        return "no trial shows that the judge tells edits apart"
-
-    def _reason(self, rule: _Rule, estimate: Estimate) -> str:
-        """Say why these pairs do not decide a gate: that nothing could have, or what they would
-        miss, and what would decide.
-        """
-        if reason := hindrance(estimate, self.alpha):
-            if reason.startswith("too few"):
-                alpha = self.settings.alpha_of(self.kind)
-                reason += f" to show anything at alpha {alpha:g}"
-                reason += "" if self.settings.until == "all" else ", what the looks left of it"
-            return f"{reason}: nothing could have failed"
-        mde = estimate.mde(self.alpha)
-        if mde is None:
-            return (
-                f"no spread seen in {estimate.clusters} {_unit(estimate)} (nothing says what "
-                "others would give): nothing could have failed"
-            )
-        missed = self._missed(rule, estimate, mde)
-        if self.settings.strict:
-            missed = f"not shown (gates.strict); {missed}"
-        needed = self._pairs_needed(rule)
-        if needed is None:
-            return f"{missed}; 16 times the pairs would not decide"
-        seeds = ""
-        if self.kind == "max_drop":
-            edits = max(pair.seeds for pair in rule.pairs)
-            seeds = f", or {math.ceil(needed / estimate.n) * edits} seeds,"
-        shown = mde * math.sqrt(estimate.n / needed)
-        return (
-            f"{missed}; about {needed} pairs like these{seeds} would decide, and show {shown:.2g}"
-        )
-
-    def _missed(self, rule: _Rule, estimate: Estimate, mde: float) -> str:
-        """Say which breach of the limit these pairs may have missed."""
-        decimals = rule.measure.decimals
-        pairs = sanitize.counted(estimate.n, "pair")
-        furthest = rule.sign * (rule.threshold - mde)
-        if self.kind == "fail_under":
-            beyond = "over" if rule.measure.lower_is_better else "under"
-            return (
-                f"not shown to be {beyond} it; a mean of {furthest:.{decimals}f} may be missed "
-                f"with {pairs}"
-            )
-        drop = "rise" if rule.measure.lower_is_better else "drop"
-        more = f" of more than {rule.limit:g}" if rule.limit else ""
-        return (
-            f"no {drop}{more} shown; one of up to {rule.limit + mde:.{decimals}f} may be missed "
-            f"with {pairs}"
-        )
-
-    def _pairs_needed(self, rule: _Rule) -> int | None:
-        """Simulate how many pairs like these would decide a gate in 80% of runs.
-
-        Simulated runs of more pairs know no more of the spread of a category of few.
-        """
-        pairs = [pair for pair in rule.pairs if pair.value is not None]
-        needs_proof = self.settings.strict or not rule.measure.is_bounded
-
-        def decides(drawn: list[tuple[Observation, str]]) -> bool:
-            found = estimate(
-                [pair.value for pair, _ in drawn if pair.value is not None],
-                [name for _, name in drawn],
-                [pair.category for pair, _ in drawn] if rule.group == OVERALL else None,
-                enough=ENOUGH * len(drawn) / len(pairs),
-            )
-            if found.student_below(rule.threshold) <= self.alpha:
-                return True
-            if needs_proof:
-                return rule.p_of_pass(found) <= self.alpha
-            return self._finds_margin(rule, found)
-
-        return planning.pairs_needed(
-            pairs,
-            lambda pair: pair.cluster,
-            lambda pair: pair.category,
-            decides,
-            planning.POWER if needs_proof else planning.POWER_OF_SPREAD,
-        )
-
-
-def filled(observations: Sequence[Observation], part: float) -> list[Observation]:
-    """Give those without a value the one this `part` of the way from their lowest to their
-    highest, if these are finite.
-    """
-    return [
-        replace(pair, value=pair.lowest + part * (pair.highest - pair.lowest))
-        if pair.value is None and math.isfinite(pair.highest - pair.lowest)
-        else pair
-        for pair in observations
-    ]
+    return KINDS[kind](field=field, value=limit, measure=measure).describe()

@@ -3,13 +3,14 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from pytest_imgedit.core.measures import Field, groups_of
 from pytest_imgedit.core.results import Measure, Results
+from pytest_imgedit.stats.limits import KINDS, MeanGate
 
 Pair = TypeVar("Pair")
 #: Multiples of the pairs at hand that are tried, and simulated runs of each.
@@ -24,22 +25,13 @@ POWER_OF_SPREAD = 1.0
 
 
 def detectable(
-    kind: Literal["fail_under", "max_drop"],
+    kind: MeanGate,
     mde: float,
     measure: Measure,
     limit: float | None = None,
 ) -> str:
     """Say in words what a gate detects; without a `limit`, how far beyond it that is."""
-    is_up = measure.lower_is_better
-    if kind == "max_drop":
-        change = "rise" if is_up else "drop"
-        amount = f"{mde + (limit or 0.0):.{measure.decimals}f}"
-        return f"a {change} of about {amount}{'' if limit is not None else ' over the limit'}"
-    if limit is None:
-        return f"a mean about {mde:.{measure.decimals}f} {'over' if is_up else 'under'} the limit"
-    lowest, highest = measure.ends
-    mean = min(highest, limit + mde) if is_up else max(lowest, limit - mde)
-    return f"a mean of about {mean:.{measure.decimals}f}"
+    return KINDS[kind].detectable(mde, measure, limit)
 
 
 def strata_of(
@@ -131,7 +123,7 @@ def size_for(effect: float, error: float, freedom: float, alpha: float) -> float
 
 
 def expected_mde(
-    kind: Literal["fail_under", "max_drop"],
+    kind: MeanGate,
     field: str,
     alpha: float,
     count: int,

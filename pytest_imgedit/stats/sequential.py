@@ -2,30 +2,34 @@
 stops.
 """
 
+from __future__ import annotations
+
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from pytest_imgedit.core import results, sanitize
-from pytest_imgedit.core.measures import OVERALL, SCORE, Field
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.stats import estimates, gates, planning
+from pytest_imgedit.stats.limits import KINDS, Limit, MeanGate
 
 #: Largest number of parts into which a run's pairs are divided.
 MOST = 20
 #: Slopes of the bets on differences over which evidence is averaged, per standard deviation of
 #: those seen before.
 SLOPES = np.array([0.1, 0.2, 0.4, 0.8])
-#: Smallest standard deviation of differences, and the one before any were seen, in points.
-LEAST, FIRST = 0.05, 1.0
+#: Smallest standard deviation of differences, in points.
+LEAST = 0.05
+#: Standard deviation of differences before any were seen, in points.
+FIRST = 1.0
 #: Share of α that is spent on all looks; the gates at the end have the rest.
 LOOKS = 0.75
-#: Ends of the scales of scores and of their differences.
-SCALES = {"fail_under": (0.0, 10.0), "max_drop": (-10.0, 10.0)}
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,8 @@ def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
     The order is that of the hashes of their sources. Pairs of one source stay together, and every
     part has pairs of every category.
     """
-    strata = planning.strata_of(
-        sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest()),
-        lambda pair: pair.cluster,
-        lambda pair: pair.category,
-    )
+    by_hash = sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest())
+    strata = planning.strata_of(by_hash, lambda pair: pair.cluster, lambda pair: pair.category)
     categories = {pair.category for pair in pairs}
     for count in range(MOST, 1, -1):
         parts: list[list[PlannedPair]] = [[] for _ in range(count)]
@@ -81,7 +82,7 @@ def weights_of(parts: Sequence[Sequence[PlannedPair]], field: str) -> dict[str, 
 
 
 @dataclass
-class Evidence:
+class EProcess:
     """An e-value, of the parts seen so far, that a mean is above (`side` 1) or below (-1) a limit;
     valid at any stop.
 
@@ -97,12 +98,14 @@ class Evidence:
     scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        bets = SLOPES if self.scale is None else estimates.BETS
+        self._logs = np.zeros(len(bets))
         self._before = np.zeros(0)
-        self._logs = np.zeros(len(SLOPES if self.scale is None else estimates.BETS))
 
     @property
     def value(self) -> float:
-        return float(np.exp(min(700.0, np.logaddexp.reduce(self._logs) - np.log(len(self._logs)))))
+        log_mean = np.logaddexp.reduce(self._logs) - np.log(len(self._logs))
+        return float(np.exp(min(700.0, log_mean)))
 
     def see(
         self,
@@ -120,15 +123,71 @@ class Evidence:
                 worst = observation.lowest if self.side == 1 else observation.highest
                 value = worst if observation.value is None else observation.value
                 sums[pair.cluster] += weights[pair.id] * (value - self.limit)
-        moves = self.side * np.array([*sums.values()])
-        if self.scale is None:
-            scale = max(LEAST, float(np.std(self._before))) if len(self._before) > 1 else FIRST
-            gains = np.tanh(np.clip(SLOPES[:, None] * moves / scale, -15, 15))
-        else:
-            room = self.limit - self.scale[0] if self.side == 1 else self.scale[1] - self.limit
-            gains = estimates.BETS[:, None] * moves / room if room > 0 else 0 * moves
-        self._logs = self._logs + np.log1p(gains).sum(axis=-1)
+        moves = self.side * np.array(list(sums.values()))
+        self._logs = self._logs + np.log1p(self._gains(moves)).sum(axis=-1)
         self._before = np.append(self._before, moves)
+
+    def _gains(self, moves: estimates.Floats) -> estimates.Floats:
+        """Gains of the bets (rows) on the moves of sources away from the limit (columns)."""
+        if self.scale is None:
+            slopes = SLOPES[:, None] * moves / self._spread
+            return np.tanh(np.clip(slopes, -15, 15))
+        lowest, highest = self.scale
+        room = self.limit - lowest if self.side == 1 else highest - self.limit
+        if room <= 0:
+            return np.zeros_like(moves)
+        return estimates.BETS[:, None] * moves / room
+
+    @property
+    def _spread(self) -> float:
+        """Standard deviation of the moves seen before."""
+        if len(self._before) < 2:
+            return FIRST
+        return max(LEAST, float(np.std(self._before)))
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """What is claimed of the mean of one gate: that it is beyond the limit, that it is not, and
+    that it is not by `gates.margin`. `weights` are those of the pairs.
+    """
+
+    limit: Limit
+    weights: Mapping[str, float]
+    fails: EProcess
+    passes: EProcess
+    is_within: EProcess
+
+    @classmethod
+    def of(cls, limit: Limit, weights: Mapping[str, float], margin: float) -> _Claims:
+        assumed = None if limit.is_symmetric else limit.ends
+        return cls(
+            limit,
+            weights,
+            fails=EProcess(-1, limit.threshold, assumed),
+            passes=EProcess(1, limit.threshold, limit.ends),
+            is_within=EProcess(1, limit.threshold - margin, assumed),
+        )
+
+    def see(self, part: Sequence[PlannedPair], values: Mapping[str, gates.Observation]) -> None:
+        for claim in (self.fails, self.passes, self.is_within):
+            claim.see(part, self.weights, values)
+
+    @property
+    def evidence_within(self) -> float:
+        """The e-value of `is_within`; infinite if no value is so low."""
+        scale = self.is_within.scale
+        if scale is not None and self.is_within.limit <= scale[0]:
+            return math.inf
+        return self.is_within.value
+
+
+class _Shown(NamedTuple):
+    """A state that an e-value shows; `how` qualifies it."""
+
+    state: Literal["PASS", "FAIL"]
+    evidence: float
+    how: str = ""
 
 
 class Looks:
@@ -144,98 +203,96 @@ class Looks:
 
     def __init__(
         self,
-        kind: gates.MeanGate,
+        kind: MeanGate,
         settings: results.GateOptions,
         parts: Sequence[Sequence[PlannedPair]],
         against: str = "",
     ) -> None:
-        self.kind, self.settings, self.parts, self.against = kind, settings, parts, against
-        self.limits: Mapping[str, float] = getattr(settings, kind)
+        self.kind = kind
+        self.settings = settings
+        self.parts = parts
         self.decided: dict[str, results.GateResult] = {}
-        self._sign = 1 if kind == "fail_under" else -1
-        scale = SCALES[kind]
-        assumed = scale if kind == "fail_under" else None
-        looked_at = {field: limit for field, limit in self.limits.items() if is_looked_at(field)}
-        self._weights = {field: weights_of(parts, field) for field in looked_at}
-        self._evidence = {
-            field: [
-                Evidence(-1, self._sign * limit, assumed),
-                Evidence(1, self._sign * limit, scale),
-                Evidence(1, self._sign * limit - settings.margin, assumed),
-            ]
-            for field, limit in looked_at.items()
-        }
+        limits: Mapping[str, float] = getattr(settings, kind)
+        self._alpha = settings.alpha_of(kind)
+        self._gates = len(limits)
+        self._claims: list[_Claims] = []
         self._seen: list[gates.Observation] = []
+        for field, value in limits.items():
+            if is_looked_at(field):
+                limit = KINDS[kind](
+                    field=field, value=value, measure=SCORE_ONLY[SCORE], baseline=against
+                )
+                weights = weights_of(parts, field)
+                self._claims.append(_Claims.of(limit, weights, settings.margin))
 
     def see(self, number: int, values: Mapping[str, gates.Observation]) -> None:
         """Take the values, by pair, of the part of this number, which follows those seen."""
         part = self.parts[number]
         self._seen += [values[pair.id] for pair in part if pair.id in values]
-        for field, claims in self._evidence.items():
-            for claim in claims:
-                claim.see(part, self._weights[field], values)
+        for claims in self._claims:
+            claims.see(part, values)
+            field = claims.limit.field
             if field not in self.decided:
-                gate = self._look(field, *(claim.value for claim in claims))
+                gate = self._look(claims)
                 if gate is not None:
                     self.decided[field] = gate
 
-    def _look(
-        self, field: str, fails: float, passes: float, within: float
-    ) -> results.GateResult | None:
+    def _look(self, claims: _Claims) -> results.GateResult | None:
         """Decide a gate by its e-values, if they and the usual tests show enough."""
-        limit, settings = self.limits[field], self.settings
-        needed = len(self.limits) / (LOOKS * settings.alpha_of(self.kind))
-        if self.kind == "fail_under" and limit <= settings.margin:
-            within = float("inf")
-        state: Literal["PASS", "FAIL"] = "PASS"
-        how = ""
-        if fails >= needed:
-            state, shown = "FAIL", fails
-        elif passes >= needed:
-            shown = passes
-        elif not settings.strict and fails <= 1 + 1e-9 and within >= needed:
-            how, shown = f"not more than {settings.margin:g} beyond the limit, ", within
-        else:
+        shown = self._shown(claims)
+        if shown is None:
             return None
-        estimate = gates.estimate_group(field, self._seen)
-        alpha = settings.alpha_of(self.kind) / len(self.limits)
-        if estimate is None or not estimate.can_show(alpha):
+        limit = claims.limit
+        estimate = gates.estimate_group(limit.field, self._seen)
+        if estimate is None or not estimate.can_show(self._alpha / self._gates):
             return None
-        if (
-            self.kind == "max_drop"
-            and passes < needed
-            and not self._tests_agree(estimate, state, limit, alpha)
-        ):
+        rests_on_symmetry = limit.is_symmetric and claims.passes.value < self._needed
+        if rests_on_symmetry and not self._tests_agree(estimate, shown.state, limit):
             return None
-        p = min(1.0, len(self.limits) / (LOOKS * shown))
-        mean = gates.describe_mean(
-            self.kind,
-            field,
+        p = min(1.0, self._gates / (LOOKS * shown.evidence))
+        before = gates.means_before([limit.field], self._seen).get(limit.field)
+        mean = limit.observed(estimate.mean, before) + limit.relation(estimate.mean)
+        pairs = f"{len(self._seen)} of {sum(map(len, self.parts))} pairs"
+        return results.GateResult(
+            limit.field,
+            limit.kind,
+            limit.value,
             estimate.mean,
-            self.against,
-            gates.means_before([field], self._seen).get(field),
+            shown.state,
+            why=f"{mean}: {shown.how}shown with {pairs} ({sanitize.p_value(p)})",
+            p=p,
         )
-        why = (
-            f"{mean}{gates.relate_to_limit(self.kind, estimate.mean, limit)}: {how}shown with "
-            f"{len(self._seen)} of {sum(map(len, self.parts))} pairs ({sanitize.p_value(p)})"
-        )
-        return results.GateResult(field, self.kind, limit, estimate.mean, state, why, p)
+
+    @property
+    def _needed(self) -> float:
+        """The e-value that decides a gate."""
+        return self._gates / (LOOKS * self._alpha)
+
+    def _shown(self, claims: _Claims) -> _Shown | None:
+        """Return what the e-values of a gate show, if they show a state."""
+        fails = claims.fails.value
+        if fails >= self._needed:
+            return _Shown("FAIL", fails)
+        passes = claims.passes.value
+        if passes >= self._needed:
+            return _Shown("PASS", passes)
+        within = claims.evidence_within
+        speaks_for_breach = fails > 1 + 1e-9
+        if self.settings.strict or speaks_for_breach or within < self._needed:
+            return None
+        return _Shown("PASS", within, f"not more than {self.settings.margin:g} beyond the limit, ")
 
     def _tests_agree(
-        self,
-        estimate: estimates.Estimate,
-        state: Literal["PASS", "FAIL"],
-        limit: float,
-        alpha: float,
+        self, estimate: estimates.Estimate, state: Literal["PASS", "FAIL"], limit: Limit
     ) -> bool:
         """Tell whether tests show a state of a drop too, or all edits are the baseline's."""
         if all(pair.alike and pair.value == 0 for pair in self._seen):
             return True
         if state == "FAIL":
-            p = estimate.p_below(-limit)
+            p = estimate.p_below(limit.threshold)
         else:
-            p = estimate.p_above(-limit - self.settings.margin)
-        return bool(estimate.se) and p <= alpha
+            p = estimate.p_above(limit.threshold - self.settings.margin)
+        return bool(estimate.se) and p <= self._alpha / self._gates
 
 
 def is_looked_at(field: str) -> bool:

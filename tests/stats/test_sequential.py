@@ -14,7 +14,7 @@ from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import (
     LOOKS,
     MOST,
-    Evidence,
+    EProcess,
     Looks,
     PlannedPair,
     at_the_end,
@@ -83,7 +83,7 @@ def test_evidence_seldom_reaches_20_at_any_look_where_the_limit_is_the_truth(kin
         values = scores(lambda _: float(draw(generator)), 0.0 if kind == "fail_under" else -10.0)
         for side in (1, -1):
             claim, highest = (
-                Evidence(side, truth, (0.0, 10.0) if kind == "fail_under" else None),
+                EProcess(side, truth, (0.0, 10.0) if kind == "fail_under" else None),
                 0.0,
             )
             for part in PARTS:

@@ -1,0 +1,390 @@
+"""Gates on means of measures and on their drops: when one fails, and what it says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
+from pytest_imgedit.core.results import Measure
+from pytest_imgedit.stats import holm, planning
+from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
+from pytest_imgedit.stats.gates import (
+    Observation,
+    cluster_unit,
+    estimate_group,
+    filled,
+    hindrance,
+    means_before,
+)
+from pytest_imgedit.stats.limits import KINDS, Limit, MeanGate
+
+#: Observations by measure.
+Samples = Mapping[str, Sequence[Observation]]
+#: Steps in which the missing values of pairs are moved from the lowest possible to the highest.
+STEPS = 20
+
+
+def fail_under(
+    settings: results.GateOptions,
+    samples: Samples,
+    measures: Mapping[str, Measure] = SCORE_ONLY,
+    is_judge_tried: bool = False,
+) -> list[results.GateResult]:
+    """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
+    limit, or over it where lower is better.
+
+    `is_judge_tried` says that the judge has passed its trial: then equal scores may be true.
+    """
+    rules = _rules("fail_under", settings, samples, measures, is_judge_tried=is_judge_tried)
+    return evaluate(rules)
+
+
+def max_drop(
+    settings: results.GateOptions,
+    differences: Samples,
+    baseline: str,
+    measures: Mapping[str, Measure] = SCORE_ONLY,
+    is_judge_tried: bool = False,
+) -> list[results.GateResult]:
+    """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not worse
+    than its limit. `is_judge_tried` is as in `fail_under`.
+    """
+    rules = _rules(
+        "max_drop",
+        settings,
+        differences,
+        measures,
+        is_judge_tried=is_judge_tried,
+        baseline=baseline,
+    )
+    return evaluate(rules)
+
+
+def _rules(
+    kind: MeanGate,
+    settings: results.GateOptions,
+    samples: Samples,
+    measures: Mapping[str, Measure],
+    *,
+    is_judge_tried: bool,
+    baseline: str = "",
+) -> list[Rule]:
+    """Return the rules of all gates of a kind."""
+    limits: Mapping[str, float] = getattr(settings, kind)
+    rules = []
+    for field, value in limits.items():
+        name = Field.parse(field).measure
+        measure = measures.get(name, Measure())
+        observations = samples.get(name, ())
+        if measure.lower_is_better:
+            observations = [pair.negated for pair in observations]
+        rule = Rule(
+            limit=KINDS[kind](field=field, value=value, measure=measure, baseline=baseline),
+            observations=observations,
+            settings=settings,
+            is_judge_tried=is_judge_tried,
+        )
+        rules.append(rule)
+    return rules
+
+
+def evaluate(rules: Sequence[Rule]) -> list[results.GateResult]:
+    """Evaluate all gates of a kind, which share one chance of a false alarm; pairs without a value
+    that could turn a gate leave it inconclusive.
+
+    These pairs are given the values at every twentieth of the way from their lowest to their
+    highest, all at the same time. The two ends alone would not do, since an outlier widens the
+    interval.
+    """
+    gates = [rule.gate(p) for rule, p in _with_p_values(rules)]
+    if all(rule.is_complete for rule in rules):
+        return gates
+    steps = []
+    for step in range(STEPS + 1):
+        filled_rules = [rule.filled(step / STEPS) for rule in rules]
+        steps.append(_with_p_values(filled_rules))
+    for position, rule in enumerate(rules):
+        if not rule.is_complete:
+            filled_rules_of_gate = [of_step[position] for of_step in steps]
+            gates[position] = _allow_for_missing(gates[position], rule, filled_rules_of_gate)
+    return gates
+
+
+def _with_p_values(rules: Sequence[Rule]) -> list[tuple[Rule, float]]:
+    """Return the rules of a kind with their p values after Holm's correction."""
+    p_values = holm.holm([rule.p for rule in rules])
+    return list(zip(rules, p_values, strict=True))
+
+
+def _allow_for_missing(
+    gate: results.GateResult, rule: Rule, filled_rules: Sequence[tuple[Rule, float]]
+) -> results.GateResult:
+    """Leave a gate inconclusive that any of the filled rules, with their p values, would turn; if
+    any speaks of ruin, it is no longer a warning.
+    """
+    if gate.warns:
+        return replace(gate, warns=all(other.only_warns(p) for other, p in filled_rules))
+    if not any(other.turns(gate, p) for other, p in filled_rules):
+        return gate
+    missing = sum(pair.value is None for pair in rule.observations)
+    what = "score" if rule.limit.measure_name == SCORE else "value"
+    pairs = f"{sanitize.counted(missing, 'pair')} without a {what}"
+    why = f"{pairs} could turn this {gate.state}: {gate.why}"
+    return replace(gate, state="INCONCLUSIVE", why=why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One gate: the mean of a measure over a group of pairs against a limit.
+
+    `observations` are those of the measure, negated where lower is better, so that the gate fails
+    if their mean is under the threshold of the `limit`.
+    """
+
+    limit: Limit
+    observations: Sequence[Observation]
+    settings: results.GateOptions
+    is_judge_tried: bool
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every pair has a value."""
+        return all(pair.value is not None for pair in self.observations)
+
+    def filled(self, part: float) -> Rule:
+        """Return the rule with missing values filled as by `gates.filled`."""
+        return replace(self, observations=filled(self.observations, part))
+
+    @property
+    def family_alpha(self) -> float:
+        """The chance of a false alarm that all gates of the kind share."""
+        return self.settings.alpha_of(self.limit.kind)
+
+    @property
+    def alpha(self) -> float:
+        """The share of it that each gate has where all must be shown."""
+        return self.family_alpha / len(getattr(self.settings, self.limit.kind))
+
+    @property
+    def margin(self) -> float:
+        """`gates.margin` on the measure's own scale."""
+        return self.settings.margin * _point(self.limit.measure)
+
+    @cached_property
+    def pairs(self) -> list[Observation]:
+        """The observations of its group."""
+        group = self.limit.group
+        return [pair for pair in self.observations if pair.is_in(group)]
+
+    @cached_property
+    def estimate(self) -> Estimate | None:
+        return estimate_group(self.limit.group, self.observations)
+
+    @property
+    def p(self) -> float:
+        """The p value of a breach of the limit."""
+        if self.estimate is None:
+            return 1.0
+        return self.estimate.p_below(self.limit.threshold)
+
+    def p_of_pass(self, estimate: Estimate) -> float:
+        """The p value of "the limit is breached": without an assumption for a bounded measure, by
+        Student's t and the sign-flip test for others.
+        """
+        threshold = self.limit.threshold
+        if not self.limit.measure.is_bounded:
+            return estimate.p_above(threshold)
+        lowest, highest = self.limit.ends
+        return estimate.p_shown_above(threshold, lowest, highest)
+
+    def finds_margin(self, estimate: Estimate) -> bool:
+        """Tell whether the pairs of an estimate would find a mean `margin` beyond the limit."""
+        mde = estimate.mde(self.alpha)
+        return mde is not None and mde <= self.margin
+
+    def ruin(self, estimate: Estimate) -> str:
+        """Say why an inconclusive gate is more than a warning: its mean is far beyond the limit, or
+        nothing shows that the judge looks at edits. An empty text if nothing speaks of ruin.
+        """
+        can_detect = estimate.mde(self.alpha) is not None
+        far_beyond = self.limit.ruin(
+            estimate.mean,
+            margin=self.margin,
+            collapse=self.settings.collapse * _point(self.limit.measure),
+            can_detect=can_detect,
+        )
+        if far_beyond:
+            return far_beyond
+        if can_detect or self.is_judge_tried or self._has_spread(estimate):
+            return ""
+        return "no trial shows that the judge tells edits apart"
+
+    def _has_spread(self, estimate: Estimate) -> bool:
+        values = {pair.value for pair in self.pairs if pair.value is not None}
+        return estimate.se != 0 and len(values) > 1
+
+    def state(self, p: float) -> results.State:
+        """Decide the gate; `p` is that of the rule after Holm's correction over those of its kind,
+        as in the other methods.
+        """
+        estimate = self.estimate
+        if estimate is None:
+            return "INVALID"
+        is_unchanged = all(pair.alike and pair.value == 0 for pair in self.pairs)
+        lowest, _ = self.limit.ends
+        if is_unchanged or self.limit.threshold <= lowest:  # no value is under the lowest
+            return "PASS"
+        if p <= self.family_alpha:
+            return "FAIL"
+        if self.p_of_pass(estimate) <= self.alpha:
+            return "PASS"
+        if not self.settings.strict and self.finds_margin(estimate):
+            return "PASS"
+        return "INCONCLUSIVE"
+
+    def only_warns(self, p: float) -> bool:
+        """Tell whether the gate is inconclusive, and nothing speaks of ruin."""
+        if self.estimate is None or self.state(p) != "INCONCLUSIVE":
+            return False
+        return not self.ruin(self.estimate)
+
+    def turns(self, gate: results.GateResult, p: float) -> bool:
+        """Tell whether a gate would be in another state by this rule, whose values are filled.
+
+        A PASS that rests on doubt (not `strict`) also turns if their mean is more than `margin`
+        beyond the limit. Nothing is known of missing values of a measure without ends.
+        """
+        if gate.state in ("INVALID", "INCONCLUSIVE"):
+            return False
+        if not self.limit.measure.is_bounded:
+            return any(pair.value is None for pair in self.pairs)
+        state = self.state(p)
+        if self.settings.strict or "FAIL" in (gate.state, state):
+            return gate.state != state
+        furthest = self.limit.threshold - self.margin
+        return self.estimate is not None and self.estimate.mean < furthest
+
+    def gate(self, p: float) -> results.GateResult:
+        """Return the result of the gate, from the pairs that have a value."""
+        limit = self.limit
+        estimate = self.estimate
+        if estimate is None:
+            why = f"{limit.field} has no {limit.mean_name} in this run"
+            return results.GateResult(
+                limit.field, limit.kind, limit.value, value=None, state="INVALID", why=why
+            )
+        state = self.state(p)
+        ruin = self.ruin(estimate) if state == "INCONCLUSIVE" else ""
+        return results.GateResult(
+            limit.field,
+            limit.kind,
+            limit.value,
+            value=_oriented(estimate.mean, limit.measure),
+            state=state,
+            why=self._why(estimate, state, p, ruin),
+            p=p,
+            mde=estimate.mde(self.alpha),
+            warns=state == "INCONCLUSIVE" and not ruin,
+        )
+
+    def _why(self, estimate: Estimate, state: results.State, p: float, ruin: str) -> str:
+        """Word the result of the gate."""
+        limit = self.limit
+        mean = _oriented(estimate.mean, limit.measure)
+        before = means_before([limit.group], self.observations).get(limit.group)
+        if before is not None:
+            before = _oriented(before, limit.measure)
+        why = limit.observed(mean, before)
+        if state == "PASS" and estimate.mean < limit.threshold:
+            return why + limit.not_shown(sanitize.p_value(p))
+        why += limit.relation(mean)
+        if state == "FAIL":
+            why += limit.shown(sanitize.p_value(p))
+        elif state == "INCONCLUSIVE":
+            why += f": {self._why_open(estimate)}"
+        if ruin:
+            why += f"; {ruin}"
+        return why
+
+    def pairs_needed(self) -> int | None:
+        """Simulate how many pairs like these would decide the gate in 80% of runs.
+
+        Simulated runs of more pairs know no more of the spread of a category of few.
+        """
+        pairs = [pair for pair in self.pairs if pair.value is not None]
+        needs_proof = self.settings.strict or not self.limit.measure.is_bounded
+
+        def decides(drawn: list[tuple[Observation, str]]) -> bool:
+            categories = None
+            if self.limit.group == OVERALL:
+                categories = [pair.category for pair, _ in drawn]
+            drawn_estimate = estimate(
+                [pair.value for pair, _ in drawn if pair.value is not None],
+                [cluster for _, cluster in drawn],
+                categories,
+                enough=ENOUGH * len(drawn) / len(pairs),
+            )
+            if drawn_estimate.student_below(self.limit.threshold) <= self.alpha:
+                return True
+            if needs_proof:
+                return self.p_of_pass(drawn_estimate) <= self.alpha
+            return self.finds_margin(drawn_estimate)
+
+        return planning.pairs_needed(
+            pairs,
+            lambda pair: pair.cluster,
+            lambda pair: pair.category,
+            decides,
+            planning.POWER if needs_proof else planning.POWER_OF_SPREAD,
+        )
+
+    def _why_open(self, estimate: Estimate) -> str:
+        """Say why these pairs do not decide the gate: that nothing could have, or what they would
+        miss, and what would decide.
+        """
+        reason = hindrance(estimate, self.alpha)
+        if reason:
+            if reason.startswith("too few"):
+                reason += self._why_too_few()
+            return f"{reason}: nothing could have failed"
+        mde = estimate.mde(self.alpha)
+        if mde is None:
+            sources = f"{estimate.clusters} {cluster_unit(estimate)}"
+            return (
+                f"no spread seen in {sources} (nothing says what others would give): nothing could "
+                "have failed"
+            )
+        missed = self.limit.missed(mde, sanitize.counted(estimate.n, "pair"))
+        if self.settings.strict:
+            missed = f"not shown (gates.strict); {missed}"
+        needed = self.pairs_needed()
+        if needed is None:
+            return f"{missed}; 16 times the pairs would not decide"
+        seeds = ""
+        if self.limit.gains_from_seeds:
+            most = max(pair.seeds for pair in self.pairs)
+            seeds = f", or {math.ceil(needed / estimate.n) * most} seeds,"
+        shown = mde * math.sqrt(estimate.n / needed)
+        advice = f"about {needed} pairs like these{seeds} would decide, and show {shown:.2g}"
+        return f"{missed}; {advice}"
+
+    def _why_too_few(self) -> str:
+        looks = "" if self.settings.until == "all" else ", what the looks left of it"
+        return f" to show anything at alpha {self.family_alpha:g}{looks}"
+
+
+def _point(measure: Measure) -> float:
+    """What a point of a scale of ten is on the measure's own; 0 if that has no ends."""
+    if not measure.is_bounded:
+        return 0.0
+    lowest, highest = measure.ends
+    return (highest - lowest) / 10
+
+
+def _oriented(mean: float, measure: Measure) -> float:
+    """Turn a mean of oriented values into one of the measure, and back."""
+    return -mean if measure.lower_is_better else mean
