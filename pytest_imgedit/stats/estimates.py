@@ -2,6 +2,7 @@
 the scale, beyond which no unseen score can lie.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -39,9 +40,10 @@ STEPS = 200
 RESAMPLES = 8_000
 #: About as many random numbers are in memory at a time.
 BLOCK = 1_000_000
-#: Signs and shares of up to so many clusters are kept, as many statistics use the same: at most
-#: 60 MB, and 32 MB.
-KEPT_SIGNS, KEPT_SHARES = 250, 1_000
+#: Signs of up to so many clusters are kept, as many statistics use the same: at most 60 MB.
+KEPT_SIGNS = 250
+#: The same of the shares, at most 32 MB.
+KEPT_SHARES = 1_000
 #: Means over equally many clusters whose intervals are computed at once, in 64 MB.
 MEANS_AT_ONCE = 250
 
@@ -170,65 +172,129 @@ def estimate(
     as if its pairs were one; without it, or without a category of more, there is no standard error.
     """
     scores = np.asarray(values, dtype=np.float64)
-    kinds, kind = np.unique(
-        [""] * len(scores) if categories is None else categories, return_inverse=True
-    )
-    names, cluster = np.unique(clusters, return_inverse=True)
-    counts = np.bincount(kind).astype(np.float64)
-    means = _by_cluster(kind, scores) / counts
-    share = 1 / (len(kinds) * counts[kind])
-    # of equal scores not what rounding leaves
-    deviations = np.where(np.ptp(scores) == 0, 0.0, (scores - means[kind]) * share)
-    weights = _by_cluster(cluster, share)
-    errors, parts, alone = np.zeros(len(names)), [], []
-    for index, name in enumerate(kinds.tolist()):
-        members = np.flatnonzero(kind == index)
-        inside, inverse = np.unique(cluster[members], return_inverse=True)
-        if len(inside) == 1:
-            alone.append(name)
-            parts.append((0.0, 0.0, 1, float(share[members].sum() ** 2)))
-            continue
-        scales, freedom = _working_models(np.bincount(inverse) / len(members))
-        moves = np.sqrt(scales) * np.bincount(inverse, weights=deviations[members])
-        errors[inside] += moves
-        parts.append(
-            (float((moves**2).sum()), freedom, len(inside), float((share[members] ** 2).sum()))
-        )
-    error, freedom = None, 1.0
-    if not alone or (pools_alone and len(alone) < len(kinds)):
-        error, freedom = _standard_error(errors, np.array(parts), enough)
-        if alone:  # what is pooled is known no better than what it is pooled from
-            freedom = min(freedom, sum(part[1] for part in parts))
-        if sum(part[2] for part in parts) > len(names):
-            freedom = max(1.0, min(freedom, _working_models(weights)[1]))
+    if categories is None:
+        categories = [""] * len(scores)
+    names, category = np.unique(categories, return_inverse=True)
+    _, cluster = np.unique(clusters, return_inverse=True)
+    counts = np.bincount(category).astype(np.float64)
+    means = _sums(category, scores) / counts
+    share = 1 / (len(names) * counts[category])  # of each pair in the mean
+    weights = _sums(cluster, share)
+    mean = float(means.mean())
+    deviations = (scores - means[category]) * share
+    if np.ptp(scores) == 0:  # of equal scores not what rounding leaves
+        mean = float(scores[0])
+        deviations = np.zeros_like(scores)
+    spreads = []
+    for index in range(len(names)):
+        members = np.flatnonzero(category == index)
+        spread = _spread_within(cluster[members], deviations[members], share[members])
+        spreads.append(spread)
+    error, freedom = _error_of_mean(spreads, weights, enough, pools_alone)
     return Estimate(
         n=len(scores),
-        mean=float(scores[0]) if np.ptp(scores) == 0 else float(means.mean()),
+        mean=mean,
         se=error,
         freedom=freedom,
-        alone=tuple(alone),
-        sums=_by_cluster(cluster, scores * share),
-        deviations=_by_cluster(cluster, deviations),
+        alone=_alone(names.tolist(), spreads),
+        sums=_sums(cluster, scores * share),
+        deviations=_sums(cluster, deviations),
         weights=weights,
         centers=(float(means.min()), float(means.max())),
-        strata=tuple(strata(cluster, kind, scores)),
+        strata=tuple(strata(cluster, category, scores)),
     )
 
 
-def _standard_error(errors: Floats, parts: Floats, enough: float) -> tuple[float, float]:
-    """Standard error of the mean, with its degrees of freedom.
+@dataclass(frozen=True, kw_only=True)
+class _Spread:
+    """What a category adds to the error of a mean.
 
-    A row of `parts` is a category's variance, degrees of freedom, number of clusters, and sum of
-    squared weights, to which the variance is in proportion where pairs are alike. Categories of
-    fewer than `enough` clusters have the larger of their own variance and the one that is usual in
-    all: a few values that happen to be near each other say little of their spread. That is too
-    large on average (by 37% for 3 clusters whose variance is usual), which makes up for giving them
-    the degrees of freedom of all categories. With their own, two for 3 clusters, one wide category
-    would hide a drop of all.
+    `clusters` are the indices of its clusters, and `moves` their deviations, scaled so that the sum
+    of squares is an unbiased variance with `freedom` degrees of freedom. The variance of pairs that
+    are alike is in proportion to `squared_weight`.
     """
-    variances, freedoms, clusters, shares = parts.T
-    usual = sum(freedoms * variances / shares) / sum(freedoms) * shares
-    is_small = clusters < enough
+
+    clusters: NDArray[np.intp]
+    moves: Floats
+    freedom: float
+    squared_weight: float
+
+    @property
+    def variance(self) -> float:
+        return float((self.moves**2).sum())
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has one cluster only, so that its own variance is not known."""
+        return len(self.clusters) == 1
+
+
+def _spread_within(cluster: NDArray[np.intp], deviations: Floats, share: Floats) -> _Spread:
+    """Return the spread of a category from the clusters of its pairs, their deviations and their
+    shares in the mean.
+    """
+    clusters, inverse = np.unique(cluster, return_inverse=True)
+    if len(clusters) == 1:
+        return _Spread(
+            clusters=clusters,
+            moves=np.zeros(1),
+            freedom=0.0,
+            squared_weight=float(share.sum() ** 2),
+        )
+    scales, freedom = _working_models(np.bincount(inverse) / len(cluster))
+    return _Spread(
+        clusters=clusters,
+        moves=np.sqrt(scales) * np.bincount(inverse, weights=deviations),
+        freedom=freedom,
+        squared_weight=float((share**2).sum()),
+    )
+
+
+def _alone(names: Sequence[str], spreads: Sequence[_Spread]) -> tuple[str, ...]:
+    """Return the names of the categories of one cluster."""
+    return tuple(name for name, spread in zip(names, spreads, strict=True) if spread.is_alone)
+
+
+def _error_of_mean(
+    spreads: Sequence[_Spread], weights: Floats, enough: float, pools_alone: bool
+) -> tuple[float | None, float]:
+    """Standard error of the mean of all categories and its degrees of freedom; `weights` are those
+    of all clusters, `enough` and `pools_alone` as in `estimate`.
+    """
+    alone = sum(spread.is_alone for spread in spreads)
+    can_pool = pools_alone and alone < len(spreads)
+    if alone and not can_pool:
+        return None, 1.0
+    errors = np.zeros(len(weights))
+    for spread in spreads:
+        errors[spread.clusters] += spread.moves
+    error, freedom = _standard_error(errors, spreads, enough)
+    if alone:  # what is pooled is known no better than what it is pooled from
+        freedom = min(freedom, sum(spread.freedom for spread in spreads))
+    shares_clusters = sum(len(spread.clusters) for spread in spreads) > len(weights)
+    if shares_clusters:
+        _, of_all_clusters = _working_models(weights)
+        freedom = max(1.0, min(freedom, of_all_clusters))
+    return error, freedom
+
+
+def _standard_error(
+    errors: Floats, spreads: Sequence[_Spread], enough: float
+) -> tuple[float, float]:
+    """Standard error of the mean from the summed deviations of clusters, with its degrees of
+    freedom.
+
+    Categories of fewer than `enough` clusters have the larger of their own variance and the one
+    that is usual in all: a few values that happen to be near each other say little of their spread.
+    That is too large on average (by 37% for 3 clusters whose variance is usual), which makes up for
+    giving them the degrees of freedom of all categories. With their own, two for 3 clusters, one
+    wide category would hide a drop of all.
+    """
+    variances = np.array([spread.variance for spread in spreads])
+    freedoms = np.array([spread.freedom for spread in spreads])
+    squared_weights = np.array([spread.squared_weight for spread in spreads])
+    is_small = np.array([len(spread.clusters) < enough for spread in spreads])
+    usual = sum(freedoms * variances / squared_weights) / sum(freedoms) * squared_weights
     raised = np.where(is_small, np.maximum(variances, usual), variances)
     error = float(np.sqrt((errors**2).sum() + (sum(raised) - sum(variances))))
     if error < ROUNDING:  # equal values everywhere leave the degrees of freedom undefined
@@ -237,8 +303,9 @@ def _standard_error(errors: Floats, parts: Floats, enough: float) -> tuple[float
     return error, float(sum(raised) ** 2 / sum(raised**2 / freedoms))
 
 
-def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:
-    return np.asarray(np.bincount(inverse, weights=values), dtype=np.float64)
+def _sums(index: NDArray[np.intp], values: Floats) -> Floats:
+    """Sum the values of each index, from 0 on."""
+    return np.asarray(np.bincount(index, weights=values), dtype=np.float64)
 
 
 def _working_models(weights: Floats) -> tuple[Floats, float]:
@@ -285,7 +352,8 @@ def share_of_flips(
     clusters, `FLIPS` random ones of more, always the same.
     """
     blocks = _kept_signs(clusters) if clusters <= KEPT_SIGNS else _signs(clusters)
-    count, flips = 0, 0
+    count = 0
+    flips = 0
     for signs in blocks:
         count += int(is_extreme(signs).sum())
         flips += len(signs)
@@ -379,40 +447,48 @@ def bounded_intervals(
     each cluster, if all weigh the same.
     """
     clusters = means[0].clusters
-    sides = np.stack([*(mean.weights for mean in means), *(mean.deviations for mean in means)], 1)
+    weights = [mean.weights for mean in means]
+    deviations = [mean.deviations for mean in means]
+    sides = np.stack(weights + deviations, axis=1)
     blocks = _kept_shares(clusters) if clusters <= KEPT_SHARES else _shares(clusters)
-    sums = np.concatenate(
-        [np.column_stack([shares[:, 0], shares[:, 1:] @ sides]) for shares in blocks]
-    )
-    totals, moves = np.split(sums[:, 1:].T, 2)
+    of_unseen = []
+    of_seen = []
+    for shares in blocks:
+        of_unseen.append(shares[:, 0])
+        of_seen.append(shares[:, 1:] @ sides)
+    unseen = np.concatenate(of_unseen, dtype=np.float64)
+    totals, moves = np.split(np.concatenate(of_seen).T, 2)
     return [
-        _bounded_interval(*of_one, sums[:, 0], alpha)
-        for of_one in zip(means, ends, totals, moves, strict=True)
+        _bounded_interval(
+            mean, scale, totals=totals[index], moves=moves[index], unseen=unseen, alpha=alpha
+        )
+        for index, (mean, scale) in enumerate(zip(means, ends, strict=True))
     ]
 
 
 def _bounded_interval(
     mean: Estimate,
     ends: tuple[float, float],
+    *,
     totals: Floats,
     moves: Floats,
-    shares: Floats,
+    unseen: Floats,
     alpha: float,
 ) -> tuple[float, float] | None:
     """Interval of a mean from the resampled sums of its clusters' weights and deviations, and the
-    `shares` of the unseen cluster.
+    shares of the unseen cluster.
     """
     if mean.se is None:
         return None
     lowest, highest = ends
-    unseen = shares * (mean.weights**2).sum()
-    low, high = (
-        np.quantile((moves + unseen * (end - center)) / (totals + unseen), level)
-        for end, center, level in zip(
-            ends, mean.centers[::-1], (alpha / 2, 1 - alpha / 2), strict=True
-        )
-    )
-    return max(lowest, mean.mean + float(low)), min(highest, mean.mean + float(high))
+    lowest_center, highest_center = mean.centers
+    unseen_weights = unseen * (mean.weights**2).sum()
+    sums = totals + unseen_weights
+    lows = (moves + unseen_weights * (lowest - highest_center)) / sums
+    highs = (moves + unseen_weights * (highest - lowest_center)) / sums
+    low = mean.mean + float(np.quantile(lows, alpha / 2))
+    high = mean.mean + float(np.quantile(highs, 1 - alpha / 2))
+    return max(lowest, low), min(highest, high)
 
 
 def _shares(clusters: int) -> Iterator[NDArray[np.float32]]:
@@ -440,17 +516,21 @@ def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats
     cluster, which weighs what its pairs weigh in the macro mean. Since Σ w·(μ − m) = 0 holds for
     the clusters' means μ, no bet on them gains either.
     """
-    counts, sums = np.zeros((2, cluster.max() + 1, category.max() + 1))
+    shape = (cluster.max() + 1, category.max() + 1)
+    counts = np.zeros(shape)
+    sums = np.zeros(shape)
     np.add.at(counts, (cluster, category), 1)
     np.add.at(sums, (cluster, category), scores)
-    if ((counts > 0).sum(axis=1) > 1).any():
+    categories_of_cluster = (counts > 0).sum(axis=1)
+    if (categories_of_cluster > 1).any():
         shares = 1 / counts.sum(axis=0)
         weights = counts @ shares
         return [(sums @ shares / weights, weights / weights.max())]
-    return [
-        (total[count > 0] / count[count > 0], count[count > 0] / count.max())
-        for total, count in zip(sums.T, counts.T, strict=True)
-    ]
+    by_category = []
+    for total, count in zip(sums.T, counts.T, strict=True):
+        inside = count > 0
+        by_category.append((total[inside] / count[inside], count[inside] / count.max()))
+    return by_category
 
 
 @dataclass(frozen=True)
@@ -478,12 +558,14 @@ def draft(
     `errors` counts pairs that ended without a score, `pending` those that were never to get one in
     this run, and `refused` those that a content filter refused.
     """
-    counts = Summary(len(scores) + errors + pending + refused, len(scores), errors, refused)
+    n = len(scores) + errors + pending + refused
+    counts = Summary(n, len(scores), errors, refused)
     if not scores:
         return Draft(counts, None, ends)
+    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
     spread = replace(
         counts,
-        std=float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
+        std=std,
         median=float(np.median(scores)),
         min=float(min(scores)),
         max=float(max(scores)),
@@ -497,26 +579,38 @@ def complete(drafts: Sequence[Draft]) -> list[Summary]:
     The interval is that of Student's t on a scale without two ends. Means over equally many
     clusters share the random numbers of the others.
     """
-    bounded: dict[int, list[tuple[int, Estimate]]] = {}
-    for place, made in enumerate(drafts):
-        if made.mean is not None and np.isfinite(made.ends).all():
-            bounded.setdefault(made.mean.clusters, []).append((place, made.mean))
+    intervals = _bounded_intervals_of(drafts)
+    summaries = []
+    for position, row in enumerate(drafts):
+        summary = row.summary
+        mean = row.mean
+        if mean is not None:
+            bounded = intervals.get(position)
+            summary = replace(
+                summary,
+                mean=mean.mean,
+                ci95=bounded if position in intervals else mean.interval(),
+                se=mean.se,
+                mde=mean.mde(0.05),
+                clusters=mean.clusters,
+            )
+        summaries.append(summary)
+    return summaries
+
+
+def _bounded_intervals_of(drafts: Sequence[Draft]) -> dict[int, tuple[float, float] | None]:
+    """Return the intervals of the means on scales with two ends, by their positions."""
+    by_clusters: defaultdict[int, list[int]] = defaultdict(list)
+    means: dict[int, Estimate] = {}
+    for position, row in enumerate(drafts):
+        if row.mean is not None and np.isfinite(row.ends).all():
+            means[position] = row.mean
+            by_clusters[row.mean.clusters].append(position)
     intervals: dict[int, tuple[float, float] | None] = {}
-    for alike in bounded.values():
-        for start in range(0, len(alike), MEANS_AT_ONCE):
-            places, means = zip(*alike[start : start + MEANS_AT_ONCE], strict=True)
-            ends = [drafts[place].ends for place in places]
-            intervals |= dict(zip(places, bounded_intervals(means, ends), strict=True))
-    return [
-        made.summary
-        if made.mean is None
-        else replace(
-            made.summary,
-            mean=made.mean.mean,
-            ci95=intervals[place] if place in intervals else made.mean.interval(),
-            se=made.mean.se,
-            mde=made.mean.mde(0.05),
-            clusters=made.mean.clusters,
-        )
-        for place, made in enumerate(drafts)
-    ]
+    for positions in by_clusters.values():
+        for start in range(0, len(positions), MEANS_AT_ONCE):
+            block = positions[start : start + MEANS_AT_ONCE]
+            ends = [drafts[position].ends for position in block]
+            of_block = bounded_intervals([means[position] for position in block], ends)
+            intervals |= dict(zip(block, of_block, strict=True))
+    return intervals

@@ -81,7 +81,8 @@ def pairs_needed(
         return drawn
 
     def enough(factor: float) -> bool:
-        generator, undecided = np.random.default_rng(0), 0
+        generator = np.random.default_rng(0)
+        undecided = 0
         for _ in range(RUNS):
             undecided += not decides(run(factor, generator))
             if undecided > (1 - share) * RUNS + 1e-9:
@@ -113,12 +114,16 @@ def size_for(effect: float, error: float, freedom: float, alpha: float) -> float
     def enough(factor: float) -> bool:
         return mde(error / factor**0.5, factor * freedom, alpha) <= effect
 
-    low, high = 1 / freedom, 1e6
+    low = 1 / freedom
+    high = 1e6
     if not enough(high):
         return None
     while high > 1.0001 * low:
         middle = (low * high) ** 0.5
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
@@ -136,22 +141,32 @@ def expected_mde(
     """
     measure, group = Field.parse(field)
     for run in runs:
-        of_field = [
-            item
-            for item in run.items
-            if item.value(measure) is not None and group in groups_of(item)
-        ]
-        options = run.run.options.gates
-        share = options.alpha_of(kind) / max(1, len(getattr(options, kind)))
-        known = [
-            (gate.mde, share) for gate in run.gates if (gate.kind, gate.field) == (kind, field)
-        ]
-        if kind == "fail_under":
-            measured = run.measures.get(measure)
-            row = None if measured is None else measured.rows.get(group)
-            known.append((None if row is None else row.mde, 0.05))
-        for shown, then in known:
-            if shown and of_field:
-                scale = (ndtri(1 - alpha) + ndtri(POWER)) / (ndtri(1 - then) + ndtri(POWER))
-                return float(shown * scale * (len(of_field) / count) ** 0.5), f"run {run.run.id}"
+        pairs = sum(
+            item.value(measure) is not None and group in groups_of(item) for item in run.items
+        )
+        for known, alpha_then in _known_mdes(run, kind, field):
+            if known and pairs:
+                scale = _deviations_found(alpha) / _deviations_found(alpha_then)
+                return float(known * scale * (pairs / count) ** 0.5), f"run {run.run.id}"
     return None
+
+
+def _known_mdes(run: Results, kind: MeanGate, field: str) -> list[tuple[float | None, float]]:
+    """Return the MDEs of a field in a run, each with the α of its test: those of the run's gates,
+    and that of the table of its means.
+    """
+    options = run.run.options.gates
+    share = options.alpha_of(kind) / max(1, len(getattr(options, kind)))
+    known = [(gate.mde, share) for gate in run.gates if (gate.kind, gate.field) == (kind, field)]
+    if kind == "fail_under":
+        measure, group = Field.parse(field)
+        measured = run.measures.get(measure)
+        row = None if measured is None else measured.rows.get(group)
+        if row is not None:
+            known.append((row.mde, 0.05))
+    return known
+
+
+def _deviations_found(alpha: float) -> float:
+    """The MDE of a test at `alpha`, in standard errors of a normal distribution."""
+    return float(ndtri(1 - alpha) + ndtri(POWER))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 from pytest_imgedit.core import results, sanitize
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
@@ -319,27 +320,22 @@ class Rule:
         needs_proof = self.settings.strict or not self.limit.measure.is_bounded
 
         def decides(drawn: list[tuple[Observation, str]]) -> bool:
+            values = [pair.value for pair, _ in drawn if pair.value is not None]
+            clusters = [cluster for _, cluster in drawn]
             categories = None
             if self.limit.group == OVERALL:
                 categories = [pair.category for pair, _ in drawn]
-            drawn_estimate = estimate(
-                [pair.value for pair, _ in drawn if pair.value is not None],
-                [cluster for _, cluster in drawn],
-                categories,
-                enough=ENOUGH * len(drawn) / len(pairs),
-            )
+            enough = ENOUGH * len(drawn) / len(pairs)
+            drawn_estimate = estimate(values, clusters, categories, enough)
             if drawn_estimate.student_below(self.limit.threshold) <= self.alpha:
                 return True
             if needs_proof:
                 return self.p_of_pass(drawn_estimate) <= self.alpha
             return self.finds_margin(drawn_estimate)
 
+        share = planning.POWER if needs_proof else planning.POWER_OF_SPREAD
         return planning.pairs_needed(
-            pairs,
-            lambda pair: pair.cluster,
-            lambda pair: pair.category,
-            decides,
-            planning.POWER if needs_proof else planning.POWER_OF_SPREAD,
+            pairs, attrgetter("cluster"), attrgetter("category"), decides, share
         )
 
     def _why_open(self, estimate: Estimate) -> str:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
     part has pairs of every category.
     """
     by_hash = sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest())
-    strata = planning.strata_of(by_hash, lambda pair: pair.cluster, lambda pair: pair.category)
+    strata = planning.strata_of(by_hash, attrgetter("cluster"), attrgetter("category"))
     categories = {pair.category for pair in pairs}
     for count in range(MOST, 1, -1):
         parts: list[list[PlannedPair]] = [[] for _ in range(count)]
@@ -75,7 +76,7 @@ def weights_of(parts: Sequence[Sequence[PlannedPair]], field: str) -> dict[str, 
         else:
             weights |= {pair.id: 1.0 for pair in part if pair.category == field}
     sums: defaultdict[str, float] = defaultdict(float)
-    for pair in chain(*parts):
+    for pair in chain.from_iterable(parts):
         sums[pair.cluster] += weights.get(pair.id, 0.0)
     largest = max(sums.values())
     return {pair: weight / largest for pair, weight in weights.items()}
