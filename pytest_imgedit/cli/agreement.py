@@ -19,7 +19,7 @@ from pytest_imgedit.core.results import Item
 from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.stats.agreement import Agreement, agreement
+from pytest_imgedit.stats.agreement import RankAgreement, agreement
 from pytest_imgedit.stats.raters import RaterAgreement, RatingRows, rater_agreement
 from pytest_imgedit.stats.resampling import Statistic
 from pytest_imgedit.suites import cells
@@ -157,7 +157,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     scored = [item for item in rated if item.score is not None]
     known = {item.id for item in results.items}
     unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
-    judge_rows: dict[str, Agreement] = {}
+    judge_rows: dict[str, RankAgreement] = {}
     rater_rows: dict[str, RaterAgreement] = {}
     progress = _Progress()
     for field in (*pairs.in_order(item.category for item in scored), "overall"):
@@ -198,7 +198,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     return document, "\n".join(lines), int(not scored)
 
 
-def _judge_agreement(members: Sequence[Item], ratings: Ratings) -> Agreement:
+def _judge_agreement(members: Sequence[Item], ratings: Ratings) -> RankAgreement:
     means = []
     for item in members:
         scores = [rating.score for rating in ratings[item.id]]
@@ -232,7 +232,7 @@ def _by(raters: Sequence[str]) -> str:
     return f" by {counted(len(raters), 'rater')}" if raters else ""
 
 
-def _judge_table(rows: Mapping[str, Agreement]) -> str:
+def _judge_table(rows: Mapping[str, RankAgreement]) -> str:
     cells = [
         (
             field,
@@ -271,7 +271,7 @@ def _samples(rows: Mapping[str, RaterAgreement]) -> Iterator[str]:
         )
 
 
-def _ceiling(judge: Agreement, raters: RaterAgreement) -> str:
+def _ceiling(judge: RankAgreement, raters: RaterAgreement) -> str:
     return (
         f"ceiling: a rater's Spearman with the others' mean is "
         f"{number(raters.against_others.value)}, the judge's with the mean of all is "

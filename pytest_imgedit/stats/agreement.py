@@ -9,6 +9,7 @@ from pytest_imgedit.core import results
 from pytest_imgedit.core.results import Item
 from pytest_imgedit.stats.estimates import Floats
 from pytest_imgedit.stats.resampling import (
+    ORIGINAL,
     Indices,
     Statistic,
     divided,
@@ -20,9 +21,9 @@ from pytest_imgedit.stats.resampling import (
 )
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How alike `n` pairs of so many `sources` are ranked by a judge and by people.
+@dataclass(frozen=True, kw_only=True)
+class RankAgreement:
+    """Agreement of a judge and people on the ranks of `n` pairs of `sources` source images.
 
     `spearman` (ρ) and `kendall` (τ-b) lie in [-1, 1]. `pairwise` is, of all two pairs that people
     rank, the share in [0, 1] that the judge ranks alike; a tie in the scores counts half.
@@ -41,7 +42,7 @@ class Agreement:
 
 def agreement(
     scores: Sequence[float], ratings: Sequence[float], clusters: Sequence[str]
-) -> Agreement:
+) -> RankAgreement:
     """Compare the scores of pairs with their mean ratings.
 
     `clusters` names the source image of each pair. Intervals are those of a bootstrap over sources.
@@ -53,7 +54,15 @@ def agreement(
     y = rounded(np.asarray(ratings, dtype=np.float64))
     if not len(x):
         absent = Statistic(None, None)
-        return Agreement(0, 0, absent, absent, absent, absent, 0)
+        return RankAgreement(
+            n=0,
+            sources=0,
+            spearman=absent,
+            kendall=absent,
+            pairwise=absent,
+            within_source=absent,
+            ranked_within=0,
+        )
     samples = resample(clusters)
 
     def alike(rows: Indices, columns: Indices) -> Floats:
@@ -71,14 +80,14 @@ def agreement(
     has_three = samples.totals(np.ones(len(x))) >= 3
     has_tau = has_three & (scored_overall > 0) & (rated_overall > 0)
     tau = divided(alike_overall, np.sqrt(scored_overall * rated_overall), has_tau)
-    return Agreement(
+    return RankAgreement(
         n=len(x),
         sources=samples.clusters,
         spearman=with_interval(spearman(x, y, samples)),
         kendall=with_interval(tau),
         pairwise=with_interval(_accuracy(alike_overall, rated_overall)),
         within_source=with_interval(_accuracy(alike_within, rated_within)),
-        ranked_within=int(rated_within[0]) // 2,
+        ranked_within=int(rated_within[ORIGINAL]) // 2,
     )
 
 
@@ -86,20 +95,22 @@ def describe_agreement(items: Iterable[Item], measure: str, is_judge: bool) -> r
     """Say how a measure goes with the score, over the items that have both; `is_judge` says that
     both are scores.
     """
-    pairs = [
-        (item.score, value, item.cluster)
-        for item in items
-        if item.score is not None and (value := item.value(measure)) is not None
-    ]
-    rho, difference = Statistic(None, None), None
-    if pairs:
-        scores, values, clusters = zip(*pairs, strict=True)
-        rho = with_interval(
-            spearman(rounded(np.array(scores)), rounded(np.array(values)), resample(clusters))
-        )
-        difference = float(np.mean(np.array(values) - np.array(scores)))
+    scores = []
+    values = []
+    clusters = []
+    for item in items:
+        value = item.value(measure)
+        if item.score is not None and value is not None:
+            scores.append(item.score)
+            values.append(value)
+            clusters.append(item.cluster)
+    if not scores:
+        return results.Agreement(n=0, spearman=None, ci95=None, difference=None)
+    samples = resample(clusters)
+    rho = with_interval(spearman(rounded(np.array(scores)), rounded(np.array(values)), samples))
+    difference = float(np.mean(np.array(values) - np.array(scores)))
     return results.Agreement(
-        n=len(pairs),
+        n=len(scores),
         spearman=rho.value,
         ci95=rho.ci95,
         difference=difference if is_judge else None,

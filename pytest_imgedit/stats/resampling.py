@@ -19,6 +19,8 @@ from pytest_imgedit.stats.estimates import ALPHA, Floats
 Indices = NDArray[np.intp]
 #: Number of resamples; always with the same random numbers.
 RESAMPLES = 2_000
+#: The position of the original sample, the data, among all samples.
+ORIGINAL = 0
 #: An interval needs a statistic that is defined in more than this share of the resamples.
 DEFINED = 0.9
 #: Decimals of scores and ratings. Means of the same numbers may differ beyond them, by rounding.
@@ -47,8 +49,8 @@ class Samples:
     """The data and their resamples.
 
     `cluster` holds the index of each pair's cluster, in shape (pairs,). `draws` says how often each
-    sample holds each cluster, in shape (clusters, samples). The first sample is the data: it holds
-    each cluster once.
+    sample holds each cluster, in shape (clusters, samples). The `ORIGINAL` sample is the data: it
+    holds each cluster once.
     """
 
     cluster: Indices
@@ -110,14 +112,15 @@ def with_interval(values: Floats) -> Statistic:
 
     NaN is a statistic that is not defined.
     """
-    if np.isnan(values[0]):
+    original = float(values[ORIGINAL])
+    if np.isnan(original):
         return Statistic(None, None)
-    resampled = values[1:]
+    resampled = values[ORIGINAL + 1 :]
     defined = resampled[~np.isnan(resampled)]
     if len(defined) <= DEFINED * len(resampled):
-        return Statistic(float(values[0]), None)
+        return Statistic(original, None)
     low, high = np.quantile(defined, [ALPHA / 2, 1 - ALPHA / 2]).tolist()
-    return Statistic(float(values[0]), (low, high))
+    return Statistic(original, (low, high))
 
 
 def rounded(values: Floats) -> Floats:
@@ -143,7 +146,8 @@ def spearman(x: Floats, y: Floats, samples: Samples) -> Floats:
     # pairs that are alike in both have the same ranks
     cells, cell = np.unique(np.stack((x, y)), axis=1, return_inverse=True)
     for block, weights in samples.weights(cell.reshape(-1)):
-        x_ranks, y_ranks = _centered_ranks(cells[0], weights), _centered_ranks(cells[1], weights)
+        x_ranks = _centered_ranks(cells[0], weights)
+        y_ranks = _centered_ranks(cells[1], weights)
         x_spread = (weights * x_ranks**2).sum(axis=0)
         y_spread = (weights * y_ranks**2).sum(axis=0)
         covariance = (weights * x_ranks * y_ranks).sum(axis=0)
@@ -182,7 +186,8 @@ def _short_spearman(lists: Sequence[Paired], draws: NDArray[np.float32]) -> Floa
     weights = draws[np.stack([paired.cluster for paired in lists])]
     x_ranks = _orders([paired.x for paired in lists]) @ weights
     y_ranks = _orders([paired.y for paired in lists]) @ weights
-    x_weighted, y_weighted = weights * x_ranks, weights * y_ranks
+    x_weighted = weights * x_ranks
+    y_weighted = weights * y_ranks
     x_spread = (x_weighted * x_ranks).sum(axis=1, dtype=np.float64)
     y_spread = (y_weighted * y_ranks).sum(axis=1, dtype=np.float64)
     covariance = (x_weighted * y_ranks).sum(axis=1, dtype=np.float64)
