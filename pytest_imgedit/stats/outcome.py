@@ -1,4 +1,4 @@
-"""What a run came to: its state, its verdict in one short line, and whether it fails pytest."""
+"""The outcome of a run: its state, its verdict in one short line, and whether it fails pytest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
+from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import (
     Comparison,
+    ComparisonRow,
     GateOptions,
     GateResult,
     Item,
@@ -52,15 +54,16 @@ class Outcome:
         warns: bool = False,
     ) -> Outcome:
         """Make a verdict of the parts and notes that fit; notes that do not fit stay notes."""
-        line = f"{state}{' (warning)' if warns else ''}: "
-        texts = dict.fromkeys(map(printable, (*parts, *notes)))
-        first, *others = texts or ("no gate was decided",)
-        line += cut(first, COLUMNS - cell_len(line))
-        for part in others:
-            if cell_len(f"{line}; {part}") <= COLUMNS:
-                line += f"; {part}"
-        further = (note for note in map(printable, notes) if note not in line)
-        return cls(state, line, fails, tuple(further))
+        line = f"{state} (warning): " if warns else f"{state}: "
+        parts = [printable(part) for part in parts]
+        notes = [printable(note) for note in notes]
+        texts = list(dict.fromkeys(parts + notes)) or ["no gate was decided"]
+        line += cut(texts[0], COLUMNS - cell_len(line))
+        for text in texts[1:]:
+            if cell_len(f"{line}; {text}") <= COLUMNS:
+                line += f"; {text}"
+        further = tuple(note for note in notes if note not in line)
+        return cls(state, line, fails, further)
 
 
 def cut(text: str, columns: int, least: float = 1 / 4) -> str:
@@ -69,14 +72,12 @@ def cut(text: str, columns: int, least: float = 1 / 4) -> str:
     """
     if cell_len(text) <= columns:
         return text
-    ends = [
-        place
-        for place in range(len(text))
-        if text.startswith(_ENDS, place)
-        and text[:place].count("(") == text[:place].count(")")
-        and columns * least <= cell_len(text[:place]) <= columns
-    ]
-    return text[: ends[-1]] if ends else clip(text, columns)
+    for end in reversed(range(len(text))):
+        statements = text[:end]
+        is_end = text.startswith(_ENDS, end) and statements.count("(") == statements.count(")")
+        if is_end and columns * least <= cell_len(statements) <= columns:
+            return statements
+    return clip(text, columns)
 
 
 def clip(text: str, columns: int) -> str:
@@ -95,65 +96,88 @@ def outcome(results: Results) -> Outcome:
     The state is that of the worst gate. A run in which all other gates pass or only warn does not
     fail.
     """
-    run, items = results.run, results.items
+    items = results.items
     scored = sum(item.status == "scored" for item in items)
-    if run.status != "complete":
-        edited = sum(bool(item.edits) for item in items)
-        notes = [
-            run.stopped,
-            f"{edited} of {counted(len(items), 'pair')} edited, {scored} scored",
-        ]
-        if run.trials_left:
-            notes.append(f"{counted(run.trials_left, 'trial')} of the judge to do")
-        then = "run again" if run.stopped_by == "the user" else "fix that and run again"
-        notes.append(f"{then} to do the rest")
-        cause = cut(run.stopped, COLUMNS - len("INCOMPLETE: "), least=1 / 2)
-        return Outcome.of("INCOMPLETE", [cause], notes, fails=True)
-    if (shard := results.selection.shard) is not None:
+    if results.run.status != "complete":
+        return _incomplete(results, scored)
+    shard = results.selection.shard
+    if shard is not None:
         done = f"shard {shard}: {len(items)} of {counted(len(shard.ids), 'pair')}, {scored} scored"
         return Outcome.of("NOT SELECTED", (), [done, "imgedit merge decides the gates"])
-    gates = sorted(
-        (gate for gate in results.gates if gate.state != "NOT SELECTED"),
-        key=lambda gate: (WORST_FIRST.index(gate.state), not _is_overall_drop(gate)),
-    )
+    gates = [gate for gate in results.gates if gate.state != "NOT SELECTED"]
+    gates.sort(key=_severity)
     state: State = gates[0].state if gates else "INVALID"
     copies = mostly_copies(results)
-    notes = [*_replaced(results), *left_out(results)]
+    notes = copies + _replaced(results) + left_out(results)
     if state == "PASS":
-        head = _overall(results)
-        if run.options.run.stage == "edit":
-            head = [f"{counted(len(items), 'pair')} edited, no scores asked for"]
-        parts = [*head, *copies, *(gate.why for gate in gates if not head)]
-        return Outcome.of("PASS", parts, [*copies, *notes])
-    only_warns = bool(gates) and not any(fails(gate, run.options.gates) for gate in gates)
+        return Outcome.of("PASS", _passed(results, gates, copies), notes)
+    only_warns = bool(gates) and not any(fails(gate, results.run.options.gates) for gate in gates)
+    parts = copies + _not_passed(results, gates, only_warns=only_warns, scored=scored)
+    return Outcome.of(state, parts, notes, fails=not only_warns, warns=only_warns)
+
+
+def _severity(gate: GateResult) -> tuple[int, bool]:
+    """Order gates by state, the worst first; that on the overall drop precedes its equals."""
+    return WORST_FIRST.index(gate.state), not _is_overall_drop(gate)
+
+
+def _incomplete(results: Results, scored: int) -> Outcome:
+    """Return the outcome of a run that was stopped."""
+    run = results.run
+    edited = sum(bool(item.edits) for item in results.items)
+    done = f"{edited} of {counted(len(results.items), 'pair')} edited, {scored} scored"
+    notes = [run.stopped, done]
+    if run.trials_left:
+        notes.append(f"{counted(run.trials_left, 'trial')} of the judge to do")
+    then = "run again" if run.stopped_by == "the user" else "fix that and run again"
+    notes.append(f"{then} to do the rest")
+    cause = cut(run.stopped, COLUMNS - len("INCOMPLETE: "), least=1 / 2)
+    return Outcome.of("INCOMPLETE", [cause], notes, fails=True)
+
+
+def _passed(results: Results, gates: Sequence[GateResult], copies: Sequence[str]) -> list[str]:
+    """Report what passed: the overall mean, or else the gates."""
+    head = _overall(results)
+    if results.run.options.run.stage == "edit":
+        head = [f"{counted(len(results.items), 'pair')} edited, no scores asked for"]
+    if head:
+        return head + list(copies)
+    return list(copies) + [gate.why for gate in gates]
+
+
+def _not_passed(
+    results: Results, gates: Sequence[GateResult], *, only_warns: bool, scored: int
+) -> list[str]:
+    """Report why a run did not pass: why it has no scores, or its worst gate."""
+    items = results.items
     bad = [gate for gate in gates if gate.state != "PASS"]
-    parts = [gate.why for gate in bad[:1]]
-    is_broken = not scored or any((gate.kind, gate.state) == ("max_errors", "FAIL") for gate in bad)
-    if is_broken and (failure := failed_for(items, COLUMNS - len(f"{state}: "))):
+    worst = bad[0] if bad else None
+    parts = [] if worst is None else [worst.why]
+    has_many_errors = any(gate.kind == "max_errors" and gate.state == "FAIL" for gate in bad)
+    failure = ""
+    if not scored or has_many_errors:
+        state = "INVALID" if worst is None else worst.state
+        failure = failed_for(items, COLUMNS - len(f"{state}: "))
+    if failure:
         parts = [failure]
     elif only_warns and any(_is_open_trial(gate) for gate in gates):
-        parts = ["judge not tried", *parts]
+        parts.insert(0, "judge not tried")
     if len(bad) > 1 and scored:
         parts.append(f"{counted(len(bad) - 1, 'more gate')} did not pass")
-    if not any(gate.field == "overall" for gate in bad[:1]):
+    if worst is None or worst.field != OVERALL:
         parts += _overall(results)
-    return Outcome.of(
-        state, [*copies, *parts], [*copies, *notes], fails=not only_warns, warns=only_warns
-    )
+    return parts
 
 
 def failed_for(items: Sequence[Item], columns: int) -> str:
-    """Name the most frequent reason why pairs have no score, and their number, in so many columns:
-    `judge: 404: model not found (4 of 4 pairs)`; an empty text if none failed.
+    """Name the most frequent reason why pairs have no score, and their number, in at most `columns`
+    columns: `judge: 404: model not found (4 of 4 pairs)`; an empty text if none failed.
     """
-    reasons = Counter(
-        (item.error.stage, item.error.message)
-        for item in items
-        if item.status in FAILED and item.error is not None
-    )
+    errors = [item.error for item in items if item.status in FAILED and item.error is not None]
+    reasons = Counter((error.stage, error.message) for error in errors)
     if not reasons:
         return ""
-    (stage, message), _ = reasons.most_common(1)[0]
+    stage, message = max(reasons, key=reasons.__getitem__)
     several = f", {len(reasons)} reasons" if len(reasons) > 1 else ""
     number = f" ({reasons.total()} of {counted(len(items), 'pair')}{several})"
     head = f"{_ROLES[stage]}: "
@@ -175,20 +199,22 @@ def _is_overall_drop(gate: GateResult) -> bool:
 
 def _overall(results: Results) -> list[str]:
     """Report the mean over all pairs, and that of the baseline, if there is one."""
-    if results.comparison is not None:
-        row = results.comparison.rows["overall"]
-        if row.difference is not None:
-            p = row.p_rise if row.finding == "rose" else row.p
-            finding = row.finding
-            if p is not None and finding in ("rose", "fell"):
-                finding += f", {p_value(p)}"
-            shown = "" if finding in WORST_FIRST else f" ({finding})"
-            return [
-                f"overall {number(row.now)}, was {number(row.before)} in "
-                f"{results.comparison.name}: {signed(row.difference)}{shown}"
-            ]
+    comparison = results.comparison
+    if comparison is not None and comparison.rows[OVERALL].difference is not None:
+        return [_compared(comparison.rows[OVERALL], comparison.name)]
     mean = results.overall.macro.mean
     return [] if mean is None else [f"overall {mean:.2f}"]
+
+
+def _compared(row: ComparisonRow, baseline: str) -> str:
+    """Report the overall mean and that of the baseline."""
+    finding = row.finding
+    p = row.p_rise if finding == "rose" else row.p
+    if p is not None and finding in ("rose", "fell"):
+        finding += f", {p_value(p)}"
+    shown = "" if finding in WORST_FIRST else f" ({finding})"
+    before = f"{number(row.before)} in {baseline}"
+    return f"overall {number(row.now)}, was {before}: {signed(row.difference)}{shown}"
 
 
 def copies_line(copies: int, edits: int) -> str:
@@ -200,8 +226,10 @@ def copies_line(copies: int, edits: int) -> str:
 
 def is_said(text: str, results: Results) -> bool:
     """Tell whether the outcome or a gate of a run says a text."""
-    found = outcome(results)
-    return any(text in said for said in (found.line, *found.notes, *(g.why for g in results.gates)))
+    verdict = outcome(results)
+    if text in verdict.line or any(text in note for note in verdict.notes):
+        return True
+    return any(text in gate.why for gate in results.gates)
 
 
 def mostly_copies(results: Results) -> list[str]:
@@ -217,11 +245,12 @@ def mostly_copies(results: Results) -> list[str]:
 
 def count_replaced(items: Sequence[Item]) -> tuple[int, int]:
     """Count the pairs with a reply that `compat` replaced or dropped, and all judged pairs."""
-    touched = sum(
-        item.status == "dropped" or any(verdict.touched for verdict in item.verdicts)
-        for item in items
-    )
-    return touched, sum(item.is_judged for item in items)
+    touched = 0
+    judged = 0
+    for item in items:
+        touched += item.status == "dropped" or any(verdict.touched for verdict in item.verdicts)
+        judged += item.is_judged
+    return touched, judged
 
 
 def replaced_line(touched: int, judged: int) -> str:
@@ -253,8 +282,12 @@ def left_out(results: Results) -> list[str]:
     """Report the pairs that a run leaves out: not needed, not selected, skipped, or missing from
     the baseline.
     """
-    items, compared, selection, parts = results.items, results.comparison, results.selection, []
-    if unneeded := sum(item.status == "not_needed" for item in items):
+    items = results.items
+    compared = results.comparison
+    selection = results.selection
+    parts = []
+    unneeded = sum(item.status == "not_needed" for item in items)
+    if unneeded:
         parts.append(f"{unneeded} of {counted(len(items), 'pair')} not needed")
     if selection.selected < selection.whole:
         parts.append(f"a part: {selection.selected} of {counted(selection.whole, 'pair')}")
@@ -267,6 +300,8 @@ def left_out(results: Results) -> list[str]:
         parts += failed_alike(compared)
     if selection.skipped:
         parts.append(f"{counted(selection.skipped, 'pair')} skipped by marks")
-    if gates := [gate for gate in results.gates if gate.state == "NOT SELECTED"]:
-        parts.append(f"not selected: {', '.join(f'{gate.kind} {gate.field}' for gate in gates)}")
+    gates = [gate for gate in results.gates if gate.state == "NOT SELECTED"]
+    if gates:
+        names = [f"{gate.kind} {gate.field}" for gate in gates]
+        parts.append(f"not selected: {', '.join(names)}")
     return parts

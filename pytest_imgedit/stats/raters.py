@@ -21,9 +21,9 @@ from pytest_imgedit.stats.resampling import (
 
 #: Fewest pairs that both of two raters must rate to be compared.
 SHARED = 3
-#: Most couples of raters that are compared: all of 100 raters, or a random sample of more.
+#: Most pairings of raters that are compared: all of 100 raters, or a random sample of more.
 COMPARED = 5_000
-#: Most couples of ratings of one pair among which raters with `SHARED` pairs are looked for.
+#: Most pairings of ratings of one pair among which raters with `SHARED` pairs are looked for.
 CANDIDATES = 2_000_000
 
 
@@ -45,9 +45,9 @@ class RaterAgreement:
 
     `alpha` is Krippendorff's α with the interval metric, at most 1, and 0 if raters agree as by
     chance. `against_others` is the human ceiling: the mean over raters of Spearman's ρ between a
-    rater and the mean of the other raters. `against_rater` is the mean ρ over all couples of raters,
-    which lies between `least` and `most`. Couples that share fewer than three pairs do not count.
-    These three are over `compared` couples, a random sample of all if it `is_sample`.
+    rater and the mean of the other raters. `against_rater` is the mean ρ over all pairings of
+    raters, which lies between `least` and `most`. Pairings that share fewer than three pairs do not
+    count. These three are over `compared` pairings, a random sample of all if it `is_sample`.
     """
 
     raters: int
@@ -75,17 +75,17 @@ def rater_agreement(
     ratings = RatingRows(ratings.rater[order], ratings.pair[order], ratings.value[order])
     samples = resample(clusters)
     raters = len(np.unique(ratings.rater))
-    couples = _couples(ratings)
+    pairings = _pairings(ratings)
     others = _MeanCorrelation(samples)
     of_raters = spearman_of_each(_with_others(ratings, samples), samples)
     for count, rho in enumerate(of_raters, 1):
         others.add(rho)
         progress(f"{count} of {raters} raters with the others")
     another = _MeanCorrelation(samples)
-    of_couples = spearman_of_each(_with_another(ratings, samples, couples), samples)
-    for count, rho in enumerate(of_couples, 1):
+    of_pairings = spearman_of_each(_with_another(ratings, samples, pairings), samples)
+    for count, rho in enumerate(of_pairings, 1):
         another.add(rho)
-        progress(f"{count} of {len(couples.firsts)} two raters")
+        progress(f"{count} of {len(pairings.firsts)} two raters")
     return RaterAgreement(
         raters=raters,
         alpha=with_interval(_alpha(ratings, samples)),
@@ -94,7 +94,7 @@ def rater_agreement(
         least=min(another.originals, default=None),
         most=max(another.originals, default=None),
         compared=len(another.originals),
-        is_sample=couples.is_sample,
+        is_sample=pairings.is_sample,
     )
 
 
@@ -139,18 +139,18 @@ def _with_others(ratings: RatingRows, samples: Samples) -> Iterator[Paired]:
 
 
 @dataclass(frozen=True)
-class _Couples:
-    """Couples of raters, a random sample of all if it `is_sample`."""
+class _Pairings:
+    """Pairings of raters, a random sample of all if it `is_sample`."""
 
     firsts: Indices
     seconds: Indices
     is_sample: bool
 
 
-def _with_another(ratings: RatingRows, samples: Samples, couples: _Couples) -> Iterator[Paired]:
+def _with_another(ratings: RatingRows, samples: Samples, pairings: _Pairings) -> Iterator[Paired]:
     """Yield the ratings of the pairs that two raters share, if they are enough."""
     rows_of = {int(ratings.rater[rows.start]): rows for rows in _rows(ratings.rater)}
-    for first, second in zip(couples.firsts.tolist(), couples.seconds.tolist(), strict=True):
+    for first, second in zip(pairings.firsts.tolist(), pairings.seconds.tolist(), strict=True):
         first_rows = rows_of[first]
         second_rows = rows_of[second]
         pairs, first_positions, second_positions = np.intersect1d(
@@ -176,33 +176,33 @@ def _rows(sorted_labels: Indices) -> Iterator[slice]:
         start = end
 
 
-def _couples(ratings: RatingRows) -> _Couples:
-    """Return the couples of raters that are compared.
+def _pairings(ratings: RatingRows) -> _Pairings:
+    """Return the pairings of raters that are compared.
 
-    All couples of few raters are, which may share too few pairs. Many raters are put into a random
+    All pairings of few raters are, which may share too few pairs. Many raters are put into a random
     order. Ratings of one pair are matched with the next one in that order, the second next and so
     on, up to `CANDIDATES`; two raters who match in `SHARED` pairs are compared, up to `COMPARED`.
     """
     names, rater = np.unique(ratings.rater, return_inverse=True)
     if len(names) * (len(names) - 1) // 2 <= COMPARED:
         firsts, seconds = np.triu_indices(len(names), 1)
-        return _Couples(names[firsts], names[seconds], is_sample=False)
+        return _Pairings(names[firsts], names[seconds], is_sample=False)
     generator = np.random.default_rng(0)
     shuffled = generator.permutation(len(names))
     position = np.argsort(shuffled)[rater]
     matches, is_sample = _matches(ratings.pair, position, len(names))
-    couples, shared = np.unique(matches, return_counts=True)
-    couples = couples[shared >= SHARED]
-    if len(couples) > COMPARED:
-        couples = generator.choice(couples, COMPARED, replace=False)
+    pairings, shared = np.unique(matches, return_counts=True)
+    pairings = pairings[shared >= SHARED]
+    if len(pairings) > COMPARED:
+        pairings = generator.choice(pairings, COMPARED, replace=False)
         is_sample = True
-    firsts = names[shuffled[couples // len(names)]]
-    seconds = names[shuffled[couples % len(names)]]
-    return _Couples(firsts, seconds, is_sample)
+    firsts = names[shuffled[pairings // len(names)]]
+    seconds = names[shuffled[pairings % len(names)]]
+    return _Pairings(firsts, seconds, is_sample)
 
 
 def _matches(pair: Indices, rater: Indices, raters: int) -> tuple[Indices, bool]:
-    """Match the ratings of one pair; return the couple of each match, as first rater · `raters` +
+    """Match the ratings of one pair; return the pairing of each match, as first rater · `raters` +
     second rater, and whether there are more than `CANDIDATES`.
     """
     order = np.lexsort((rater, pair))
