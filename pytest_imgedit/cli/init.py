@@ -10,12 +10,13 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from pytest_imgedit.cli import ci as ci_files
@@ -46,9 +47,12 @@ _NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
 _FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
 #: GPUs hold a few percent less than the number that they are sold by.
 _ROUNDING = 0.95
-#: Standard deviation of a pair's difference between two runs that `init` assumes, the drop that a
-#: suite should decide, both in points, and α of a gate on drops.
-_SPREAD, _DROP, _ALPHA = 2.0, 0.5, 0.025
+#: Standard deviation in points of a pair's difference between two runs, which `init` assumes.
+_SPREAD = 2.0
+#: The drop in points that a suite should decide.
+_DROP = 0.5
+#: α of a gate on drops.
+_ALPHA = 0.025
 #: What begins a cell that spreadsheets compute.
 _FORMULAS = ("=", "+", "-", "@")
 _HEAD = (
@@ -81,7 +85,7 @@ def configs() -> list[str]:
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Start:
     """What `init` begins with: the settings of a new config or of the one that is there (`None` if
     that is wrong), the files of a new suite, and what is to be said.
@@ -97,6 +101,33 @@ class _Start:
     to_do: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Files:
+    """Texts by path: of all files that `init` is about, of those of them that are there already,
+    and of those that it updates.
+    """
+
+    contents: Mapping[Path, str]
+    existing: Mapping[Path, str]
+    updates: Mapping[Path, str]
+
+    def final(self, path: Path) -> str:
+        """Return the text of a file of `contents` after `init`."""
+        for texts in (self.updates, self.existing):
+            if path in texts:
+                return texts[path]
+        return self.contents[path]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The paths of the files that were written, that were updated, and that stay as they are."""
+
+    written: list[str]
+    updated: list[str]
+    kept: list[str]
+
+
 def init(
     data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None
 ) -> tuple[strict_json.JsonObject, str, int]:
@@ -106,67 +137,100 @@ def init(
     the config needs in the requirements, a workflow that is as `init` wrote it gets the keys, and
     `.gitattributes` gets a line.
     """
-    if config is not None and config not in configs():
-        raise errors.UsageError(
-            f"--config={config}: no such config, expected one of: {', '.join(configs())}"
-            f"{did_you_mean(config, configs())}"
-        )
-    make = _with_config if os.path.lexists(CONFIG) else _without_config
-    start = make(data, config, {"editor": editor, "judge": judge})
+    _check_config_name(config)
+    specs: dict[Role, str | None] = {"editor": editor, "judge": judge}
+    if os.path.lexists(CONFIG):
+        start = _with_config(data, config, specs)
+    else:
+        start = _without_config(data, config, specs)
     needs = ci_files.Needs() if start.settings is None else ci_files.Needs.of(start.settings)
     systems, note = ci_files.systems(ci)
-    contents = {
-        FOLDER / "test_image_edit.py": _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8"),
-        **start.contents,
-        REQUIREMENTS: f"{ci_files.requirement(needs.extras)}\n",
-        **{
-            ci_files.FILES[system]: ci_files.workflow(system, start.on_gpus, needs.keys)
-            for system in systems
-        },
-    }
-    texts = {path: _text_of(path) for path in contents if os.path.lexists(path)}
-    updates = {REQUIREMENTS: ci_files.with_extras(texts.get(REQUIREMENTS, ""), needs.extras)}
-    for system in systems:
-        path = ci_files.FILES[system]
-        updates[path] = ci_files.with_keys(texts.get(path, ""), system, needs.keys)
-    updates = {path: text for path, text in updates.items() if text != texts.get(path, "")}
-    if added := _with_attributes():
-        updates[ATTRIBUTES] = added
-    written, updated, kept = _write(contents, updates)
-    texts = {**contents, **texts, **updates}
-    workflows = {system: texts[ci_files.FILES[system]] for system in systems}
-    to_do = [
-        *start.to_do,
-        *_to_do_of_ci(needs, texts[REQUIREMENTS], workflows),
-        *_to_do_here(needs),
-    ]
-    notes = [*start.notes, *filter(None, [note])]
+    if note:
+        start.notes.append(note)
+
+    decided = _decide_files(start, needs, systems)
+    outcome = _write(decided)
+
+    workflows = {system: decided.final(ci_files.FILES[system]) for system in systems}
+    to_do = list(start.to_do)
+    to_do += _to_do_of_ci(needs, decided.final(REQUIREMENTS), workflows)
+    to_do += _to_do_here(needs)
     document = {
-        "written": written,
-        "updated": updated,
-        "kept": kept,
+        "written": outcome.written,
+        "updated": outcome.updated,
+        "kept": outcome.kept,
         "suite": start.origin,
-        "notes": notes,
+        "notes": start.notes,
         "to_do": to_do,
     }
-    lines = [
-        f"suite: {start.origin}",
-        *(f"wrote {path}" for path in written),
-        *(f"updated {path}" for path in updated),
-        *(f"kept {path} (already there)" for path in kept),
-        *notes,
-        *to_do,
-        "next: pytest benchmarks",
-    ]
-    return document, "\n".join(map(printable, lines)), 0
+    return document, _text(document), 0
+
+
+def _check_config_name(config: str | None) -> None:
+    """Raise `UsageError` for a config that the package does not ship."""
+    known = configs()
+    if config is not None and config not in known:
+        raise errors.UsageError(
+            f"--config={config}: no such config, expected one of: {', '.join(known)}"
+            f"{did_you_mean(config, known)}"
+        )
+
+
+def _decide_files(start: _Start, needs: ci_files.Needs, systems: Sequence[str]) -> _Files:
+    """Compare the files that a repository should have with those that are there."""
+    contents = _contents(start, needs, systems)
+    existing = {path: _text_of(path) for path in contents if os.path.lexists(path)}
+    return _Files(contents, existing, _updates(existing, needs, systems))
+
+
+def _contents(start: _Start, needs: ci_files.Needs, systems: Sequence[str]) -> dict[Path, str]:
+    """Return the text of each file that a repository should have, as a new file."""
+    test_file = _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8")
+    contents = {FOLDER / "test_image_edit.py": test_file}
+    contents |= start.contents
+    contents[REQUIREMENTS] = f"{ci_files.requirement(needs.extras)}\n"
+    for system in systems:
+        workflow = ci_files.workflow(system, start.on_gpus, needs.keys)
+        contents[ci_files.FILES[system]] = workflow
+    return contents
+
+
+def _updates(
+    existing: Mapping[Path, str], needs: ci_files.Needs, systems: Sequence[str]
+) -> dict[Path, str]:
+    """Return the new texts of files that lack extras, keys or the line for baselines."""
+    after = {REQUIREMENTS: ci_files.with_extras(existing.get(REQUIREMENTS, ""), needs.extras)}
+    for system in systems:
+        path = ci_files.FILES[system]
+        after[path] = ci_files.with_keys(existing.get(path, ""), system, needs.keys)
+    updates = {path: text for path, text in after.items() if text != existing.get(path, "")}
+    attributes = _with_attributes()
+    if attributes:
+        updates[ATTRIBUTES] = attributes
+    return updates
+
+
+def _text(document: strict_json.JsonObject) -> str:
+    """Say in lines what was done, and what is to be done."""
+    lines = [f"suite: {document['suite']}"]
+    lines += [f"wrote {path}" for path in document["written"]]
+    lines += [f"updated {path}" for path in document["updated"]]
+    lines += [f"kept {path} (already there)" for path in document["kept"]]
+    lines += document["notes"]
+    lines += document["to_do"]
+    lines.append("next: pytest benchmarks")
+    return "\n".join(map(printable, lines))
 
 
 def _without_config(
     data: Path | None, config: str | None, specs: Mapping[Role, str | None]
 ) -> _Start:
-    """Make a config and a suite of what there is."""
-    guess, gpus = guess_suite(data), find_gpus("auto")[1]
-    name = config or (None if any(specs.values()) else _config_for(gpus))
+    """Make a config and a suite from the data and the GPUs that are there."""
+    guess = guess_suite(data)
+    gpus = find_gpus("auto")[1]
+    name = config
+    if name is None and not any(specs.values()):
+        name = _config_for(gpus)
     text = _config(name, guess, specs)
     _check(guess)
     contents = {CONFIG: text}
@@ -174,39 +238,52 @@ def _without_config(
         contents[FOLDER / guess.file_name] = _suite_text(guess)
     file = ConfigFile(CONFIG, text, tomllib.loads(text))
     settings = make_settings({**file.tables, "run": {"config_file": file}})
+    to_do = list(_fit(text, gpus))
+    to_do += _to_do(settings, guess.missing)
     return _Start(
-        guess.origin,
-        name is not None,
-        settings,
-        contents,
-        [f"not used: {reason}" for reason in guess.unused],
-        [*_fit(text, gpus), *_to_do(settings, guess.missing)],
+        origin=guess.origin,
+        on_gpus=name is not None,
+        settings=settings,
+        contents=contents,
+        notes=[f"not used: {reason}" for reason in guess.unused],
+        to_do=to_do,
     )
 
 
 def _with_config(data: Path | None, config: str | None, specs: Mapping[Role, str | None]) -> _Start:
     """Take the config that is there as it is."""
     text = _text_of(CONFIG)
-    on_gpus = config is not None or bool(_NEEDS.search(text))
-    start = _Start(f"that of {CONFIG}", on_gpus, contents={CONFIG: text})
-    start.notes += [
-        f"not used: {given}; {CONFIG} is there already and is kept"
-        for given in (data, config and f"--config={config}")
-        if given
-    ]
+    start = _Start(
+        origin=f"that of {CONFIG}",
+        on_gpus=config is not None or bool(_NEEDS.search(text)),
+        contents={CONFIG: text},
+    )
+    unused = []
+    if data is not None:
+        unused.append(str(data))
+    if config is not None:
+        unused.append(f"--config={config}")
+    start.notes += [f"not used: {name}; {CONFIG} is there already and is kept" for name in unused]
     try:
         settings = start.settings = make_settings(read_tables(CONFIG))
     except errors.UsageError as error:
         start.to_do.append(f"to do: correct {error}")
         return start
     start.to_do += _to_do(settings, _missing_instructions(settings))
-    set_now: dict[Role, str] = {"editor": settings.editor.spec, "judge": settings.judge.spec}
-    for role, spec in specs.items():
-        name, _, argument = (spec or "").partition(":")
-        if spec and set_now[role] not in (spec, f"{name}:{Path.cwd() / argument}"):
-            line = f"spec = {_quoted(_for_config(role, spec))}"
-            start.to_do.append(f"to do: set {line} in [{role}] of {CONFIG}")
+    start.to_do += _to_do_for_specs(settings, specs)
     return start
+
+
+def _to_do_for_specs(settings: Settings, specs: Mapping[Role, str | None]) -> Iterator[str]:
+    """Say which specs on the command line differ from those of the config that is there."""
+    current: dict[Role, str] = {"editor": settings.editor.spec, "judge": settings.judge.spec}
+    for role, spec in specs.items():
+        if not spec:
+            continue
+        name, _, argument = spec.partition(":")
+        if current[role] not in (spec, f"{name}:{Path.cwd() / argument}"):
+            line = f"spec = {_quoted(_for_config(role, spec))}"
+            yield f"to do: set {line} in [{role}] of {CONFIG}"
 
 
 def _missing_instructions(settings: Settings) -> int:
@@ -245,16 +322,23 @@ def _check(guess: Guess) -> None:
 def _config_for(gpus: Sequence[Gpu]) -> str | None:
     """Return the name of the ready config that fits the GPUs of this machine."""
     smallest = min((gpu.total_gib * GIB / 10**9 for gpu in gpus), default=0.0)
-    return next((name for size, name in _FOR_GPUS_OF.items() if smallest >= size * _ROUNDING), None)
+    for size, name in _FOR_GPUS_OF.items():
+        if smallest >= size * _ROUNDING:
+            return name
+    return None
 
 
 def _fit(config: str, gpus: Sequence[Gpu]) -> Iterator[str]:
     """Say what a ready config needs, and whether this machine has it."""
-    if needed := _NEEDS.search(config):
-        least = int(needed[3]) * _ROUNDING
-        large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= least]
-        here = "available here" if len(large) >= int(needed[2]) else f"here: {len(large) or 'none'}"
-        yield f"{CONFIG} needs {needed[1]} ({here}) and {needed[4]}"
+    needed = _NEEDS.search(config)
+    if needed is None:
+        return
+    least = int(needed[3]) * _ROUNDING
+    large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= least]
+    here = f"here: {len(large) or 'none'}"
+    if len(large) >= int(needed[2]):
+        here = "available here"
+    yield f"{CONFIG} needs {needed[1]} ({here}) and {needed[4]}"
 
 
 def _to_do(settings: Settings, missing: int) -> Iterator[str]:
@@ -304,34 +388,42 @@ def _to_do_here(needs: ci_files.Needs) -> Iterator[str]:
             yield f"to do: export {key}=…, the key of the server that {CONFIG} names"
 
 
-def _write(
-    contents: Mapping[Path, str], updates: Mapping[Path, str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Write the files that are not there, and those that are to be updated, all or none.
+def _write(decided: _Files) -> _Outcome:
+    """Write the files that are not there, and those that are to be updated, all or none."""
+    paths = list(dict.fromkeys(chain(decided.contents, decided.updates)))
+    for path in paths:
+        _check_folder(path)
+    existing = {path for path in paths if os.path.lexists(path)}
+    texts = {path: text for path, text in decided.contents.items() if path not in existing}
+    texts |= decided.updates
+    _write_all(texts, existing)
+    return _Outcome(
+        written=[str(path) for path in texts if path not in existing],
+        updated=[str(path) for path in texts if path in existing],
+        kept=[str(path) for path in paths if path not in texts],
+    )
 
-    Returns the paths of those written, of those updated, and of those that stay.
-    """
-    for path in (*contents, *updates):
-        if any(os.path.lexists(parent) and not parent.is_dir() for parent in path.parents):
-            raise errors.UsageError(f"{path}: cannot be written, a folder of it is a file")
-        if not path.parent.resolve().is_relative_to(Path.cwd().resolve()):
-            raise errors.UsageError(
-                f"{path}: leads to {path.parent.resolve()}, expected a folder below this one"
-            )
-    existing = [path for path in (*contents, *updates) if os.path.lexists(path)]
-    texts = {path: text for path, text in contents.items() if path not in existing}
-    texts |= updates
+
+def _check_folder(path: Path) -> None:
+    """Raise `UsageError` for a file whose folder cannot be made, or is outside this one."""
+    if any(os.path.lexists(parent) and not parent.is_dir() for parent in path.parents):
+        raise errors.UsageError(f"{path}: cannot be written, a folder of it is a file")
+    folder = path.parent.resolve()
+    if not folder.is_relative_to(Path.cwd().resolve()):
+        raise errors.UsageError(f"{path}: leads to {folder}, expected a folder below this one")
+
+
+def _write_all(texts: Mapping[Path, str], existing: Collection[Path]) -> None:
+    """Write files; after an error, those before it are as they were."""
     with ExitStack() as on_failure:
         for path, text in texts.items():
-            before = path.read_bytes() if path in existing else None
+            if path in existing:
+                undo: Callable[[], object] = partial(path.write_bytes, path.read_bytes())
+            else:
+                undo = path.unlink
             outputs.write(path, text)
-            on_failure.callback(
-                path.unlink if before is None else partial(path.write_bytes, before)
-            )
+            on_failure.callback(undo)
         on_failure.pop_all()
-    written = [str(path) for path in texts if path not in existing]
-    updated = [str(path) for path in texts if path in existing]
-    return written, updated, [str(path) for path in existing if path not in texts]
 
 
 def _with_attributes() -> str:
@@ -358,22 +450,31 @@ def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) ->
     if name is not None:
         text = _SHIPPED.joinpath("configs", f"{name}.toml").read_text("utf-8")
     if has_suite:
-        text = re.sub(
-            r'^spec = "scenes.*$', lambda _: _suite_lines(guess), text, count=1, flags=re.M
-        )
+        text = _with_suite(text, guess)
     for role, spec in specs.items():
         if spec is not None:
             text = _with_model(_NEEDS.sub("", text), role, spec)
-    sources = {row.get("image") for row in guess.rows}
-    return _with_gates(text, len(sources)) if guess.rows else text
+    if guess.rows:
+        sources = {row.get("image") for row in guess.rows}
+        text = _with_gates(text, len(sources))
+    return text
+
+
+def _with_suite(config: str, guess: Guess) -> str:
+    """Name the guessed suite in a config in place of `scenes`."""
+    match = re.search(r'^spec = "scenes.*$', config, flags=re.M)
+    if match is None:
+        return config
+    return f"{config[: match.start()]}{_suite_lines(guess)}{config[match.end() :]}"
 
 
 def _with_gates(config: str, sources: int) -> str:
-    """Say in a comment which drops so few source images can decide, where these are over `_DROP`
-    points.
+    """Say in a comment which drops the gates can decide with `sources` source images, if these are
+    over `_DROP` points.
     """
     size = max(2, sources)
-    error, freedom = _SPREAD / math.sqrt(size), size - 1
+    error = _SPREAD / math.sqrt(size)
+    freedom = size - 1
     mde = planning.mde(error, freedom, _ALPHA)
     factor = planning.size_for(_DROP, error, freedom, _ALPHA)
     if mde <= _DROP or factor is None:
@@ -432,11 +533,11 @@ def _suite_text(guess: Guess) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(("image", "instruction"))
     for row in guess.rows:
-        image, instruction = row["image"], row["instruction"]
-        writer.writerow(
-            (
-                f"./{image}" if image.startswith(_FORMULAS) else image,
-                f" {instruction}" if instruction.startswith(_FORMULAS) else instruction,
-            )
-        )
+        image = row["image"]
+        if image.startswith(_FORMULAS):
+            image = f"./{image}"
+        instruction = row["instruction"]
+        if instruction.startswith(_FORMULAS):
+            instruction = f" {instruction}"
+        writer.writerow((image, instruction))
     return buffer.getvalue()
