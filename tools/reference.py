@@ -13,9 +13,12 @@ import inspect
 import json
 import re
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import grimp
 
 from pytest_imgedit.cli.main import COMMANDS
 from pytest_imgedit.config.options import OPTIONS
@@ -370,6 +373,48 @@ def type_of(schema: Mapping[str, Any]) -> str:
     return str(schema.get("type", "any"))
 
 
+# Imports
+
+
+@cache
+def import_graph() -> grimp.ImportGraph:
+    """Return who imports whom in this package, imports for type checkers alone included."""
+    return grimp.build_graph("pytest_imgedit", cache_dir=None, exclude_type_checking_imports=False)
+
+
+def levels(package: str) -> str:
+    """One row a level of a package, the highest first."""
+    by_level: dict[int, list[str]] = {}
+    for module, level in level_of_modules(f"pytest_imgedit.{package}").items():
+        by_level.setdefault(level, []).append(f"`{module.rpartition('.')[2]}`")
+    rows = [
+        (str(level), ", ".join(sorted(modules)))
+        for level, modules in sorted(by_level.items(), reverse=True)
+    ]
+    return table(("level", f"modules of `{package}/`"), rows)
+
+
+def level_of_modules(package: str) -> dict[str, int]:
+    """Return for each module of a package how many modules its longest chain of imports has.
+
+    Imports of other packages do not count. Raises `ValueError` if modules import in a circle.
+    """
+    graph = import_graph()
+    modules = graph.find_children(package)
+    imported = {
+        module: graph.find_modules_directly_imported_by(module) & modules for module in modules
+    }
+    try:
+        lowest_first = list(TopologicalSorter(imported).static_order())
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise ValueError(f"{package} has no levels: imports in a circle, {circle}") from None
+    level_of: dict[str, int] = {}
+    for module in lowest_first:
+        level_of[module] = 1 + max((level_of[below] for below in imported[module]), default=0)
+    return level_of
+
+
 PARTS: Mapping[str, Callable[..., str]] = {
     "options": options,
     "keys": keys,
@@ -381,6 +426,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "fixtures": fixture_rows,
     "hooks": hooks,
     "commands": commands,
+    "levels": levels,
     "results": results,
 }
 
