@@ -12,10 +12,11 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.canary import make_canary, rounds_of
-from pytest_imgedit.run.score import Ask, Scorer, reply_recipe
+from pytest_imgedit.run.questions import Ask, reply_recipe
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.seed_trial import plan_trial
 from pytest_imgedit.run.trials import Trials
-from pytest_imgedit.run.work import Work, missing_edits
+from pytest_imgedit.run.work import Judgement, Work, missing_edits
 from pytest_imgedit.store.store import Store
 
 #: Rough tokens: of text, of a grade behind its label, and of a reply that gives reasons.
@@ -71,11 +72,11 @@ class Billing:
 
     def bill(self, scorer: Scorer, works: Sequence[Work], trials: Trials) -> Bill:
         """Count the questions of a judge about works and in its trials."""
-        controls = [work for members in trials.controls.values() for work in members]
-        about_edits, stored, repeated = self._new(scorer, works)
+        edits = [Judgement(work) for work in works]
+        about_edits, stored, repeated = self._new(scorer, edits)
         canary, of_canary = self._canary(scorer, about_edits)
         topics = {"edit": about_edits}
-        for noun, members in (("trial", controls), ("repeat", trials.repeats)):
+        for noun, members in (("trial", trials.of_controls), ("repeat", trials.repeats)):
             topics[noun], more_stored, more_repeated = self._new(scorer, members)
             stored, repeated = stored + more_stored, repeated + more_repeated
         parts = [_part(asks, noun) for noun, asks in topics.items() if asks]
@@ -83,7 +84,7 @@ class Billing:
             parts.append(f"{len(canary)} of the canary")
         asks = [ask for members in topics.values() for ask in members]
         count = len(asks) + len(canary)
-        judge = scorer.judge.model
+        judge = scorer.model
         return Bill(
             lowest=0 if self.may_end_early else count,
             highest=(len(asks) + repeated) * scorer.most_puts + of_canary,
@@ -95,21 +96,22 @@ class Billing:
             ),
         )
 
-    def _new(self, scorer: Scorer, works: Iterable[Work]) -> tuple[list[Ask], int, int]:
-        """Return the questions about works that will be put, how many the store answers, and how
+    def _new(self, scorer: Scorer, judgements: Iterable[Judgement]) -> tuple[list[Ask], int, int]:
+        """Return the questions of judgements that will be put, how many the store answers, and how
         many will be answered by then, since the same was asked before.
         """
         asks: list[Ask] = []
         stored = 0
-        for work in works:
-            if work.error is not None:
+        may_recall = bool(scorer.store.verdicts.records) and not self.run.fresh
+        for judgement in judgements:
+            if judgement.error is not None:
                 continue
-            open_work = replace(work, verdict=None, answers={})
-            every = scorer.asks(open_work)
+            planned = replace(judgement, answers={})  # what is recalled here is for the bill alone
+            every = scorer.asks(planned)
             missing = every
-            if open_work.edit is not None and scorer.store.verdicts.records and not self.run.fresh:
-                scorer.stored_verdict(open_work, self.run.reuse)
-                missing = scorer.asks(open_work)
+            if planned.edit is not None and may_recall:
+                scorer.recall(planned, self.run.reuse)
+                missing = scorer.asks(planned)
             asks += missing
             stored += len(every) - len(missing)
         if self.run.fresh:
@@ -121,11 +123,11 @@ class Billing:
 
     def _canary(self, scorer: Scorer, asks: Sequence[Ask]) -> tuple[list[Ask], int]:
         """Return the questions of the canary, and how many there may be."""
-        works = [ask.work for ask in asks]
-        canary = make_canary(scorer.judge.model, scorer.protocol, works, len(asks))
+        works = [ask.judgement.work for ask in asks]
+        canary = make_canary(scorer.model, scorer.protocol, works, len(asks))
         if canary is None:
             return [], 0
-        a_round = [Ask(canary.pair, canary.call)] * len(canary.pictures)
+        a_round = [Ask(Judgement(canary.work), canary.call)] * len(canary.pictures)
         most_rounds = rounds_of(len(asks) * scorer.most_puts)
         if self.may_end_early:
             most_rounds += len({work.pair.id for work in works})
@@ -135,14 +137,15 @@ class Billing:
 def _key(scorer: Scorer, ask: Ask) -> tuple[str, str]:
     """Return what an answer is stored by; an edit that is still to be made stands for itself."""
     recipe = environments.key(reply_recipe(scorer.judge, ask))
-    return recipe, "" if ask.work.edit else ask.work.content
+    work = ask.judgement.work
+    return recipe, "" if work.edit else work.content
 
 
 def _part(asks: Sequence[Ask], noun: str) -> str:
     """Say what questions are about: `3 edits`, or `6 for 3 edits` where an edit has several."""
-    works = len({id(ask.work) for ask in asks})
-    what = f"{works:,} {noun if works == 1 else f'{noun}s'}"
-    return what if works == len(asks) else f"{len(asks):,} for {what}"
+    judgements = len({id(ask.judgement) for ask in asks})
+    what = f"{judgements:,} {noun if judgements == 1 else f'{noun}s'}"
+    return what if judgements == len(asks) else f"{len(asks):,} for {what}"
 
 
 def editor_line(editor: Identity, store: Store, works: Sequence[Work]) -> str:
@@ -190,7 +193,7 @@ def _tokens_in(ask: Ask, judge: Model) -> float:
     tokens = sum(len(text.encode(errors="replace")) for text in texts) / BYTES_A_TOKEN
     preparation = ask.call.preparation
     for name in ask.call.images:
-        tokens += judge.image_tokens(*_size(ask.work, name, preparation), preparation)
+        tokens += judge.image_tokens(*_size(ask.judgement.work, name, preparation), preparation)
     return tokens
 
 

@@ -108,7 +108,7 @@ class Blocks:
         """Mark the work that was not needed; return the pairs that were."""
         for pair_id in _ids(self.parts[self.seen :]):
             for work in self.works[pair_id]:
-                work.fail("edit", "not_needed", "every gate was decided before")
+                work.fail("not_needed", "every gate was decided before")
         seen = set(_ids(self.parts[: self.seen]))
         return [pair for pair in pairs if pair.id in seen]
 

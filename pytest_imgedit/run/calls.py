@@ -15,7 +15,8 @@ from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.kinds import base, registry
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run import edit, pools, score
-from pytest_imgedit.run.work import Work, make_works, missing_edits
+from pytest_imgedit.run.scorer import Scorer
+from pytest_imgedit.run.work import Judgement, Work, make_works, missing_edits
 
 #: A requested edit: the source as a PNG, the instruction, the seed.
 EditCall = tuple[bytes, str, int]
@@ -164,11 +165,11 @@ class SessionCalls:
         ]
         with self._calling("judge"):
             works = make_works(pairs, pairs, _CALLER, self.store)
-            scorer = score.Scorer(self.settings, self.workers.identity("judge"), self.store)
+            scorer = Scorer(self.settings, self.workers.identity("judge"), self.store)
             for work, (_, edited, *_) in zip(works, calls, strict=True):
                 work.edit = results.Edit(self.store.blobs.put(edited), 0.0, "call")
-                work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
-            pending = [work for work in works if work.verdict is None and work.error is None]
+                scorer.recall(work.judgement, self.settings.run.reuse)
+            pending = [work.judgement for work in works if not (work.verdict or work.error)]
             if pending:
                 score.ScoreStage(
                     scorer, self.workers.pool("judge", len(pending)), _ignore, time.perf_counter
@@ -195,7 +196,7 @@ class SessionCalls:
                 raise errors.EditFailed(str(error)) from None
 
 
-def _ignore(work: Work) -> None: ...
+def _ignore(ended: Work | Judgement) -> None: ...
 
 
 def _pair(

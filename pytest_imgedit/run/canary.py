@@ -46,7 +46,7 @@ class Canary:
     last. Their answers are not stored, and no verdict is made of them.
     """
 
-    pair: Work
+    work: Work
     call: Call
     pictures: dict[Picture, StoredImage]
     variant: results.Variant

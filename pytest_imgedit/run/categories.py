@@ -46,7 +46,7 @@ class Categories:
 
     def _look(self, category: str) -> None:
         still_open = self._open.get(category, [])
-        while still_open and not still_open[-1].is_open:
+        while still_open and not still_open[-1].judgement.is_open:
             still_open.pop()
         if not still_open and self._open.pop(category, None) is not None:
             self._say(self._line(category))

@@ -170,7 +170,7 @@ class EditStage:
             except errors.ImageError as error:
                 if self.trial is not None and self.trial.has(work):
                     continue
-                work.fail("edit", "bad_image", str(error))
+                work.fail("bad_image", str(error))
                 self.done(work)
             if work.failures:
                 break
@@ -241,7 +241,7 @@ class EditStage:
                 work.failures = 0
                 is_image = reply["kind"] == "bad_image"
                 message = work.located(reply["message"]) if is_image else reply["message"]
-                work.fail("edit", reply["kind"], message)
+                work.fail(reply["kind"], message)
                 self.done(work)
                 continue
             work.failures += 1

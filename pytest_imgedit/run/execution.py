@@ -185,7 +185,7 @@ class _Execution:
         workers.settle(plan.models, plan.identities, plan.peaks)
         context = RunContext(
             workers.launch,
-            workers.launch_further,
+            workers.launch_additional,
             self.progress,
             self.hooks,
             give_back=workers.give_back,
@@ -195,7 +195,7 @@ class _Execution:
         self.interrupts.working = True
         stopped_by = self._execute(run)
         self.failures += self.hooks.further_failures()
-        self.failures += run.failed_further
+        self.failures += run.failed_scorers
         hosts = workers.launcher.hosts
         origins = [host.origin for host in hosts.all] if hosts else []
         if self.progress.stopping or stopped_by or not workers.pools:
@@ -205,7 +205,7 @@ class _Execution:
                 plan=plan,
                 timing=run.timing,
                 workers=run.workers,
-                further_workers=run.further_workers,
+                additional_workers=run.additional_workers,
                 trials=run.trials,
                 run_id=self.folder.name,
                 started=started,

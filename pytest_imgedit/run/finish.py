@@ -18,10 +18,10 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.run import seed_trial
 from pytest_imgedit.run.assemble import RunFacts, assemble
-from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import make_items
 from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.trials import Trials, control_trials, describe_noise
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.workers.base import Worker
@@ -31,14 +31,14 @@ from pytest_imgedit.workers.base import Worker
 class EndedRun:
     """A run that has ended: complete, or `stopped_by` someone or something.
 
-    `workers` are listed by stage, `further_workers` by the name of the judge or metric; `trials` is
-    `None` if the run ended before them. `hosts` are the other machines that computed.
+    `workers` are listed by stage, `additional_workers` by the name of the judge or metric; `trials`
+    is `None` if the run ended before them. `hosts` are the other machines that computed.
     """
 
     plan: RunPlan
     timing: results.Timing
     workers: Sequence[tuple[results.Stage, Worker]]
-    further_workers: Sequence[tuple[str, Worker]]
+    additional_workers: Sequence[tuple[str, Worker]]
     trials: Trials | None
     run_id: str
     started: datetime
@@ -51,7 +51,7 @@ def make_results(ended: EndedRun) -> results.Results:
     plan = ended.plan
     mark_leaks(plan.works, plan.store)
     expects_scores = plan.settings.run.stage != "edit"
-    items = make_items(plan.works, expects_scores, ended.stopped_by, plan.further)
+    items = make_items(plan.works, expects_scores, ended.stopped_by, plan.additional_scorers)
     return assemble(items, _facts(ended, items))
 
 
@@ -67,13 +67,13 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
         sees_change = protocol.sees_change(request.suite.pairs)
     noise = None
     if trials.repeats:
-        noise = describe_noise(plan.works, trials.repeats)
+        noise = describe_noise([work.judgement for work in plan.works], trials.repeats)
     return RunFacts(
         run=_run_info(ended, items),
         suite=_suite_info(plan),
         selection=_selection_info(plan),
         computed=Computed(_editor(plan), _judge(plan), _environments(plan)),
-        further={each.name: _further(each) for each in plan.further},
+        further={scorer.name: _additional(scorer) for scorer in plan.additional_scorers},
         measures=_declared_measures(plan),
         gates=plan.settings.gates,
         expects_scores=plan.settings.run.stage != "edit",
@@ -123,10 +123,8 @@ def _selection_info(plan: RunPlan) -> results.SelectionInfo:
 def _declared_measures(plan: RunPlan) -> dict[str, results.Measure]:
     """Return the measures that the judges and metrics have declared."""
     measures: dict[str, results.Measure] = {}
-    if plan.scorer is not None:
-        measures |= plan.scorer.measures
-    for further in plan.further:
-        measures |= further.measures
+    for scorer in plan.scorers:
+        measures |= scorer.measures
     return measures
 
 
@@ -138,7 +136,7 @@ def _rounded(timing: results.Timing) -> results.Timing:
 
 def _protocol(plan: RunPlan) -> Protocol | None:
     """Return the protocol that the judge follows, `None` for one that measures on its own."""
-    if plan.scorer is None or plan.scorer.judge.model.measures:
+    if plan.scorer is None or plan.scorer.model.measures:
         return None
     return plan.scorer.protocol
 
@@ -217,30 +215,30 @@ def _judge(plan: RunPlan) -> results.JudgeInfo:
     return results.JudgeInfo(**plan.scorer.facts)
 
 
-def _further(further: FurtherScorer) -> results.FurtherInfo:
+def _additional(scorer: Scorer) -> results.FurtherInfo:
     """Describe an additional judge or a metric; `assemble` adds its agreement with the judge."""
-    role: Literal["judge", "metric"] = "judge" if further.model.role == "judge" else "metric"
-    return results.FurtherInfo(**further.scorer.facts, role=role, agreement=None)
+    role: Literal["judge", "metric"] = "judge" if scorer.is_judge else "metric"
+    return results.FurtherInfo(**scorer.facts, role=role, agreement=None)
 
 
 def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
     """Return where edits and verdicts were computed, by digest, with the number of each."""
     edits = Counter(work.edit.environment for work in plan.works if work.edit is not None)
     verdicts = Counter(work.verdict.environment for work in plan.works if work.verdict is not None)
-    further = Counter(
-        scored.verdict.environment
+    additional = Counter(
+        judgement.verdict.environment
         for work in plan.works
-        for scored in work.scored.values()
-        if scored.verdict is not None
+        for judgement in work.additional_judgements.values()
+        if judgement.verdict is not None
     )
     return {
         environment: results.ComputedIn(
             **plan.store.environments[environment].model_dump(),
             edits=edits[environment],
             verdicts=verdicts[environment],
-            further=further[environment],
+            further=additional[environment],
         )
-        for environment in dict.fromkeys(list(edits) + list(verdicts) + list(further))
+        for environment in dict.fromkeys(list(edits) + list(verdicts) + list(additional))
     }
 
 
@@ -277,7 +275,7 @@ def _differences(plan: RunPlan, identity: Identity, environments: Iterable[str])
 
 def _workers(ended: EndedRun) -> list[results.WorkerInfo]:
     workers = [_worker(stage, worker) for stage, worker in ended.workers]
-    for name, worker in ended.further_workers:
+    for name, worker in ended.additional_workers:
         workers.append(_worker("score", worker, name))
     return workers
 

@@ -3,7 +3,7 @@ it takes, by earlier runs in the store.
 """
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from typing import get_args
 
@@ -20,9 +20,8 @@ from pytest_imgedit.run.bill import Billing, editor_line, with_known_tokens
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.preflight import declared_measures
 from pytest_imgedit.run.request import Request
-from pytest_imgedit.run.score import Scorer
 from pytest_imgedit.run.trials import Trials, plan_trials
-from pytest_imgedit.run.work import Work
+from pytest_imgedit.run.work import FIRST, Work
 from pytest_imgedit.stats import planning, sequential
 from pytest_imgedit.stats.gates import (
     MeanGate,
@@ -264,21 +263,18 @@ def _bill_lines(plan: RunPlan) -> Iterator[str]:
     if run.stage == "report":
         return
     billing = Billing(run, may_end_early=plan.blocks is not None)
-    scored: list[tuple[str, Scorer, Sequence[Work]]] = []
-    if plan.scorer is not None:
-        scored.append(("judge", plan.scorer, plan.works))
-    for further in plan.further:
-        scored.append((further.title, further.scorer, further.scorable(plan.works)))
-    for title, scorer, works in scored:
-        prices = scorer.judge.model.requirements.prices
+    for scorer in plan.scorers:
+        prices = scorer.model.requirements.prices
         if prices is None:
             continue
-        trials = _planned_trials(plan) if scorer is plan.scorer else Trials()
-        bill = billing.bill(scorer, works, trials)
+        if scorer.name == FIRST:
+            bill = billing.bill(scorer, plan.works, _planned_trials(plan))
+        else:
+            bill = billing.bill(scorer, scorer.scorable(plan.works), Trials())
         if bill.highest:
             earlier = _newest_runs(plan.request.suite, plan.store)
             bill = with_known_tokens(bill, scorer, earlier)
-        yield bill.line(title, prices)
+        yield bill.line(scorer.title, prices)
 
 
 def _planned_trials(plan: RunPlan) -> Trials:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pytest_imgedit.core import repetitions, results
-from pytest_imgedit.run.further import FurtherScorer
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import Work, by_pair
 
 
@@ -11,10 +11,10 @@ def make_items(
     plan: Sequence[Work],
     needs_verdict: bool,
     stopped_by: str,
-    further: Sequence[FurtherScorer] = (),
+    additional: Sequence[Scorer] = (),
 ) -> list[results.Item]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is. The same
-    holds for the values of each of the `further` scorers.
+    holds for the values of each of the `additional` judges and metrics.
 
     Unfinished work without an error was cut off when the run was `stopped_by` someone or something.
     Its status is `interrupted`, which counts neither as scored nor as an error. Without
@@ -22,30 +22,30 @@ def make_items(
     needed any more is `not_needed`.
     """
     for work in plan:
-        if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
-            _interrupt(work, stopped_by)
-        for scored in work.scored.values():
-            if scored.error is None and scored.verdict is None:
-                _interrupt(scored, stopped_by)
-    return [_item(works, needs_verdict, further) for works in by_pair(plan).values()]
+        _interrupt_unfinished(work, needs_verdict, stopped_by)
+    return [_item(works, needs_verdict, additional) for works in by_pair(plan).values()]
 
 
-def _interrupt(work: Work, stopped_by: str) -> None:
-    work.error = results.ItemError(
-        "edit" if work.edit is None else "score",
-        "interrupted",
-        f"{results.stopped(stopped_by)}, before this was done",
-    )
+def _interrupt_unfinished(work: Work, needs_verdict: bool, stopped_by: str) -> None:
+    """Give what was cut off its error: the edit, or judgements of it."""
+    message = f"{results.stopped(stopped_by)}, before this was done"
+    judgements = [*work.additional_judgements.values()]
+    if needs_verdict:
+        judgements.append(work.judgement)
+    if work.edit is None and work.error is None:
+        work.fail("interrupted", message)
+    for judgement in judgements:
+        if judgement.error is None and judgement.verdict is None:
+            judgement.fail("interrupted", message)
 
 
-def _item(
-    works: Sequence[Work], needs_verdict: bool, further: Sequence[FurtherScorer]
-) -> results.Item:
-    pair, inputs = works[0].pair, works[0].inputs
+def _item(works: Sequence[Work], needs_verdict: bool, additional: Sequence[Scorer]) -> results.Item:
+    pair = works[0].pair
+    inputs = works[0].inputs
     seeds = tuple(map(seed_result, works))
     aspects = repetitions.aspects_of(seeds, needs_verdict)
     missing: list[str] = []
-    for scorer in further:
+    for scorer in additional:
         ends = [seed.further.get(scorer.name) for seed in seeds]
         values = repetitions.values_of(scorer.name, scorer.is_judge, ends)
         if values is None:
@@ -74,14 +74,11 @@ def _item(
 
 def seed_result(work: Work) -> results.SeedResult:
     """Return how one repetition of a pair ended."""
+    ends: dict[str, results.Verdict | results.ItemError] = {}
+    for name, judgement in work.additional_judgements.items():
+        end = judgement.verdict or judgement.error
+        if end is not None:
+            ends[name] = end
     return results.SeedResult(
-        work.seed,
-        work.edit,
-        work.verdict,
-        work.error,
-        {
-            name: outcome
-            for name, scored in work.scored.items()
-            if (outcome := scored.verdict or scored.error) is not None
-        },
+        seed=work.seed, edit=work.edit, verdict=work.verdict, error=work.error, further=ends
     )

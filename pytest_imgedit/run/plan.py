@@ -10,11 +10,19 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import environments
 from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
-from pytest_imgedit.run import edit, placement, pools, score
+from pytest_imgedit.run import edit, placement, pools
 from pytest_imgedit.run.blocks import Blocks
-from pytest_imgedit.run.further import FurtherScorer
+from pytest_imgedit.run.questions import reply_recipe
 from pytest_imgedit.run.request import Request
-from pytest_imgedit.run.work import Work, hand_over, make_works, missing_edits
+from pytest_imgedit.run.scorer import Scorer
+from pytest_imgedit.run.work import (
+    FIRST,
+    Judgement,
+    Work,
+    hand_over,
+    make_works,
+    missing_edits,
+)
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.hardware import Hardware
@@ -24,8 +32,9 @@ from pytest_imgedit.workers.hardware import Hardware
 class RunPlan:
     """All that a run needs; `models` are settled for its hardware, `works` hold stored edits.
 
-    A run that only edits has no `judge` and no `scorer`. A run that ends as soon as its gates are
-    decided has `blocks`. `peaks` is the GPU memory that the models took in earlier runs.
+    The first of the `scorers` is the judge that decides the items; a run without a `judge` has
+    additional ones alone. A run that ends as soon as its gates are decided has `blocks`. `peaks` is
+    the GPU memory that the models took in earlier runs.
     """
 
     request: Request
@@ -35,14 +44,25 @@ class RunPlan:
     editor: Identity
     judge: Identity | None
     works: tuple[Work, ...]
-    scorer: score.Scorer | None
+    scorers: tuple[Scorer, ...]
     blocks: Blocks | None = None
-    further: tuple[FurtherScorer, ...] = ()
     peaks: Mapping[Role, placement.Peak] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
         return self.request.settings
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """The judge that decides the items; `None` for a run without one."""
+        if self.scorers and self.scorers[0].name == FIRST:
+            return self.scorers[0]
+        return None
+
+    @property
+    def additional_scorers(self) -> list[Scorer]:
+        """The additional judges, and the metrics."""
+        return [scorer for scorer in self.scorers if scorer.name != FIRST]
 
     @property
     def identities(self) -> dict[Role, Identity]:
@@ -63,15 +83,15 @@ def make_plan(
     settings = request.settings
     planner = Planner(settings, store, launcher, note)
     editor, works = planner.plan_edits(request)
-    judge = scorer = blocks = None
+    judge = blocks = None
+    scorers: list[Scorer] = []
     if "judge" in request.models and settings.run.stage != "edit":
         judge = planner.identify_judge(request.models["judge"], settings, works)
-        scorer = score.Scorer(settings, judge, store)
-    further: list[FurtherScorer] = []
+        scorers.append(Scorer(settings, judge, store))
     for name, model in request.further.items():
         own_settings = settings.further[name].settings
         identity = planner.identify_judge(model, own_settings, works)
-        further.append(FurtherScorer(name, score.Scorer(own_settings, identity, store)))
+        scorers.append(Scorer(own_settings, identity, store, name))
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
     settled = placement.settle(request.models["editor"], launcher.hardware)
@@ -83,9 +103,8 @@ def make_plan(
         editor=editor,
         judge=judge,
         works=works,
-        scorer=scorer,
+        scorers=tuple(scorers),
         blocks=blocks,
-        further=tuple(further),
     )
 
 
@@ -123,7 +142,6 @@ class Planner:
         if not makes_edits:
             for work in missing_edits(works):
                 work.fail(
-                    "edit",
                     "not_edited",
                     f"the store has no edit of this pair, and stage {stage!r} makes none",
                 )
@@ -140,10 +158,10 @@ class Planner:
         edited = [work for work in works if work.edit]
         contents: dict[str, Identity] = {}
         for judge in candidates:
-            scorer = score.Scorer(settings, judge, self.store)
+            scorer = Scorer(settings, judge, self.store)
             for work in edited:
-                for ask in scorer.asks(work):
-                    contents[environments.key(score.reply_recipe(judge, ask))] = judge
+                for ask in scorer.asks(Judgement(work)):
+                    contents[environments.key(reply_recipe(judge, ask))] = judge
         return _of_newest_record(self.store.verdicts, contents) or candidates[-1]
 
     def _candidates(self, model: Model, settings: Settings) -> list[Identity]:

@@ -8,10 +8,11 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
 from pytest_imgedit.core.sanitize import first_of
 from pytest_imgedit.kinds.identity import Identity
-from pytest_imgedit.run import edit, pools, score
+from pytest_imgedit.run import edit, pools
 from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.stored_replies import doubts, replies_to
-from pytest_imgedit.run.work import Work, by_pair, missing_edits
+from pytest_imgedit.run.work import Judgement, Work, by_pair, missing_edits
 from pytest_imgedit.stats import comparison
 from pytest_imgedit.stats.alike import Alike, largest_alike
 from pytest_imgedit.stats.gates import allowed_pairs
@@ -70,7 +71,7 @@ def check_plan(plan: RunPlan) -> None:
         _check_baseline(plan, plan.request.baseline, plan.judge)
     _check_references(plan)
     if plan.request.baseline is not None:
-        known = {each.name: each.scorer.facts for each in plan.further}
+        known = {scorer.name: scorer.facts for scorer in plan.additional_scorers}
         refuse(plan.request.baseline, unlike_further(plan.request.baseline, known))
 
 
@@ -92,7 +93,7 @@ def plan_warnings(plan: RunPlan) -> Iterator[str]:
         yield f"plan: {warm_up}"
 
 
-def _judge_warnings(plan: RunPlan, judge: Identity, scorer: score.Scorer) -> Iterator[str]:
+def _judge_warnings(plan: RunPlan, judge: Identity, scorer: Scorer) -> Iterator[str]:
     blindness = judge.model.blind_to_words
     if plan.settings.tries_judge and blindness:
         yield (
@@ -192,10 +193,10 @@ def _check_references(plan: RunPlan) -> None:
     """
     if any(work.reference for work in plan.works):
         return
-    for further in plan.further:
-        if further.model.needs_reference:
+    for scorer in plan.additional_scorers:
+        if scorer.model.needs_reference:
             raise errors.UsageError(
-                f"{further.model.role} {further.name!r}: no pair has a reference image, with which "
+                f"{scorer.model.role} {scorer.name!r}: no pair has a reference image, with which "
                 "it compares"
             )
 
@@ -264,9 +265,9 @@ def ask_servers(plan: RunPlan) -> None:
         return
     models = [model for role, model in plan.models.items() if _is_needed(plan, role)]
     edited = _edited(plan)
-    for further in plan.further:
-        if _has_questions(plan, further.scorer, further.take(edited)):
-            models.append(further.model)
+    for scorer in plan.additional_scorers:
+        if _has_questions(plan, scorer, scorer.scorable(edited)):
+            models.append(scorer.model)
     for model in models:
         if pools.python_of(settings, model.role) is None:
             model.reach()
@@ -287,11 +288,13 @@ def _edited(plan: RunPlan) -> list[Work]:
     return [work for work in plan.works if work.error is None and work.edit is not None]
 
 
-def _has_questions(plan: RunPlan, scorer: score.Scorer, edited: Sequence[Work]) -> bool:
+def _has_questions(plan: RunPlan, scorer: Scorer, edited: Sequence[Work]) -> bool:
     run = plan.settings.run
     if run.fresh or missing_edits(plan.works):
         return True
     for work in edited:
-        if scorer.stored_verdict(work, run.reuse) is None:
+        judgement = Judgement(work)
+        scorer.recall(judgement, run.reuse)
+        if judgement.verdict is None:
             return True
     return False

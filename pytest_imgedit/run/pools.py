@@ -300,8 +300,8 @@ class SessionWorkers:
         """Make a pool for a run; no process is started yet."""
         return self.launcher.pool(self.models[role], self.identity(role))
 
-    def launch_further(self, identity: Identity) -> Pool:
-        """Make a pool of a further judge or a metric; what the session keeps on the GPUs ends."""
+    def launch_additional(self, identity: Identity) -> Pool:
+        """Make a pool of an additional judge or metric; what the session keeps on the GPUs ends."""
         if groups_of(identity.model, self.launcher.hardware):
             for role in list(self.pools):
                 self.release(role)

@@ -15,7 +15,6 @@ from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
-from pytest_imgedit.run.further import named_measures
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.stats import gates
@@ -187,7 +186,7 @@ def declared_measures(
     tables = settings.further
     for name, model in further.items():
         declared = _declared(tables[name].settings, model)
-        named = named_measures(name, model, declared)
+        named = model.named_measures(name, declared)
         if twice := measures.keys() & named.keys():
             raise errors.UsageError(
                 f"{tables[name].section}: the judge has a value {min(twice)!r} too, "

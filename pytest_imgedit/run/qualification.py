@@ -11,7 +11,7 @@ from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.plan_checks import ask_servers
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.run import Run, RunContext
-from pytest_imgedit.run.score import Scorer
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.trials import Trials, control_trials
 from pytest_imgedit.run.user_hooks import no_hooks
@@ -41,7 +41,7 @@ def qualify_judge(session: Session, file: TextIO) -> Qualification:
         ask_servers(plan)
         session.workers.settle(plan.models, plan.identities, plan.peaks)
         context = RunContext(
-            session.workers.launch, session.workers.launch_further, progress, no_hooks
+            session.workers.launch, session.workers.launch_additional, progress, no_hooks
         )
         run = Run(plan, context)
         run.execute()
@@ -75,16 +75,15 @@ def _plan_without_edits(session: Session) -> RunPlan:
         editor=identities["editor"],
         judge=judge,
         works=(),
-        scorer=Scorer(session.settings, judge, session.store),
+        scorers=(Scorer(session.settings, judge, session.store),),
     )
 
 
 def _environments(session: Session, trials: Trials) -> dict[str, Environment]:
     """Return where the verdicts on the controls were computed, by digest."""
     environments: dict[str, Environment] = {}
-    for works in trials.controls.values():
-        for work in works:
-            if work.verdict:
-                digest = work.verdict.environment
-                environments[digest] = session.store.environments[digest]
+    for judgement in trials.of_controls:
+        if judgement.verdict:
+            digest = judgement.verdict.environment
+            environments[digest] = session.store.environments[digest]
     return environments

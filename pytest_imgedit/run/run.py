@@ -1,7 +1,7 @@
 """One run: the stages of a plan, whose finished work is stored as it comes."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +12,18 @@ from pytest_imgedit.core.results import Stage, Timing
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import edit, probes, score
+from pytest_imgedit.run import edit, probes
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.categories import Categories
-from pytest_imgedit.run.further import FurtherScorer
 from pytest_imgedit.run.item_results import seed_result
 from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.score import Feed, ScoreStage
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
 from pytest_imgedit.run.trials import Trials, plan_trials
 from pytest_imgedit.run.user_hooks import CallHook
-from pytest_imgedit.run.work import Work, missing_edits
+from pytest_imgedit.run.work import Judgement, Work, missing_edits
 from pytest_imgedit.workers import base, gpus
 from pytest_imgedit.workers.pool import Pool
 
@@ -31,15 +32,15 @@ TRYING = "try the judge"
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run works with: pools by role, those of further judges and metrics by their identity,
-    progress, the users' hooks, and a clock in seconds.
+    """What a run works with: pools by role, those of additional judges and metrics by their
+    identity, progress, the users' hooks, and a clock in seconds.
 
     `give_back` takes a pool that the run no longer needs. The pool may live on if the run `keeps`
     workers of its role.
     """
 
     launch: Callable[[Role], Pool]
-    launch_further: Callable[[Identity], Pool]
+    launch_additional: Callable[[Identity], Pool]
     progress: RunProgress
     hooks: CallHook
     clock: Callable[[], float] = time.perf_counter
@@ -61,19 +62,20 @@ class Run:
         self.categories = Categories(plan.works, plan.request.suite.labels, context.progress)
         self.trials: Trials | None = None
         self.workers: list[tuple[Stage, base.Worker]] = []
-        self.further_workers: list[tuple[str, base.Worker]] = []
-        #: Why further judges and metrics could not score: the run fails, and its scores stay.
-        self.failed_further: list[str] = []
+        #: Workers of additional judges and metrics, by the names of these.
+        self.additional_workers: list[tuple[str, base.Worker]] = []
+        #: Why additional judges and metrics could not score: the run fails, and its scores stay.
+        self.failed_scorers: list[str] = []
 
     @property
-    def scorer(self) -> score.Scorer:
-        """The scorer of a run that does not only edit."""
+    def scorer(self) -> Scorer:
+        """The first judge of a run that does not only edit."""
         assert self.plan.scorer is not None
         return self.plan.scorer
 
     def execute(self) -> None:
-        """Make missing edits, swap, score, try the judge, and have the further judges and metrics
-        score the edits.
+        """Make missing edits, swap, score, try the judge, and have the additional judges and
+        metrics score the edits.
         """
         missing = missing_edits(self.plan.works)
         if self.plan.scorer is not None:
@@ -83,53 +85,64 @@ class Run:
                 self.place("editor")
                 self.edit_missing(self.plan.works)
             self.trials = None if self.progress.stopping else Trials()
-        for further in self.plan.further:
-            self.score_further(further)
+        for scorer in self.plan.additional_scorers:
+            self.score_by(scorer)
 
-    def score_further(self, further: FurtherScorer) -> None:
-        """Give every edit the stored verdict of a further judge or metric, and have it score the
-        others. Its workers are the only ones on the GPUs.
+    def score_by(self, scorer: Scorer) -> None:
+        """Give every edit the stored verdict of an additional judge or metric, and have it score
+        the others. Its workers are the only ones on the GPUs.
 
         One that cannot load, that no worker is left for, or that fails alike on every edit fails
-        the run at its end, and takes no score of the judge with it.
+        the run at its end, and takes no score of the first judge with it.
         """
-        works = further.take(self.plan.works)
-        pending = self.take_stored_verdicts(works, count=False, scorer=further.scorer)
+        works = scorer.scorable(self.plan.works)
+        edited = [work for work in works if work.edit is not None and work.edit_error is None]
+        pending = self.recall(scorer, scorer.judgements(edited))
         if not pending or self.progress.stopping:
             return
-        started, label = self.clock(), further.title
-        hardware, placement = self.plan.hardware, self.plan.settings.workers.placement
-        for line in place([further.model], hardware, placement).lines:
+        started = self.clock()
+        hardware = self.plan.hardware
+        for line in place([scorer.model], hardware, self.plan.settings.workers.placement).lines:
             self.progress.note(line)
-        pool = self.context.launch_further(further.scorer.judge)
+        pool = self.context.launch_additional(scorer.judge)
         failure = ""
         try:
-            pool.start(len(pending))
-            with self._stage(label, len(pending), pool):
-                score.ScoreStage(
-                    further.scorer,
-                    pool,
-                    lambda work: self.progress.advance(label, work.pair.id, work.seed, work.error),
-                    self.clock,
-                    canary=further.scorer.start_canary(pending),
-                ).run(pending)
-            lost = (work.error for work in pending if work.error is not None)
-            failure = next((error.message for error in lost if error.kind == "no_worker"), "")
+            self._score_with(scorer, pool, pending)
+            failure = _message_without_workers(pending)
         except errors.StoreError:
             raise
         except (errors.UsageError, errors.FailsAlike) as error:
             failure = str(error)
-            for work in pending:
-                if work.is_open:
-                    work.fail("score", "no_worker", failure)
+            for judgement in pending:
+                if judgement.is_open:
+                    judgement.fail("no_worker", failure)
         finally:
             if failure:
-                self.failed_further.append(f"{label} could not score: {failure}")
-                self.progress.note(self.failed_further[-1])
-            workers = worked(pool, started)
-            self.further_workers += [(further.name, worker) for worker in workers]
+                self.failed_scorers.append(f"{scorer.title} could not score: {failure}")
+                self.progress.note(self.failed_scorers[-1])
+            for worker in worked(pool, started):
+                self.additional_workers.append((scorer.name, worker))
             pool.close()
             self.timing.further_s += self.clock() - started
+
+    def _score_with(self, scorer: Scorer, pool: Pool, pending: Sequence[Judgement]) -> None:
+        pool.start(len(pending))
+        with self._stage(scorer.title, len(pending), pool):
+            ScoreStage(
+                scorer,
+                pool,
+                self._advance(scorer.title),
+                self.clock,
+                canary=scorer.start_canary(pending),
+            ).run(pending)
+
+    def _advance(self, stage: str) -> Callable[[Judgement], None]:
+        """Return what a stage calls with each judgement that has ended: it counts them."""
+
+        def done(judgement: Judgement) -> None:
+            self.progress.advance(stage, judgement.pair.id, judgement.work.seed, judgement.error)
+
+        return done
 
     def edit_and_judge(self, missing: Sequence[Work]) -> None:
         """Make the missing edits and give every edit a verdict, then try the judge."""
@@ -144,7 +157,7 @@ class Run:
                     swap.keeps_editors = mode == "cpu" and "editor" in self.context.keeps
                     self.edit_missing(self.plan.works, swap, len(self.plan.works))
             finally:  # a stopped run still shows the stored verdicts
-                pending = self.take_stored_verdicts(self.plan.works)
+                pending = self.recall_verdicts(self.plan.works)
             if not self.progress.stopping:
                 self.finish(pending, self.plan.request.pairs, swap, overlap)
         finally:
@@ -172,7 +185,8 @@ class Run:
         if reuse != "exact":
             return []
         for work in unlike:
-            work.answers, work.verdict = {}, None
+            work.judgement.answers = {}
+            work.judgement.verdict = None
             if role == "editor":
                 work.edit = None
         return unlike
@@ -209,7 +223,7 @@ class Run:
             self.categories.computed(work)
             self.hooks("item_edited", pair=work.pair, edit=work.edit, error=work.error)
             if overlap is not None:
-                overlap.edited(self.take_stored_verdicts([work]), editors)
+                overlap.edited(self.recall_verdicts([work]), editors)
             elif swap is not None:
                 swap.judge.poll()  # raises `UsageError` for a judge that cannot start
 
@@ -245,14 +259,15 @@ class Run:
         A judge with GPUs of its own loads at once, one that shares those of the editors when these
         have loaded.
         """
-        waiting = self.take_stored_verdicts(self.plan.works)
+        waiting = self.recall_verdicts(self.plan.works)
 
-        def judge(feed: score.Feed) -> None:
-            stored = [work for work in waiting if work.edit is not None]  # and not made again
+        def judge(feed: Feed) -> None:
+            # Edits that are made again come through the feed.
+            stored = [judgement for judgement in waiting if judgement.edit is not None]
             with self._stage("score", len(waiting) + edits, swap.judge):
-                canary = self.scorer.start_canary(self.plan.works)
-                score.ScoreStage(
-                    self.scorer, swap.judge, self._scored, self.clock, feed, canary
+                canary = self.scorer.start_canary(self.scorer.judgements(self.plan.works))
+                ScoreStage(
+                    self.scorer, swap.judge, self._scored, self.clock, feed=feed, canary=canary
                 ).run(stored)
 
         overlap = Overlap(
@@ -273,14 +288,11 @@ class Run:
             self.hooks("after_stage", stage="score", run=self)
         return overlap
 
-    def _scored(self, work: Work) -> None:
-        self.progress.advance("score", work.pair.id, work.seed, work.error)
+    def _scored(self, judgement: Judgement) -> None:
+        work = judgement.work
+        self.progress.advance("score", work.pair.id, work.seed, judgement.error)
         self.categories.scored(work)
-        self.hooks(
-            "item_scored",
-            pair=work.pair,
-            result=seed_result(work),
-        )
+        self.hooks("item_scored", pair=work.pair, result=seed_result(work))
 
     def _edit(
         self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float
@@ -295,29 +307,34 @@ class Run:
             self.timing.load_s += max(0.0, first_loaded(editors) - started)
             self.timing.edit_gpu_busy = meter.share
 
-    def take_stored_verdicts(
-        self, works: Sequence[Work], count: bool = True, scorer: score.Scorer | None = None
-    ) -> list[Work]:
-        """Give edits their stored verdicts, by default those of the judge; return the works that
-        are still to be scored.
+    def recall_verdicts(self, works: Sequence[Work]) -> list[Judgement]:
+        """Give edits the judge's stored verdicts; return the judgements that are still to be made.
+
+        Those of the store are counted.
         """
-        run, scorer = self.plan.settings.run, scorer or self.scorer
-        edited = [
-            work
-            for work in works
-            if work.error is None and work.edit is not None and work.verdict is None
+        judgements = [
+            judgement for judgement in self.scorer.judgements(works) if _may_get_verdict(judgement)
         ]
+        pending = self.recall(self.scorer, judgements)
+        open_judgements = sum(judgement.is_open for judgement in judgements)
+        self.timing.verdicts_cached += len(judgements) - open_judgements
+        return pending
+
+    def recall(self, scorer: Scorer, judgements: Iterable[Judgement]) -> list[Judgement]:
+        """Give judgements the stored verdicts of a scorer; return those that are still to be made.
+
+        Stage `report` makes none, and ends them in errors.
+        """
+        run = self.plan.settings.run
+        edited = [judgement for judgement in judgements if _may_get_verdict(judgement)]
         if not run.fresh or run.stage == "report":
-            for work in edited:
-                work.verdict = scorer.stored_verdict(work, run.reuse)
-        pending = [work for work in edited if work.is_open]
-        if count:
-            self.timing.verdicts_cached += len(edited) - len(pending)
+            for judgement in edited:
+                scorer.recall(judgement, run.reuse)
+        pending = [judgement for judgement in edited if judgement.is_open]
         if run.stage != "report":
             return pending
-        for work in pending:
-            work.fail(
-                "score",
+        for judgement in pending:
+            judgement.fail(
                 "not_scored",
                 "the store has no verdict on this edit, and stage 'report' makes none",
             )
@@ -325,7 +342,7 @@ class Run:
 
     def finish(
         self,
-        pending: Sequence[Work],
+        pending: Sequence[Judgement],
         pairs: Sequence[EditPair],
         swap: Swap,
         overlap: Overlap | None = None,
@@ -341,7 +358,7 @@ class Run:
             own=plan.works,
             shard=plan.request.shard,
         )
-        trials = self.take_stored_verdicts(self.trials.works, count=False)
+        trials = self.recall(self.scorer, self.trials.judgements)
         if not (pending or trials):
             return
         if overlap is not None and overlap.has_begun:
@@ -350,7 +367,7 @@ class Run:
         else:
             self.score(pending, trials, swap)
 
-    def score(self, pending: Sequence[Work], trials: Sequence[Work], swap: Swap) -> None:
+    def score(self, pending: Sequence[Judgement], trials: Sequence[Judgement], swap: Swap) -> None:
         """Score pending edits after the edit stage, then the `trials` in batches of their own."""
         requested_at, jobs = self.clock(), max(len(pending), len(trials))
         if swap.edits_ended is None and not swap.stays:
@@ -373,37 +390,32 @@ class Run:
             swap.account(self.timing, requested_at, self.scorer.first_at)
         self.hooks("after_stage", stage="score", run=self)
 
-    def _score(self, pending: Sequence[Work], swap: Swap, requested_at: float) -> None:
+    def _score(self, pending: Sequence[Judgement], swap: Swap, requested_at: float) -> None:
         if not pending:
             return
         if unlike := self._to_make_again(self.plan.works, "judge", swap.judge):
             self.timing.verdicts_cached -= len(unlike)
-            pending = [*pending, *unlike]
+            pending = [*pending, *self.scorer.judgements(unlike)]
         meter = self._meter(swap.judge)
         try:
             with self._stage("score", len(pending), swap.judge), meter:
-                canary = self.scorer.start_canary(self.plan.works)
-                score.ScoreStage(
-                    self.scorer, swap.judge, self._scored, self.clock, canary=canary
-                ).run(pending)
+                canary = self.scorer.start_canary(self.scorer.judgements(self.plan.works))
+                ScoreStage(self.scorer, swap.judge, self._scored, self.clock, canary=canary).run(
+                    pending
+                )
         finally:
             self.timing.score_s += max(0.0, self.clock() - swap.judging_since(requested_at))
             self.timing.score_gpu_busy = meter.share
-            self.timing.verdicts += sum(work.verdict is not None for work in pending)
+            self.timing.verdicts += sum(judgement.verdict is not None for judgement in pending)
 
-    def _try_judge(self, trials: Sequence[Work], swap: Swap) -> None:
-        trials = self.take_stored_verdicts(trials, count=False)  # an own edit may equal a control's
+    def _try_judge(self, trials: Sequence[Judgement], swap: Swap) -> None:
+        trials = self.recall(self.scorer, trials)  # an own edit may equal a control's
         if not trials or self.progress.stopping:
             return
         began = self.clock()
         try:
             with self._stage(TRYING, len(trials), swap.judge):
-                score.ScoreStage(
-                    self.scorer,
-                    swap.judge,
-                    lambda work: self.progress.advance(TRYING, work.pair.id, work.seed, work.error),
-                    self.clock,
-                ).run(trials)
+                ScoreStage(self.scorer, swap.judge, self._advance(TRYING), self.clock).run(trials)
         finally:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
 
@@ -434,6 +446,19 @@ class Run:
     def remember(self, stage: Stage, pool: Pool, started: float) -> None:
         """Record the workers of a stage that started at a time."""
         self.workers += [(stage, worker) for worker in worked(pool, started)]
+
+
+def _may_get_verdict(judgement: Judgement) -> bool:
+    """Tell whether there is an edit without a verdict or an error."""
+    return judgement.edit is not None and judgement.verdict is None and judgement.error is None
+
+
+def _message_without_workers(judgements: Iterable[Judgement]) -> str:
+    """Return why no worker was left, by the first judgement that says so; else an empty string."""
+    for judgement in judgements:
+        if judgement.error is not None and judgement.error.kind == "no_worker":
+            return judgement.error.message
+    return ""
 
 
 def worked(pool: Pool, started: float) -> list[base.Worker]:
@@ -502,7 +527,7 @@ class BlockRun(Run):
                 self.context.give_back("editor", editors)
 
     def _score_and_look(self, works: Sequence[Work], swap: Swap) -> None:
-        pending = self.take_stored_verdicts(works)
+        pending = self.recall_verdicts(works)
         if pending and not self.progress.stopping:
             self.score(pending, [], swap)
         if not self.progress.stopping:

@@ -9,8 +9,9 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import Grammar
 from pytest_imgedit.core.results import Variant
 from pytest_imgedit.protocols.loading import load_protocol
-from pytest_imgedit.run.score import Scorer, reply_recipe
-from pytest_imgedit.run.work import Work
+from pytest_imgedit.run.questions import reply_recipe
+from pytest_imgedit.run.scorer import Scorer
+from pytest_imgedit.run.work import Judgement, Work
 from pytest_imgedit.store.journal import Journal, VerdictRecord
 
 #: A stored reply with the grammar by which it is read; `None` for one of another protocol.
@@ -52,7 +53,9 @@ def replies_to(scorer: Scorer, works: Iterable[Work]) -> Iterator[Reply]:
     if not scorer.store.verdicts.records:  # no question is rendered for an empty store
         return
     for work in works:
-        for ask in scorer.asks(work) if work.edit and not work.error else ():
+        if work.edit is None or work.error is not None:
+            continue
+        for ask in scorer.asks(Judgement(work)):
             content = environments.key(reply_recipe(scorer.judge, ask))
             for record in scorer.store.verdicts.of_content(content)[-1:]:
                 yield record, ask.call.grammar if ask.call else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pytest_imgedit.core.results import Timing
 from pytest_imgedit.run.score import Feed
-from pytest_imgedit.run.work import Work
+from pytest_imgedit.run.work import Judgement
 from pytest_imgedit.workers.pool import Pool
 
 
@@ -80,11 +80,11 @@ class Overlap:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def edited(self, works: Iterable[Work], editors: Pool) -> None:
-        """Take edits to judge; raises the error of the score stage, if it has failed."""
+    def edited(self, judgements: Iterable[Judgement], editors: Pool) -> None:
+        """Take judgements to make; raises the error of the score stage, if it has failed."""
         if self.error is not None:
             raise self.error
-        self.feed.works.extend(works)
+        self.feed.judgements.extend(judgements)
         if not self.has_begun and all(
             worker.state not in ("starting", "waiting", "loading") for worker in editors.workers
         ):

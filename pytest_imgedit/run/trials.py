@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -17,11 +17,12 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
-from pytest_imgedit.run.score import PERTURBATIONS, Scorer
+from pytest_imgedit.run.questions import PERTURBATIONS
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import (
+    Judgement,
     SelectedShard,
     Work,
-    by_pair,
     grouped,
     make_works,
     missing_edits,
@@ -88,9 +89,7 @@ def _plan_controls(
     edits = {work.pair.id: work for work in right if work.error is None}
     for name, changes in words.items():
         trials[name] = [
-            replace(edits[pair.id], pair=changed, answers={})
-            for pair, changed in changes
-            if pair.id in edits
+            replace(edits[pair.id], pair=changed) for pair, changed in changes if pair.id in edits
         ]
     return {name: works for name, works in trials.items() if works}, untried
 
@@ -151,11 +150,11 @@ def _of_control(
 
 
 def _first_edits(own: Iterable[Work]) -> list[Work]:
-    """Return the first edit of each pair that has not failed, without its verdict."""
+    """Return the first edit of each pair that has not failed."""
     first: dict[str, Work] = {}
     for work in own:
         if work.error is None:
-            first.setdefault(work.pair.id, replace(work, verdict=None, failures=0))
+            first.setdefault(work.pair.id, work)
     return [*first.values()]
 
 
@@ -204,9 +203,7 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
     worker = base.Worker(base.Slot("controls", ()), environment=control.here)
     for work in works:
         if stage == "report":
-            work.fail(
-                "edit", "not_edited", "the store has no such edit, and stage 'report' makes none"
-            )
+            work.fail("not_edited", "the store has no such edit, and stage 'report' makes none")
             continue
         store.remember(control.digest, control.recipe)
         try:
@@ -216,7 +213,8 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
                 control.model.may_be_blank,
             )
         except Exception as error:  # such as an image that does not decode
-            work.fail("edit", *editing.describe(error))
+            kind, message = editing.describe(error)
+            work.fail(kind, message)
         else:
             store_edit(work, control, worker, output, store)
 
@@ -233,42 +231,41 @@ def _hashed(pairs: Iterable[EditPair]) -> list[EditPair]:
     return sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest())
 
 
-def control_trials(works: dict[str, list[Work]]) -> list[results.ControlTrial]:
+def control_trials(judgements: Mapping[str, Sequence[Judgement]]) -> list[results.ControlTrial]:
     """Return the judge's score of every control on every pair."""
     return [
-        results.ControlTrial(
-            control=name,
-            pair=work.pair.id,
-            cluster=work.source.sha256 if work.source else work.pair.id,
-            score=None if work.verdict is None else work.verdict.score,
-            pending=work.is_open,
-        )
-        for name, trials in works.items()
-        for work in trials
+        _control_trial(name, judgement)
+        for name, trials in judgements.items()
+        for judgement in trials
     ]
 
 
-def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work]:
-    """Return the edits of a plan to be judged `count` more times; without `has_order`, images keep
-    their order.
+def _control_trial(control: str, judgement: Judgement) -> results.ControlTrial:
+    source = judgement.work.source
+    return results.ControlTrial(
+        control=control,
+        pair=judgement.pair.id,
+        cluster=source.sha256 if source else judgement.pair.id,
+        score=None if judgement.verdict is None else judgement.verdict.score,
+        pending=judgement.is_open,
+    )
+
+
+def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Judgement]:
+    """Return judgements that judge the edits of a plan `count` more times; without `has_order`,
+    images keep their order.
     """
-    kinds = [name for name in PERTURBATIONS if has_order or name != "order"]
-    return [
-        replace(
-            work,
-            verdict=None,
-            failures=0,
-            answers={},
-            perturbation=kinds[repeat % len(kinds)],
-            repeat=repeat + 1,
-        )
-        for repeat in range(count)
-        for work in plan
-        if work.error is None
-    ]
+    perturbations = [name for name in PERTURBATIONS if has_order or name != "order"]
+    edits = [work for work in plan if work.error is None]
+    repeats: list[Judgement] = []
+    for repeat in range(count):
+        perturbation = perturbations[repeat % len(perturbations)]
+        for work in edits:
+            repeats.append(Judgement(work, repeat=repeat + 1, perturbation=perturbation))
+    return repeats
 
 
-def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> results.Noise:
+def describe_noise(judged: Sequence[Judgement], repeats: Sequence[Judgement]) -> results.Noise:
     """Describe how far scores move when only the judging changes.
 
     Each row is one repeat, and counts pairs: `n` have a score in both judgings, the others are
@@ -277,44 +274,47 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> results.Noi
     the root mean square of the shifts, `None` without any. Repeats with another `order` do not
     count there, since runs that are compared show images in the same order.
     """
-    before = _mean_scores(plan)
-    rows: list[results.NoiseRow] = []
-    shifts: list[float] = []
-    for works in grouped(repeats, lambda work: work.repeat).values():
-        after = _mean_scores(works)
-        categories = {work.pair.id: work.pair.category for work in works}
-        moves = {pair: score - before[pair] for pair, score in after.items() if pair in before}
-        pending = {work.pair.id for work in works if work.is_open} - set(moves)
-        shift = sd = None
-        if moves:
-            shift = estimates.estimate(
-                list(moves.values()), list(moves), [categories[pair] for pair in moves]
-            ).mean
-            sd = float(np.sqrt(np.mean(np.square(list(moves.values())))))
-            if works[0].perturbation != "order":
-                shifts.append(shift)
-        rows.append(
-            results.NoiseRow(
-                perturbation=works[0].perturbation,
-                n=len(moves),
-                errors=len(categories) - len(moves) - len(pending),
-                pending=len(pending),
-                changed=sum(abs(move) >= VISIBLE for move in moves.values()),
-                shift=shift,
-                sd=sd,
-            )
-        )
-    return results.Noise(
-        rows=tuple(rows),
-        floor=math.sqrt(sum(shift**2 for shift in shifts) / len(shifts)) if shifts else None,
+    before = _mean_scores(judged)
+    rows = [
+        _noise_row(before, repeat)
+        for repeat in grouped(repeats, lambda judgement: judgement.repeat).values()
+    ]
+    shifts = [row.shift for row in rows if row.shift is not None and row.perturbation != "order"]
+    floor = None
+    if shifts:
+        floor = math.sqrt(sum(shift**2 for shift in shifts) / len(shifts))
+    return results.Noise(rows=tuple(rows), floor=floor)
+
+
+def _noise_row(before: Mapping[str, float], repeat: Sequence[Judgement]) -> results.NoiseRow:
+    """Describe how far one repeat moves scores from those `before`, by pair."""
+    after = _mean_scores(repeat)
+    categories = {judgement.pair.id: judgement.pair.category for judgement in repeat}
+    moves = {pair: score - before[pair] for pair, score in after.items() if pair in before}
+    pending = {judgement.pair.id for judgement in repeat if judgement.is_open} - moves.keys()
+    shift = sd = None
+    if moves:
+        distances = list(moves.values())
+        shift = estimates.estimate(
+            distances, list(moves), [categories[pair] for pair in moves]
+        ).mean
+        sd = float(np.sqrt(np.mean(np.square(distances))))
+    return results.NoiseRow(
+        perturbation=repeat[0].perturbation,
+        n=len(moves),
+        errors=len(categories) - len(moves) - len(pending),
+        pending=len(pending),
+        changed=sum(abs(move) >= VISIBLE for move in moves.values()),
+        shift=shift,
+        sd=sd,
     )
 
 
-def _mean_scores(works: Sequence[Work]) -> dict[str, float]:
+def _mean_scores(judgements: Sequence[Judgement]) -> dict[str, float]:
     """Return the mean score over the seeds of each pair whose seeds all have a verdict."""
     means = {}
-    for pair, seeds in by_pair(works).items():
-        scores = [work.verdict.score for work in seeds if work.verdict is not None]
+    for pair, seeds in grouped(judgements, lambda judgement: judgement.pair.id).items():
+        scores = [judgement.verdict.score for judgement in seeds if judgement.verdict is not None]
         if len(scores) == len(seeds):
             means[pair] = sum(scores) / len(scores)
     return means
@@ -322,22 +322,29 @@ def _mean_scores(works: Sequence[Work]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Trials:
-    """Edits of known quality by control, the run's own edits to be judged again, and what the judge
-    is not asked about.
+    """Judgements of edits of known quality by control, repeated judgements of the run's own edits,
+    and what the judge is not asked about.
     """
 
-    controls: dict[str, list[Work]] = field(default_factory=dict)
+    controls: dict[str, list[Judgement]] = field(default_factory=dict)
     untried: str = ""
-    repeats: list[Work] = field(default_factory=list)
+    repeats: list[Judgement] = field(default_factory=list)
 
     @property
-    def works(self) -> list[Work]:
-        return [*(work for works in self.controls.values() for work in works), *self.repeats]
+    def of_controls(self) -> list[Judgement]:
+        """The judgements of all controls."""
+        return list(chain.from_iterable(self.controls.values()))
+
+    @property
+    def judgements(self) -> list[Judgement]:
+        return self.of_controls + self.repeats
 
     @property
     def remaining(self) -> int:
         """The number of trials that were cut off when the run was stopped."""
-        return sum(work.verdict is None and work.error is None for work in self.works)
+        return sum(
+            judgement.verdict is None and judgement.error is None for judgement in self.judgements
+        )
 
 
 def plan_trials(
@@ -351,11 +358,12 @@ def plan_trials(
     makes: bool = True,
 ) -> Trials:
     """Return the trials of a judge, as `_plan_controls` and `plan_repeats` draw them."""
-    controls: dict[str, list[Work]] = {}
+    controls: dict[str, list[Judgement]] = {}
     untried = ""
     if settings.tries_judge:
-        controls, untried = _plan_controls(
+        edits, untried = _plan_controls(
             scorer, settings, suite, pairs=pairs, own=own, shard=shard, makes=makes
         )
-    repeats = plan_repeats(own, settings.judge.repeats, has_order=not scorer.judge.model.measures)
+        controls = {name: [Judgement(work) for work in works] for name, works in edits.items()}
+    repeats = plan_repeats(own, settings.judge.repeats, has_order=not scorer.model.measures)
     return Trials(controls, untried, repeats)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pytest_imgedit.core import (
     environments,
@@ -48,17 +48,19 @@ class StoredImage:
         return self.origin.read() if data is None else data
 
 
+#: The name of the judge whose verdicts decide the items; additional judges and metrics have names.
+FIRST = ""
+
+
 @dataclass
 class Work:
-    """One repetition of a pair on its way through the stages; it ends in a verdict or an error.
+    """One repetition of a pair on its way through the edit stage; it ends in an edit or an error.
 
     `seed` is the seed of the pair plus the number of the repetition; the editor's noise is drawn
     from `generator_seed`. `shown` is the reference that the editor is shown, or a finished image.
     `recipe` holds all that decides the planned edit, except the environment, and `content` is its
     hash. `further` are the source images after the first. `failures` counts lost jobs of the edit
-    stage. `answers` holds those of the judge by call. `scored` holds the works of further judges
-    and metrics about the same edit, by their names. The verdict of a `repeat` is requested with a
-    `perturbation` (`score.PERTURBATIONS`).
+    stage. `judgements` are those of the edit, by the name of the judge or metric.
     """
 
     pair: EditPair
@@ -71,13 +73,35 @@ class Work:
     recipe: strict_json.JsonObject = field(default_factory=dict, repr=False)
     content: str = ""
     edit: results.Edit | None = None
-    verdict: results.Verdict | None = None
-    error: results.ItemError | None = None
+    edit_error: results.ItemError | None = None
     failures: int = 0
-    answers: dict[str, VerdictRecord] = field(default_factory=dict, repr=False)
-    scored: dict[str, "Work"] = field(default_factory=dict, repr=False)
-    repeat: int = 0
-    perturbation: str = ""
+    judgements: dict[str, "Judgement"] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def judged_by(self, scorer: str) -> "Judgement":
+        """Return the judgement of a judge or metric by its name, a new one the first time."""
+        return self.judgements.setdefault(scorer, Judgement(self))
+
+    @property
+    def judgement(self) -> "Judgement":
+        """The judgement of the first judge, which decides the item."""
+        return self.judged_by(FIRST)
+
+    @property
+    def additional_judgements(self) -> dict[str, "Judgement"]:
+        """The judgements of additional judges and metrics by name."""
+        return {name: judged for name, judged in self.judgements.items() if name != FIRST}
+
+    @property
+    def verdict(self) -> results.Verdict | None:
+        """The verdict of the first judge."""
+        return self.judgement.verdict
+
+    @property
+    def error(self) -> results.ItemError | None:
+        """Why there is no edit, or no verdict of the first judge."""
+        return self.judgement.error
 
     @property
     def inputs(self) -> tuple[str | None, ...]:
@@ -114,15 +138,54 @@ class Work:
         row = f"{self.pair.row}: " * bool(self.pair.row)
         return f"{row}{name}: {_place(origin)}{reason}"
 
+    def fail(self, kind: str, message: str) -> None:
+        """End without an edit."""
+        self.edit_error = results.ItemError("edit", kind, sanitize.printable(message))
+
+
+@dataclass(eq=False)
+class Judgement:
+    """What one judge or metric makes of the edit of a work: a verdict or an error.
+
+    `answers` holds those to its calls so far. The verdict of a `repeat` is requested with a
+    `perturbation` (`questions.PERTURBATIONS`).
+    """
+
+    work: Work
+    verdict: results.Verdict | None = None
+    score_error: results.ItemError | None = None
+    answers: dict[str, VerdictRecord] = field(default_factory=dict, repr=False)
+    repeat: int = 0
+    perturbation: str = ""
+
+    @property
+    def pair(self) -> EditPair:
+        return self.work.pair
+
+    @property
+    def edit(self) -> results.Edit | None:
+        return self.work.edit
+
+    @property
+    def images(self) -> dict[str, StoredImage]:
+        """The images of the pair by the names that calls use."""
+        return self.work.images
+
+    @property
+    def error(self) -> results.ItemError | None:
+        """Why there is no edit, or no verdict on it."""
+        return self.work.edit_error or self.score_error
+
     @property
     def is_open(self) -> bool:
-        """Whether there is neither a verdict nor an error other than that the stage makes none."""
-        return self.verdict is None and (
-            self.error is None or self.error.kind in ("not_edited", "not_scored")
-        )
+        """Whether the edit still needs a verdict; a stage that makes none leaves it open."""
+        if self.verdict is not None:
+            return False
+        return self.error is None or self.error.kind in ("not_edited", "not_scored")
 
-    def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
-        self.error = results.ItemError(stage, kind, sanitize.printable(message), reply)
+    def fail(self, kind: str, message: str, reply: str | None = None) -> None:
+        """End without a verdict."""
+        self.score_error = results.ItemError("score", kind, sanitize.printable(message), reply)
 
 
 @dataclass(frozen=True)
@@ -197,7 +260,7 @@ def make_works(
                 shown,
             )
             if problem:
-                work.fail("edit", kind, problem)
+                work.fail(kind, problem)
             else:
                 work.recipe = edit_recipe(
                     editor,

@@ -281,7 +281,7 @@ def test_a_further_judge_that_fails_alike_takes_no_score_of_the_judge_with_it(wo
     world.further[spec] = lambda message: failed("exception", "ValueError: no such rubric")
     run = world.run(judges={"second": {"spec": spec}})
     assert {work.verdict.score for work in run.plan.works} == {7.0}
-    assert run.failed_further == [
+    assert run.failed_scorers == [
         "judge second could not score: ValueError: no such rubric (16 verdicts in a row failed "
         "alike)"
     ]

@@ -71,7 +71,7 @@ def test_reference_takes_the_place_of_an_edit(tmp_path):
 
 def test_judge_of_this_machine_has_none(tmp_path):
     plan = World(tmp_path, pairs=pairs_of(*CATEGORIES), judge={"spec": "scenes"}).plan()
-    assert plan.scorer.start_canary(plan.works) is None
+    assert plan.scorer.start_canary(plan.scorer.judgements(plan.works)) is None
 
 
 def test_short_run_has_none(tmp_path):
@@ -162,8 +162,8 @@ def test_further_judge_has_a_canary_of_its_own(world):
     spec = "openai:http://localhost:2/v1#n"
     world.further[spec] = other
     done = run(world, Judge(), judges={"second": {"spec": spec}})
-    (further,) = done.plan.further
-    assert further.scorer.facts["canary"].rounds == other.rounds == 2
+    (additional,) = done.plan.additional_scorers
+    assert additional.facts["canary"].rounds == other.rounds == 2
 
 
 def test_merged_shards_add_up_their_canaries(world):

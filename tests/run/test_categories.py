@@ -55,7 +55,7 @@ def lines_by(works: list[Work], labels: dict[str, str] | None = None) -> tuple[l
     for number, work in enumerate(works):
         if work.error is None:
             work.edit = Edit("0" * 64, 1.0, "edit-0")
-            work.verdict = Verdict({}, {}, float(number % 10))
+            work.judgement.verdict = Verdict({}, {}, float(number % 10))
         categories.scored(work)
     categories.look()
     return shown, logged
@@ -70,9 +70,9 @@ def test_many_categories_are_named_in_the_log_alone():
 
 def test_a_line_counts_what_has_no_score_and_says_the_suites_own_name():
     works = works_of(1, pairs=5)
-    works[0].fail("edit", "exception", "no")
-    works[1].fail("score", "refused", "no")
-    works[2].fail("score", "not_needed", "no")
+    works[0].fail("exception", "no")
+    works[1].judgement.fail("refused", "no")
+    works[2].judgement.fail("not_needed", "no")
     assert lines_by(works, {"c0": "物理"})[0] == [
         "c0 物理: 2 of 4 scored, 1 failed, 1 refused, mean 3.50"
     ]
@@ -81,5 +81,5 @@ def test_a_line_counts_what_has_no_score_and_says_the_suites_own_name():
 def test_a_category_without_a_score_has_no_mean():
     works = works_of(1)
     for work in works:
-        work.fail("edit", "exception", "no")
+        work.fail("exception", "no")
     assert lines_by(works)[0] == ["c0: 0 of 2 scored, 2 failed"]

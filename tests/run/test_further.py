@@ -58,7 +58,7 @@ def results_of(world, **raw):
         plan=run.plan,
         timing=run.timing,
         workers=run.workers,
-        further_workers=run.further_workers,
+        additional_workers=run.additional_workers,
         trials=run.trials,
         run_id="r",
         started=datetime(2026, 1, 1, tzinfo=UTC),
@@ -170,12 +170,12 @@ def test_one_that_cannot_load_is_told_and_takes_no_score_with_it(world, fails, w
     world.further[fails] = refuse
     world.raw["judges"]["second"]["batch_size"] = 1
     run = world.run()
-    [line] = run.failed_further
+    [line] = run.failed_scorers
     assert line.endswith("model: weights of another shape")
     assert fails.rpartition("#")[2] in line or "second" in line
     for work in run.plan.works:
         assert work.verdict is not None
-        for scored in work.scored.values():
+        for scored in work.additional_judgements.values():
             assert (scored.verdict is None) == (scored.error is not None)
             assert scored.error is None or scored.error.kind == "no_worker"
     world.further[fails] = answer

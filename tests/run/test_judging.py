@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_imgedit.run.score import swap_images
+from pytest_imgedit.run.questions import swap_images
 from pytest_imgedit.stats.controls import EDITED
 
 

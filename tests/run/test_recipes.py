@@ -28,8 +28,8 @@ from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.source import COMPUTE, is_unchanged, loaded_code, source_closure
 from pytest_imgedit.protocols.loading import load_protocol
-from pytest_imgedit.run.score import Ask, reply_recipe
-from pytest_imgedit.run.work import Work, edit_recipe
+from pytest_imgedit.run.questions import Ask, reply_recipe
+from pytest_imgedit.run.work import Judgement, Work, edit_recipe
 from pytest_imgedit.scenes import WEIGHTS
 
 PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))
@@ -473,14 +473,16 @@ def protocol(name="aspects"):
     return load_protocol(Settings.model_validate({"judge": {"protocol": name}}))
 
 
-def reply_key(judge, of=None, call=None, **changes):
+def reply_key(judge, of=None, call=None, repeat=0, perturbation="", **changes):
     """The key of an answer to a call of `aspects` about one edit, with some of its inputs
     changed.
     """
     base = {"source": SimpleNamespace(sha256="s"), "reference": SimpleNamespace(sha256="r")}
     work = Work(**{"pair": PAIR, "seed": 1, **base, "edit": SimpleNamespace(blob="e"), **changes})
     asked = (of or protocol()).calls(work.pair)[0]
-    return key(reply_recipe(judge, Ask(work, replace(asked, **(call or {})), 1, ["x"])))
+    judgement = Judgement(work, repeat=repeat, perturbation=perturbation)
+    ask = Ask(judgement, replace(asked, **(call or {})), failures=1, reminders=["x"])
+    return key(reply_recipe(judge, ask))
 
 
 def test_each_input_of_an_answer_changes_its_key(package, cache):

@@ -212,8 +212,8 @@ def test_a_run_in_blocks_stops_once_its_gate_is_decided(swapping):
 
 def test_a_pair_is_scored_only_if_every_seed_is(world):
     run = world.run(editor={"seeds": 2})
-    run.plan.works[1].verdict = None
-    run.plan.works[1].fail("score", "exception", "no")
+    run.plan.works[1].judgement.verdict = None
+    run.plan.works[1].judgement.fail("exception", "no")
     items = make_items(run.plan.works, True, "the user")
     assert [item.status for item in items] == ["judge_error", "scored", "scored", "scored"]
     assert items[0].score is None

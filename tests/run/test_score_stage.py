@@ -7,9 +7,10 @@ import pytest
 from run_world import ANSWER, FakePool, World, failed, judged, pairs_of
 
 from pytest_imgedit.core.errors import StoreError
+from pytest_imgedit.run.questions import Ask
 from pytest_imgedit.run.run import Run
-from pytest_imgedit.run.score import Ask, Feed, ScoreStage
-from pytest_imgedit.run.work import missing_edits
+from pytest_imgedit.run.score import Feed, ScoreStage
+from pytest_imgedit.run.work import FIRST, missing_edits
 from pytest_imgedit.store.journal import Journal, VerdictRecord
 
 
@@ -34,12 +35,17 @@ class Stage:
         self.asked.append([question["pair_id"] for question in message["questions"]])
         return (self.answers.popleft() if self.answers else judged)(message)
 
-    def hear(self, work):
-        self.done.append((work.pair.id, work.verdict.score if work.verdict else work.error.kind))
+    @property
+    def judgements(self):
+        return self.scorer.judgements(self.plan.works)
 
-    def run(self, works=None):
+    def hear(self, judgement):
+        verdict = judgement.verdict
+        self.done.append((judgement.pair.id, verdict.score if verdict else judgement.error.kind))
+
+    def run(self, judgements=None):
         with self.world.store:
-            self.stage.run(self.plan.works if works is None else works)
+            self.stage.run(self.judgements if judgements is None else judgements)
             self.stored = len(self.world.store.verdicts.records)
         return self
 
@@ -177,7 +183,7 @@ def test_an_edit_whose_image_is_gone_is_the_error_of_its_pair(world):
 def test_tokens_of_unreadable_replies_are_counted_too(world):
     world.pairs = pairs_of("physics")
     stage = Stage(world, unreadable).run()
-    assert stage.scorer.tokens == {
+    assert stage.scorer.tally.tokens == {
         "tokens_in": 2 * ANSWER["tokens_in"],
         "tokens_out": 2 * ANSWER["tokens_out"],
     }
@@ -185,7 +191,7 @@ def test_tokens_of_unreadable_replies_are_counted_too(world):
 
 def test_near_the_end_no_batch_is_handed_out_ahead(world):
     stage = Stage(world, slots=2)
-    stage.stage.queue = deque(Ask(work, None) for work in stage.plan.works[:2])
+    stage.stage.queue = deque(Ask(judgement, None) for judgement in stage.judgements[:2])
     with world.store:
         stage.worker.jobs.append(stage.stage.take(stage.worker))
         assert stage.stage.take(stage.worker) is None
@@ -198,8 +204,7 @@ def fed(world, count, batch_size=8):
     feed = Feed()
     stage = Stage(world, feed=feed)
     stage.worker.batch_size = batch_size
-    for work in stage.plan.works[:count]:
-        feed.works.append(work)
+    feed.judgements.extend(stage.judgements[:count])
     return stage, feed
 
 
@@ -236,8 +241,9 @@ def test_verdicts_of_the_store_are_those_that_were_reached(world):
     scored = [work.verdict.score for work in stage.plan.works]
     plan = world.plan()
     with world.store:
-        stored = [plan.scorer.stored_verdict(work, "compatible") for work in plan.works]
-    assert [verdict.score for verdict in stored] == scored
+        for judgement in plan.scorer.judgements(plan.works):
+            plan.scorer.recall(judgement, "compatible")
+    assert [work.verdict.score for work in plan.works] == scored
 
 
 def test_a_verdict_that_took_a_reminder_counts_only_while_as_many_are_allowed(world):
@@ -246,7 +252,8 @@ def test_a_verdict_that_took_a_reminder_counts_only_while_as_many_are_allowed(wo
     for reasks, counts in ((1, True), (0, False)):
         plan = world.plan(judge={"reasks": reasks})
         with world.store:
-            assert (plan.scorer.stored_verdict(plan.works[0], "compatible") is not None) is counts
+            plan.scorer.recall(plan.works[0].judgement, "compatible")
+        assert (plan.works[0].verdict is not None) is counts
 
 
 @pytest.mark.parametrize("of", ["judge", "further judge"])
@@ -273,10 +280,11 @@ def test_a_verdict_that_cannot_be_stored_does_not_count(tmp_path, monkeypatch, o
     run = Run(plan, world.context(plan))
     with world.store, pytest.raises(StoreError):
         run.execute()
-    ends = [work if of == "judge" else work.scored["second"] for work in plan.works]
+    name = FIRST if of == "judge" else "second"
+    ends = [work.judged_by(name) for work in plan.works]
     assert sum(end.verdict is not None for end in ends) == nth - 1
     assert sum(end.is_open for end in ends) == 5 - nth
     monkeypatch.undo()
     run = world.run()
-    assert all(work.verdict and work.scored["second"].verdict for work in run.plan.works)
+    assert all(work.verdict and work.judged_by("second").verdict for work in run.plan.works)
     assert run.timing.verdicts_cached == (nth - 1 if of == "judge" else 4)

@@ -99,7 +99,7 @@ class Beside:
     def score(self, feed):
         if self.error:
             raise self.error
-        while feed.is_open or feed.works:
+        while feed.is_open or feed.judgements:
             self.scored += feed.take()
             time.sleep(0.001)
 

@@ -1,0 +1,164 @@
+"""What the answers of a judge or metric say: numbers, and the verdict that they make."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pytest_imgedit.core import environments, errors, requests, results
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.reply import SCALE
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.protocols.protocol import Call, Protocol
+from pytest_imgedit.store.journal import VerdictRecord
+
+
+class BadScore(errors.ReplyError):
+    """A number of the judge's own that is no score; asking again would not help."""
+
+
+class Dropped(Exception):
+    """`compat` leaves an edit out of all means, since `replies` to some calls cannot be read."""
+
+    def __init__(self, message: str, replies: str) -> None:
+        super().__init__(message)
+        self.replies = replies
+
+
+class AnswerReader:
+    """Reads the answers of one judge by its protocol, or of a metric."""
+
+    def __init__(self, judge: Identity, protocol: Protocol) -> None:
+        self.judge = judge
+        self.protocol = protocol
+
+    @property
+    def is_compat(self) -> bool:
+        return self.protocol.variant == "compat"
+
+    def measured(self, answer: requests.Answer) -> float | None:
+        """Return the score of a judge that measures, or the value of a metric; raises `BadScore`
+        for numbers that are none.
+        """
+        if answer.score is None:
+            return None
+        model = self.judge.model
+        if not self.is_on_scale(answer.score):
+            raise BadScore(
+                f"the {model.role}'s score is {answer.score}, expected a finite number, "
+                f"{model.measure.range}"
+            )
+        if not all(map(math.isfinite, answer.aspects.values())):
+            raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
+        return answer.score
+
+    def is_on_scale(self, number: float) -> bool:
+        """Tell whether a measured number lies on the scale of the judge or metric."""
+        lowest, highest = self.judge.model.measure.ends
+        return math.isfinite(number) and lowest <= number <= highest
+
+    def expected(self, call: Call | None, answer: requests.Answer) -> dict[str, float]:
+        """Return the expected grades of an answer by name; raises `BadScore` for one out of
+        range.
+        """
+        if call is None or not answer.expected:
+            return {}
+        low, high = call.grammar.scale
+        grades = {}
+        for name, label in zip(call.grammar.names, call.grammar.called, strict=True):
+            grade = answer.expected.get(label, math.nan)
+            if not low <= grade <= high:
+                raise BadScore(
+                    f"the expected grade of {name!r} is {grade}, expected a number from "
+                    f"{low:g} to {high:g}"
+                )
+            grades[name] = grade
+        return grades
+
+    def numbers(self, call: Call | None, record: VerdictRecord) -> dict[str, float] | None:
+        """Return the numbers in a reply; `None` for one that `compat` takes although it cannot be
+        read. It may also take some of the numbers for all.
+        """
+        if record.measured is not None:
+            return {}
+        if call is None:
+            raise errors.ReplyError(f"the {self.judge.model.role} gave no score, expected a number")
+        try:
+            return call.grammar.read(record.reply, self.protocol.variant)
+        except errors.ReplyError:
+            if self.is_compat:
+                return None
+            raise
+
+    def verdict(self, pair: EditPair, records: Mapping[str, VerdictRecord]) -> results.Verdict:
+        """Make the verdict of the answers to all calls about a pair.
+
+        Raises `ReplyError` for numbers that make no score, and `Dropped`.
+        """
+        measurements = [record for record in records.values() if record.measured is not None]
+        if measurements:
+            verdict = _measured_verdict(measurements[0])
+        else:
+            verdict = self._graded_verdict(pair, records)
+        return replace(
+            verdict,
+            replies={name: record.reply for name, record in records.items()},
+            batch_size=max(record.batch_size for record in records.values()),
+            keys={name: record.key for name, record in records.items()},
+            environment=_most_unlike(records.values(), self.judge.here).digest,
+        )
+
+    def _graded_verdict(
+        self, pair: EditPair, records: Mapping[str, VerdictRecord]
+    ) -> results.Verdict:
+        """Make the verdict of the numbers in replies, without what tells their origin."""
+        literal: dict[str, dict[str, float]] = {}
+        touched: list[str] = []
+        for call in self.protocol.checked_calls(pair):
+            numbers = self.numbers(call, records[call.name])
+            if numbers is not None:
+                literal[call.name] = numbers
+            if not set(call.grammar.names) <= set(numbers or ()):
+                touched.append(call.name)
+        expected = {name: record.expected for name, record in records.items() if record.expected}
+        values = self.protocol.checked_item(pair, literal | expected)
+        if "score" not in values:
+            raise Dropped(
+                f"the reply to {', '.join(touched)} cannot be read; compat leaves the pair out",
+                " | ".join(records[name].reply for name in touched),
+            )
+        greedy = None
+        if expected:
+            greedy = self._from_0_to_10(self.protocol.checked_item(pair, literal)["score"])
+        score = self._from_0_to_10(values["score"])
+        if self.protocol.scale == SCALE:
+            del values["score"]
+        first = next(iter(records.values()))
+        return results.Verdict(
+            replies={},
+            aspects=values,
+            score=score,
+            greedy=greedy,
+            off_scale=first.off_scale,
+            touched=tuple(touched),
+        )
+
+    def _from_0_to_10(self, score: float) -> float:
+        """Return a score of the protocol on the scale from 0 to 10."""
+        low, high = self.protocol.scale
+        return SCALE[0] + (score - low) / (high - low) * (SCALE[1] - SCALE[0])
+
+
+def _measured_verdict(record: VerdictRecord) -> results.Verdict:
+    """Make the verdict of a measured number, without what tells its origin."""
+    assert record.measured is not None, "it was measured"
+    return results.Verdict(replies={}, aspects=record.aspects, score=record.measured, measured=True)
+
+
+def _most_unlike(
+    records: Iterable[VerdictRecord], here: environments.Environment
+) -> environments.Environment:
+    """Return the environment of the records that differs most from `here`."""
+    return max(
+        (record.environment for record in records),
+        key=lambda environment: len(environment.differences(here)),
+    )

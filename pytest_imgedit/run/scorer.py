@@ -1,0 +1,319 @@
+"""A scorer: a judge or metric of a run, which gives every edit a judgement."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core import environments, errors, redaction, requests, results, sanitize
+from pytest_imgedit.kinds.base import Model
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.protocols.protocol import Call
+from pytest_imgedit.run.answers import AnswerReader, BadScore, Dropped
+from pytest_imgedit.run.canary import Canary, make_canary
+from pytest_imgedit.run.questions import Ask, reply_recipe
+from pytest_imgedit.run.work import FIRST, Judgement, Work, reusable
+from pytest_imgedit.store.journal import VerdictRecord
+from pytest_imgedit.store.store import Store
+from pytest_imgedit.workers.base import Worker
+
+#: How often the limit of a reply that was cut is doubled.
+DOUBLINGS = 2
+#: Stands for any problem in the text of a reminder by which records are compared.
+_PROBLEM = "…"
+
+
+class Tally:
+    """Counts the answers of a run's judge, those that cannot be read and re-asks too."""
+
+    def __init__(self) -> None:
+        self.tokens = {"tokens_in": 0, "tokens_out": 0}
+        #: How often each model answered, as the server named it.
+        self.models: Counter[str] = Counter()
+
+    def pay(self, answer: requests.Answer) -> None:
+        """Count the tokens of an answer."""
+        self.tokens["tokens_in"] += answer.tokens_in
+        self.tokens["tokens_out"] += answer.tokens_out
+
+    def usage(self, prices: tuple[float, float] | None) -> results.Usage | None:
+        """Return the tokens and their cost; `None` for a judge without prices."""
+        if prices is None:
+            return None
+        cost = requests.token_cost(self.tokens.values(), prices)
+        return results.Usage(**self.tokens, cost=round(cost, 6) if any(prices) else None)
+
+
+class Scorer:
+    """Scores edits with one judge and one protocol, or with one metric.
+
+    The judge whose verdicts decide the items is the first scorer of a run; additional judges and
+    metrics have the `name` that the settings give them. Replies are stored without the secrets that
+    the settings name.
+    """
+
+    def __init__(
+        self, settings: Settings, judge: Identity, store: Store, name: str = FIRST
+    ) -> None:
+        self.name = name
+        self.settings = settings.judge
+        self.judge = judge
+        self.store = store
+        self.protocol = load_protocol(settings)
+        self.reader = AnswerReader(judge, self.protocol)
+        self.redactor = settings.redactor
+        self.first_at = 0.0  # when the first batch was scored, by the run's clock
+        self.tally = Tally()
+        self.canary: Canary | None = None
+
+    @property
+    def model(self) -> Model:
+        return self.judge.model
+
+    @property
+    def is_judge(self) -> bool:
+        """Whether it is a judge; else it is a metric."""
+        return self.model.role == "judge"
+
+    @property
+    def title(self) -> str:
+        """What it is called in lines of a run."""
+        return f"{self.model.role} {self.name}".rstrip()
+
+    @property
+    def aspects(self) -> Mapping[str, results.Measure]:
+        """What the judge or the protocol declares that edits are measured by, beside the score."""
+        return (self.model.aspects or {}) if self.model.measures else self.protocol.measures
+
+    @property
+    def measures(self) -> Mapping[str, results.Measure]:
+        """What items are measured by, beside the score: aspects of the first judge, or the measures
+        of an additional judge or metric, which bear its name.
+        """
+        if self.name == FIRST:
+            return self.aspects
+        return self.model.named_measures(self.name, self.aspects)
+
+    @property
+    def usage(self) -> results.Usage | None:
+        """The tokens of this run's answers and their cost; `None` for a judge without prices."""
+        return self.tally.usage(self.model.requirements.prices)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What results tell of the judge and its protocol: fields of `JudgeInfo`."""
+        facts = {
+            "spec": redaction.mask_shapes(self.model.spec),
+            **self.judge.told,
+            "decoder": self.judge.recipe.get("decoder"),
+            "usage": self.usage,
+            "returned": dict(self.tally.models),
+            "canary": self.canary.info if self.canary and self.canary.rounds else None,
+        }
+        if self.model.measures:
+            return facts | {"protocol": None, "variant": None, "protocol_sha256": None}
+        return facts | {
+            "protocol": self.protocol.name,
+            "variant": self.protocol.variant,
+            "protocol_sha256": self.protocol.sha256,
+        }
+
+    @property
+    def reasks(self) -> int:
+        """How often a question is put again; the authors' scripts do not."""
+        return 0 if self.reader.is_compat else self.settings.reasks
+
+    @property
+    def doublings(self) -> int:
+        """How often a question whose reply was cut is put again with twice the limit."""
+        return DOUBLINGS if self.model.reply_limit > 0 and not self.reader.is_compat else 0
+
+    @property
+    def most_puts(self) -> int:
+        """How often one question is put at most."""
+        return 1 if self.model.measures else 1 + self.reasks + self.doublings
+
+    def judgements(self, works: Iterable[Work]) -> list[Judgement]:
+        """Return the scorer's judgements of works."""
+        return [work.judged_by(self.name) for work in works]
+
+    def scorable(self, works: Iterable[Work]) -> list[Work]:
+        """Return the works of pairs that have what the scorer needs."""
+        return [work for work in works if work.reference or not self.model.needs_reference]
+
+    def asks(self, judgement: Judgement) -> list[Ask]:
+        """List the calls about an edit that have no answer yet; none once an answer was a score."""
+        if any(record.measured is not None for record in judgement.answers.values()):
+            return []
+        calls: Sequence[Call | None] = [None]
+        if not self.model.measures:
+            calls = self.protocol.checked_calls(judgement.pair)
+        asks = [Ask(judgement, call) for call in calls]
+        return [ask for ask in asks if ask.name not in judgement.answers]
+
+    def recall(self, judgement: Judgement, policy: environments.Reuse) -> None:
+        """Give a judgement the answers of earlier runs that the policy allows; if no call lacks
+        one, also the verdict that they amount to.
+
+        An answer that took reminders counts only while these read the same and as many are allowed.
+        """
+        judgement.answers = {}
+        for ask in self.asks(judgement):
+            record = reusable(
+                self.store.verdicts.of_content(environments.key(reply_recipe(self.judge, ask))),
+                self.judge.here,
+                policy,
+                partial(self._is_usable, ask),
+            )
+            if record is not None:
+                judgement.answers[ask.name] = record
+        try:
+            self._conclude(judgement)
+        except errors.ReplyError:  # what the protocol makes of replies has changed
+            judgement.answers = {}
+
+    def _is_usable(self, ask: Ask, record: VerdictRecord) -> bool:
+        if ask.call is None:
+            return record.measured is not None and self.reader.is_on_scale(record.measured)
+        if record.asked > 1 and not (
+            record.asked <= 1 + self.reasks
+            and record.reminder == self.protocol.remind(ask.call, _PROBLEM)
+        ):
+            return False
+        try:
+            self.reader.numbers(ask.call, record)
+        except errors.ReplyError:
+            return False
+        return True
+
+    def start_canary(self, judgements: Iterable[Judgement]) -> Canary | None:
+        """Return the canary of a judge that is to score works, the same one each time."""
+        if self.canary is None:
+            waiting = [
+                judgement
+                for judgement in judgements
+                if judgement.error is None and judgement.verdict is None
+            ]
+            questions = 0
+            if self.model.is_served:
+                questions = sum(len(self.asks(judgement)) for judgement in waiting)
+            works = [judgement.work for judgement in waiting]
+            self.canary = make_canary(self.model, self.protocol, works, questions)
+        return self.canary
+
+    def read(self, ask: Ask, answer: requests.Answer, worker: Worker) -> bool:
+        """Take an answer to a call: it ends the judgement, or waits for those to other calls;
+        return whether to ask again instead.
+        """
+        judgement = ask.judgement
+        self.tally.pay(answer)
+        if answer.model:
+            self.tally.models[answer.model] += 1
+        if answer.error is not None:
+            kind = "refused" if answer.refused else "judge"
+            judgement.fail(kind, self._shortened(judgement.work.located(answer.error)))
+            return False
+        try:
+            if answer.cut and not self.reader.is_compat:  # within a number, or a thought
+                raise errors.CutReply(
+                    "the reply was cut short, expected a larger judge.max_new_tokens or shorter "
+                    "replies"
+                )
+            self._take(ask, self._record(ask, answer, worker))
+        except BadScore as error:
+            judgement.fail("bad_score", self._shortened(str(error)))
+        except errors.ReplyError as error:
+            if self._ask_again(ask, error):
+                return True
+            judgement.fail(
+                "unreadable_reply",
+                self._shortened(str(error)),
+                self.redactor.text(answer.reply),
+            )
+        return False
+
+    def _shortened(self, message: str) -> str:
+        return sanitize.shorten(message, mask=self.redactor.text)
+
+    def _ask_again(self, ask: Ask, error: errors.ReplyError) -> bool:
+        """Prepare a call whose reply cannot be read to be asked again, with twice the limit or a
+        reminder; return `False` if it has been asked often enough.
+        """
+        is_cut = isinstance(error, errors.CutReply)
+        if is_cut and ask.doublings < self.doublings:
+            ask.doublings += 1
+            return True
+        if ask.call is None or len(ask.reminders) >= self.reasks:
+            return False
+        if is_cut and ask.doublings:
+            return False
+        problem = "it was too long" if is_cut else str(error)
+        ask.reminders.append(self.protocol.remind(ask.call, problem))
+        return True
+
+    def _take(self, ask: Ask, record: VerdictRecord) -> None:
+        """Give a judgement an answer; the last one makes the verdict. Raises `ReplyError` for an
+        answer that does not count.
+        """
+        judgement = ask.judgement
+        self.reader.numbers(ask.call, record)
+        judgement.answers[ask.name] = record
+        try:
+            self._conclude(judgement)
+        except errors.ReplyError:
+            del judgement.answers[ask.name]
+            raise
+
+    def _conclude(self, judgement: Judgement) -> None:
+        """Give a judgement with all its answers the verdict that they amount to; one that `compat`
+        drops gets an error that says so. Raises `ReplyError` for numbers that make no score.
+        """
+        if self.asks(judgement):
+            return
+        for record in judgement.answers.values():
+            self.store.environments[record.environment.digest] = record.environment
+        try:
+            judgement.verdict = self.reader.verdict(judgement.pair, judgement.answers)
+        except Dropped as dropped:
+            judgement.fail("dropped", str(dropped), dropped.replies)
+
+    def _record(self, ask: Ask, answer: requests.Answer, worker: Worker) -> VerdictRecord:
+        recipe = reply_recipe(self.judge, ask)
+        measured = self.reader.measured(answer)
+        reminder = ""
+        if ask.call is not None and ask.reminders:
+            reminder = self.protocol.remind(ask.call, _PROBLEM)
+        return VerdictRecord(
+            key=environments.key(recipe, worker.computes_in),
+            content=environments.key(recipe),
+            recipe=recipe,
+            environment=worker.computes_in,
+            code=self.judge.code_beside(worker.code),
+            reply=self.redactor.text(answer.reply),
+            score=measured if self.is_judge else None,
+            value=None if self.is_judge else measured,
+            aspects=dict(answer.aspects) if answer.score is not None else {},
+            expected=self.reader.expected(ask.call, answer),
+            off_scale=min(1.0, max(0.0, answer.off_scale)) if answer.expected else None,
+            batch_size=answer.batch_size,
+            model=answer.model,
+            asked=1 + len(ask.reminders),
+            reminder=reminder,
+            finish_reason=self.redactor.text(answer.finish_reason),
+        )
+
+    def keep(self, asks: Iterable[Ask]) -> None:
+        """Store the answers to calls; raises `StoreError`, and then none of them counts."""
+        answered = [ask for ask in asks if ask.name in ask.judgement.answers]
+        if not answered:
+            return
+        try:
+            self.store.verdicts.append([ask.judgement.answers[ask.name] for ask in answered])
+        except BaseException:
+            for ask in answered:
+                del ask.judgement.answers[ask.name]
+                ask.judgement.verdict = None
+                ask.judgement.score_error = None
+            raise
