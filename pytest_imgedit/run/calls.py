@@ -15,8 +15,9 @@ from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.kinds import base, registry
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run import edit, pools, score
+from pytest_imgedit.run.planned_works import make_works
 from pytest_imgedit.run.scorer import Scorer
-from pytest_imgedit.run.work import Judgement, Work, make_works, missing_edits
+from pytest_imgedit.run.work import Judgement, Work, missing_edits
 
 #: A requested edit: the source as a PNG, the instruction, the seed.
 EditCall = tuple[bytes, str, int]

@@ -9,8 +9,9 @@ from pytest_imgedit.core import environments, errors, messages, requests, result
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.kinds import base, identity
 from pytest_imgedit.run.breaker import Breaker
+from pytest_imgedit.run.planned_works import in_batches_of
 from pytest_imgedit.run.seed_trial import TriedSeeds, plan_trial
-from pytest_imgedit.run.work import StoredImage, Work, in_batches_of, missing_edits, reusable
+from pytest_imgedit.run.work import StoredImage, Work, missing_edits, reusable
 from pytest_imgedit.store.journal import EditRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker

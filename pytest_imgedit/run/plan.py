@@ -12,6 +12,7 @@ from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.run import edit, placement, pools
 from pytest_imgedit.run.blocks import Blocks
+from pytest_imgedit.run.planned_works import hand_over, make_works
 from pytest_imgedit.run.questions import reply_recipe
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.scorer import Scorer
@@ -19,8 +20,6 @@ from pytest_imgedit.run.work import (
     FIRST,
     Judgement,
     Work,
-    hand_over,
-    make_works,
     missing_edits,
 )
 from pytest_imgedit.store.journal import Journal

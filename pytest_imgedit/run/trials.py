@@ -17,6 +17,7 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
+from pytest_imgedit.run.planned_works import make_works
 from pytest_imgedit.run.questions import PERTURBATIONS
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import (
@@ -24,7 +25,6 @@ from pytest_imgedit.run.work import (
     SelectedShard,
     Work,
     grouped,
-    make_works,
     missing_edits,
     source_of,
 )

@@ -1,16 +1,12 @@
-"""The work of a run: the images, keys, stored records and outcome of each selected pair."""
+"""A work of a run, which is one repetition of a pair, and what is judged of its edit."""
 
-import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import TypeVar
 
 from pytest_imgedit.core import (
     environments,
-    errors,
     images,
-    requests,
     results,
     sanitize,
     strict_json,
@@ -23,7 +19,6 @@ from pytest_imgedit.core.pairs import (
     number_of,
     shards_of,
 )
-from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.source import is_unchanged
 from pytest_imgedit.store.journal import EditRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
@@ -136,7 +131,7 @@ class Work:
             return message
         origin = image.origin if isinstance(image, StoredImage) else image
         row = f"{self.pair.row}: " * bool(self.pair.row)
-        return f"{row}{name}: {_place(origin)}{reason}"
+        return f"{row}{name}: {file_prefix(origin)}{reason}"
 
     def fail(self, kind: str, message: str) -> None:
         """End without an edit."""
@@ -201,170 +196,14 @@ class SelectedShard:
         return indices[number_of(pair.id) % len(indices)] == self.shard.index
 
 
-def make_works(
-    pairs: Sequence[EditPair],
-    suite_pairs: Sequence[EditPair],
-    editor: Identity,
-    store: Store,
-    repetitions: int = 1,
-    base_seed: int = 0,
-) -> list[Work]:
-    """List the work for the selected pairs and all their repetitions, in the order of the suite.
-
-    `base_seed` is mixed into the seed of each edit. An image that cannot be read is an error of its
-    pair alone.
-    """
-    works: list[Work] = []
-    shown_reference = editor.model.shown_reference
-    followers = _followers(suite_pairs) if shown_reference == "next" else {}
-    finished = editor.model.finished_images(suite_pairs)
-    for pair in pairs:
-        source = reference = None
-        further: tuple[StoredImage, ...] = ()
-        shown: ImageSource | None = None
-        image = None  # SHA-256 of a finished image
-        problem, kind = "", "bad_image"
-        try:
-            source, reference = _keep(pair.source, store), _keep(pair.reference, store)
-            kept = [_keep(image, store) for image in pair.further]
-            further = tuple(image for image in kept if image is not None)
-            if further and not editor.model.takes_further:
-                kind = "several_sources"
-                problem = (
-                    f"the pair has {1 + len(further)} source images, editor {editor.model.spec} "
-                    "takes one"
-                )
-            if shown_reference == "own":
-                shown = reference
-            elif pair.id in followers:
-                shown = _keep(followers[pair.id].reference, store)
-            elif finished is not None:
-                path = finished.by_pair[pair.id]
-                kind = "bad_image" if source is None else "no_edit"
-                if isinstance(path, str):
-                    problem = path
-                else:
-                    shown = images.FileImage(path)
-                    image = hashlib.sha256(shown.read()).hexdigest()
-        except errors.ImageError as error:
-            problem = str(error)
-        for repetition in range(repetitions):
-            seed = pair.seed + repetition
-            work = Work(
-                pair,
-                seed,
-                requests.job_seed(seed, pair.id, base_seed),
-                source,
-                reference,
-                further,
-                shown,
-            )
-            if problem:
-                work.fail(kind, problem)
-            else:
-                work.recipe = edit_recipe(
-                    editor,
-                    pair,
-                    work.generator_seed,
-                    _sha256(source),
-                    _sha256(shown),
-                    image,
-                    [image.sha256 for image in further],
-                )
-                work.content = environments.key(work.recipe)
-            works.append(work)
-    return works
-
-
-def edit_recipe(
-    editor: Identity,
-    pair: EditPair,
-    seed: int,
-    source: str | None,
-    shown: str | None,
-    image: str | None = None,
-    further: Sequence[str] = (),
-) -> strict_json.JsonObject:
-    """Return what decides an edit.
-
-    `seed` is that of the generator; `source`, `shown`, `image` and `further` are SHA-256 of encoded
-    images. A finished `image` decides the edit without the instruction, the seed and the further
-    source images.
-    """
-    recipe: strict_json.JsonObject = {"editor": editor.digest, "source": source}
-    if image is not None:
-        return {**recipe, "image": image}
-    recipe |= {
-        "instruction": pair.editor_instruction,
-        "seed": seed,
-        "shown": shown,
-        "batch_size": editor.model.batch_size,
-    }
-    if further:
-        recipe["further"] = [*further]
-    if editor.sees_pair:
-        recipe |= {"pair": pair.id, "category": pair.category}
-    return recipe
-
-
-def in_batches_of(recipe: strict_json.JsonObject, batch_size: int) -> strict_json.JsonObject:
-    """Return the recipe of an edit that is made with another batch size."""
-    return {**recipe, "batch_size": batch_size} if "batch_size" in recipe else recipe
-
-
 def missing_edits(works: Iterable[Work]) -> list[Work]:
     """List the works that have neither an edit nor an error."""
     return [work for work in works if work.error is None and work.edit is None]
 
 
-def hand_over(plan: Iterable[Work], editor: Identity) -> None:
-    """Assign planned work to another editor of the same kind, and drop edits found before."""
-    for work in plan:
-        if work.error is None:
-            work.recipe = {**work.recipe, "editor": editor.digest}
-            work.content, work.edit = environments.key(work.recipe), None
-
-
-def _sha256(image: ImageSource | None) -> str | None:
-    return image.sha256 if isinstance(image, StoredImage) else None
-
-
-def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
-    if image is None:
-        return None
-    try:
-        data = image.read()
-        if not isinstance(data, bytes):
-            raise TypeError(f"read() returned {type(data).__name__}, expected bytes")
-    except (errors.ImageError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # a user's image source can raise anything, SystemExit too
-        raise errors.ImageError(f"{type(error).__name__}: {sanitize.one_line(error)}") from error
-    try:
-        size = images.checked_size(data)
-    except errors.ImageError as error:
-        raise errors.ImageError(f"{_place(image)}{error}") from None
-    return StoredImage(
-        store.blobs.put(data, durable=False), images.suffix_of(data), size, image, store
-    )
-
-
-def _place(image: ImageSource) -> str:
+def file_prefix(image: ImageSource) -> str:
     """Return the file of an image, with a colon; nothing for one inside a row, or made by code."""
     return f"{image.path}: " if isinstance(image, images.FileImage) else ""
-
-
-def _followers(pairs: Sequence[EditPair]) -> dict[str, EditPair]:
-    """Return, by id, the next pair of the same source, or else of the same category, if that has
-    another reference.
-    """
-    found: dict[str, EditPair] = {}
-    by_category = grouped(pairs, attrgetter("category"))
-    for group in (*by_category.values(), *grouped(pairs, source_of).values()):
-        for pair, following in zip(group, (*group[1:], group[0]), strict=True):
-            if following.reference != pair.reference:
-                found[pair.id] = following
-    return found
 
 
 def source_of(pair: EditPair) -> Hashable:

@@ -28,8 +28,9 @@ from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.source import COMPUTE, is_unchanged, loaded_code, source_closure
 from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.run.planned_works import edit_recipe
 from pytest_imgedit.run.questions import Ask, reply_recipe
-from pytest_imgedit.run.work import Judgement, Work, edit_recipe
+from pytest_imgedit.run.work import Judgement, Work
 from pytest_imgedit.scenes import WEIGHTS
 
 PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))
@@ -520,9 +521,11 @@ def test_what_a_judge_is_not_told_changes_no_answers_key(cache):
 
 def test_a_finished_image_is_all_that_decides_an_edit_of_a_folder(tmp_path, cache):
     folder = identify(make_model("editor", f"folder:{tmp_path}", {}), cache)
-    base = key(edit_recipe(folder, PAIR, 0, "s", None, "image"))
-    assert key(edit_recipe(folder, replace(PAIR, category="social"), 1, "s", None, "image")) == base
-    assert key(edit_recipe(folder, PAIR, 0, "s", None, "other")) != base
+    base = {"seed": 0, "source": "s", "shown": None, "finished": "image"}
+    first = key(edit_recipe(folder, PAIR, **base))
+    social = replace(PAIR, category="social")
+    assert key(edit_recipe(folder, social, **{**base, "seed": 1})) == first
+    assert key(edit_recipe(folder, PAIR, **{**base, "finished": "other"})) != first
 
 
 def test_model_that_is_nowhere_is_a_usage_error(cache, monkeypatch):
