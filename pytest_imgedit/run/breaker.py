@@ -24,9 +24,10 @@ class Breaker:
     """
 
     def __init__(self, calls: str) -> None:
-        self.calls, self.count = calls, 0
+        self.calls = calls
+        self.count = 0
         self.message = ""
-        self._last: tuple[str, ...] = ()
+        self._last: list[str] = []
 
     @property
     def may_trip(self) -> bool:
@@ -39,11 +40,13 @@ class Breaker:
 
     def failed(self, kind: str, message: str) -> None:
         """Take the first failure of a call; its retry comes last, where no success is between."""
-        words = _QUOTED.sub("", message).split()
-        failure = (kind, *(word for word in words if not _PARTICULAR.search(word)))
-        is_counted = kind in COUNTED and not (kind == "worker_died" and "SIGKILL" in message)
-        self.count = is_counted + self.count * (failure == self._last)
-        self._last, self.message = failure, message
+        failure = _essence(kind, message)
+        if failure != self._last:
+            self.count = 0
+        if kind in COUNTED and not (kind == "worker_died" and "SIGKILL" in message):
+            self.count += 1
+        self._last = failure
+        self.message = message
 
     def check(self) -> None:
         """Raise `FailsAlike` if the row is long enough to end the stage."""
@@ -52,3 +55,11 @@ class Breaker:
                 f"{sanitize.shorten(self.message, 300)} ({MOST_ALIKE} {self.calls} in a row failed "
                 "alike)"
             )
+
+
+def _essence(kind: str, message: str) -> list[str]:
+    """Return what failures of one cause have in common: the kind, and words that are not particular
+    to one of them.
+    """
+    words = _QUOTED.sub("", message).split()
+    return [kind] + [word for word in words if not _PARTICULAR.search(word)]

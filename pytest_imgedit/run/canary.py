@@ -1,6 +1,6 @@
 """The canary: two questions that a served judge gets before, during and after a run."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,9 +9,9 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.run.work import StoredImage, Work
 
-#: A run with at least so many questions has a canary.
+#: A run with at least this many questions has a canary.
 ENOUGH = 50
-#: The two questions come again after so many others.
+#: The two questions come again after this many others.
 EVERY = 500
 
 Picture = Literal["own", "other"]
@@ -23,7 +23,7 @@ def may_have_canary(judge: Model) -> bool:
 
 
 def rounds_of(questions: int) -> int:
-    """Return how often the canary's questions come in a run with so many others."""
+    """Return how often the canary's questions come in a run with this many other `questions`."""
     if questions < ENOUGH:
         return 0
     return 2 + (questions - 1) // EVERY
@@ -38,7 +38,7 @@ class _Given:
 
 
 @dataclass
-class Canary:
+class JudgeCanary:
     """Two questions about the first pair: with its own picture, the reference or else the source,
     in place of an edit, and with another pair's.
 
@@ -93,11 +93,10 @@ class Canary:
         """What results tell of the canary."""
         repeats = differing = failed = 0
         for picture in self.pictures:
-            given = [each.get(picture) for each in self.rounds]
-            whole = [one.answer for one in given if one is not None and one.answer.error is None]
-            failed += len(given) - len(whole)
-            repeats += len(whole[1:])
-            differing += sum(answer.reply != whole[0].reply for answer in whole[1:])
+            replies = self._replies(picture)
+            failed += len(self.rounds) - len(replies)
+            repeats += len(replies[1:])
+            differing += sum(reply != replies[0] for reply in replies[1:])
         return results.Canary(
             rounds=len(self.rounds),
             repeats=repeats,
@@ -107,37 +106,45 @@ class Canary:
             models=tuple(self._models()),
         )
 
+    def _replies(self, picture: Picture) -> list[str]:
+        """Return the replies about a picture, without rounds that failed."""
+        answers = [given[picture].answer for given in self.rounds if picture in given]
+        return [answer.reply for answer in answers if answer.error is None]
+
     def _changed(self) -> Iterator[results.CanaryGrade]:
-        """Yield the grades that are others in the last round than in the first."""
+        """Yield the grades that differ between the first round and the last."""
         if len(self.rounds) < 2:
             return
-        first, last = self.rounds[0], self.rounds[-1]
+        first = self.rounds[0]
+        last = self.rounds[-1]
         for picture in first.keys() & last.keys():
-            before, after = first[picture].grades, last[picture].grades
+            before = first[picture].grades
+            after = last[picture].grades
             for name in before.keys() & after.keys():
                 if before[name] != after[name]:
                     yield results.CanaryGrade(
                         picture=picture, name=name, before=before[name], after=after[name]
                     )
 
-    def _models(self) -> Iterable[str]:
+    def _models(self) -> list[str]:
         """Return the models that have answered, with their fingerprints, in the order of their
         first answers.
         """
-        return dict.fromkeys(
-            given.answer.model
-            for answers in self.rounds
-            for given in answers.values()
-            if given.answer.model
-        )
+        models: list[str] = []
+        for answers in self.rounds:
+            for given in answers.values():
+                model = given.answer.model
+                if model and model not in models:
+                    models.append(model)
+        return models
 
 
 def make_canary(
     judge: Model, protocol: Protocol, works: Sequence[Work], questions: int
-) -> Canary | None:
-    """Return the canary of a judge that is to get so many questions about works; `None` for a judge
-    that is not served or measures, for fewer than `ENOUGH` questions, and where no image can be
-    shown.
+) -> JudgeCanary | None:
+    """Return the canary of a judge that is to get this many `questions` about works; `None` for a
+    judge that is not served or measures, for fewer than `ENOUGH` questions, and where no image can
+    be shown.
     """
     if not may_have_canary(judge) or questions < ENOUGH:
         return None
@@ -147,9 +154,20 @@ def make_canary(
     own = first.reference or first.source
     if call is None or own is None:
         return None
-    others = (work.source for work in works if work.pair.id != first.pair.id)
-    other = next((image for image in others if image and image.sha256 != own.sha256), None)
+    other = _source_of_another(works, first, own)
     pictures: dict[Picture, StoredImage] = {"own": own}
     if other is not None:
         pictures["other"] = other
-    return Canary(first, call, pictures, protocol.variant)
+    return JudgeCanary(first, call, pictures, protocol.variant)
+
+
+def _source_of_another(
+    works: Sequence[Work], work: Work, picture: StoredImage
+) -> StoredImage | None:
+    """Return the first source of another pair that is not the same as the `picture` of a work."""
+    for other in works:
+        source = other.source
+        if other.pair.id != work.pair.id and source is not None:
+            if source.sha256 != picture.sha256:
+                return source
+    return None

@@ -57,10 +57,11 @@ class Categories:
         states = Counter(_WORDS.get(item.status, item.status) for item in items)
         total = len(items) - states.pop("not_needed", 0)
         scored = states.pop("scored", 0)
-        name = f"{category} {sanitize.shorten(self._labels.get(category, ''), 40)}".rstrip()
-        parts = [
-            f"{name}: {scored} of {total} scored",
-            *(f"{number} {state}" for state, number in sorted(states.items())),
-            *([f"mean {fmean(scores):.2f}"] if scores else []),
-        ]
+        label = sanitize.shorten(self._labels.get(category, ""), 40)
+        name = f"{category} {label}".rstrip()
+        parts = [f"{name}: {scored} of {total} scored"]
+        for state, number in sorted(states.items()):
+            parts.append(f"{number} {state}")
+        if scores:
+            parts.append(f"mean {fmean(scores):.2f}")
         return ", ".join(parts)

@@ -30,7 +30,8 @@ def mark_leaks(works: Iterable[Work], store: Store) -> None:
 
 
 def _mark_leak(work: Work, store: Store) -> None:
-    edit, reference = work.edit, work.reference
+    edit = work.edit
+    reference = work.reference
     if edit is None or reference is None or edit.near_copy:
         return
     if reference.size != (edit.width, edit.height):

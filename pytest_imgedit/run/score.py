@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_imgedit.core import errors, messages, requests, strict_json
 from pytest_imgedit.run.breaker import Breaker
-from pytest_imgedit.run.canary import Canary
+from pytest_imgedit.run.canary import JudgeCanary
 from pytest_imgedit.run.questions import Ask, make_question, make_question_about
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import Judgement
@@ -51,12 +51,17 @@ class ScoreStage:
         done: Callable[[Judgement], None],
         clock: Callable[[], float],
         feed: Feed | None = None,
-        canary: Canary | None = None,
+        canary: JudgeCanary | None = None,
     ) -> None:
-        self.scorer, self.pool, self.done, self.clock, self.feed = scorer, pool, done, clock, feed
+        self.scorer = scorer
+        self.pool = pool
+        self.done = done
+        self.clock = clock
+        self.feed = feed
         self.canary = canary
         self.queue: deque[Ask] = deque()
-        self.retries, self.breaker = Retries(pool), Breaker("verdicts")
+        self.retries = Retries(pool)
+        self.breaker = Breaker("verdicts")
 
     def run(self, pending: Sequence[Judgement]) -> None:
         """Judge all pending edits, and those that come through the feed; raises `FailsAlike` if the
@@ -134,7 +139,7 @@ class ScoreStage:
             return self.scorer.settings.batch_size
         return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
 
-    def _of_canary(self, canary: Canary) -> list[strict_json.JsonObject]:
+    def _of_canary(self, canary: JudgeCanary) -> list[strict_json.JsonObject]:
         """Return the canary's questions if they are due: also after the last job has ended."""
         is_idle = not any(worker.jobs for worker in self.pool.workers)
         is_fed = self.feed is not None and self.may_get_more()

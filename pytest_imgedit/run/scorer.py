@@ -12,7 +12,7 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.answers import AnswerReader, BadScore, Dropped
-from pytest_imgedit.run.canary import Canary, make_canary
+from pytest_imgedit.run.canary import JudgeCanary, make_canary
 from pytest_imgedit.run.questions import Ask, reply_recipe
 from pytest_imgedit.run.work import FIRST, Judgement, Work, reusable
 from pytest_imgedit.store.journal import VerdictRecord
@@ -66,7 +66,7 @@ class Scorer:
         self.redactor = settings.redactor
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
         self.tally = Tally()
-        self.canary: Canary | None = None
+        self.canary: JudgeCanary | None = None
 
     @property
     def model(self) -> Model:
@@ -188,7 +188,7 @@ class Scorer:
             return False
         return True
 
-    def start_canary(self, judgements: Iterable[Judgement]) -> Canary | None:
+    def start_canary(self, judgements: Iterable[Judgement]) -> JudgeCanary | None:
         """Return the canary of a judge that is to score works, the same one each time."""
         if self.canary is None:
             waiting = [

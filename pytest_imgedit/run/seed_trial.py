@@ -41,9 +41,12 @@ class TriedSeeds:
             return
         self.images[id(work)] = hashlib.sha256(image).hexdigest()
         if len(self.images) == 3:
-            planned, same, other = (self.images[id(each)] for each in (self.planned, *self.works))
-            trial = SeedTrial(repeats=planned == same, varies=planned != other)
-            recipe = {**_subject(self.editor), **trial.model_dump()}
+            planned = self.images[id(self.planned)]
+            trial = SeedTrial(
+                repeats=self.images[id(self.same)] == planned,
+                varies=self.images[id(self.other)] != planned,
+            )
+            recipe = _subject(self.editor) | trial.model_dump()
             self.store.remember(environments.key(_subject(self.editor)), recipe)
 
 

@@ -57,10 +57,8 @@ class Swap:
 
 def first_loaded(pool: Pool) -> float:
     """Return when the first worker of a pool had loaded, 0 if none has."""
-    return min(
-        (worker.loaded_at for worker in (*pool.gone, *pool.workers) if worker.loaded_at),
-        default=0.0,
-    )
+    workers = [*pool.gone, *pool.workers]
+    return min((worker.loaded_at for worker in workers if worker.loaded_at), default=0.0)
 
 
 class Overlap:
@@ -74,7 +72,9 @@ class Overlap:
     def __init__(
         self, score: Callable[[Feed], None], before: Callable[[], None], clock: Callable[[], float]
     ) -> None:
-        self._score, self._before, self._clock = score, before, clock
+        self._score = score
+        self._before = before
+        self._clock = clock
         self.feed = Feed()
         self.began_at = 0.0
         self.error: BaseException | None = None
