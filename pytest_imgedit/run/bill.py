@@ -1,7 +1,7 @@
 """The bill of a run: what its judges and a served editor will be asked, before anything is."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import environments
@@ -19,8 +19,13 @@ from pytest_imgedit.run.trials import Trials
 from pytest_imgedit.run.work import Judgement, Work, missing_edits
 from pytest_imgedit.store.store import Store
 
-#: Rough tokens: of text, of a grade behind its label, and of a reply that gives reasons.
-BYTES_A_TOKEN, TOKENS_OF_A_GRADE, TOKENS_OF_REASONS = 4, 2, 150
+#: Rough numbers of bytes of text in a token, and of tokens of a grade behind its label and of a
+#: reply that gives reasons.
+BYTES_A_TOKEN = 4
+TOKENS_OF_A_GRADE = 2
+TOKENS_OF_REASONS = 150
+#: Fields of a judge that two runs have in common if their questions are about as long.
+SAME_QUESTIONS = ("spec", "params", "protocol", "variant", "protocol_sha256")
 
 
 @dataclass(frozen=True)
@@ -47,16 +52,20 @@ class Bill:
         line += f", {self.stored:,} in the store"
         if not (self.highest and any(self.tokens)):
             return line
-        ends = self.lowest, self.highest
-        spans = [_span(*(_rounded(end * tokens) for end in ends)) for tokens in self.tokens]
-        line += f"; about {spans[0]} input and {spans[1]} output tokens"
+        tokens_in, tokens_out = self.tokens
+        line += f"; about {self._rough_span(tokens_in)} input"
+        line += f" and {self._rough_span(tokens_out)} output tokens"
         if self.origin:
             line += f", as in run {self.origin}"
         if any(prices):
-            costs = [end * token_cost(self.tokens, prices) for end in ends]
-            cost = " to ".join(dict.fromkeys(f"{each:.3g}" for each in costs))
+            of_question = token_cost(self.tokens, prices)
+            cost = _joined(f"{self.lowest * of_question:.3g}", f"{self.highest * of_question:.3g}")
             line += f", about {cost} by judge.price_in and judge.price_out"
         return line
+
+    def _rough_span(self, tokens: float) -> str:
+        """Format the tokens of all questions, of which each has this many."""
+        return _span(_rounded(self.lowest * tokens), _rounded(self.highest * tokens))
 
 
 class Billing:
@@ -67,59 +76,67 @@ class Billing:
     """
 
     def __init__(self, run: RunSettings, may_end_early: bool = False) -> None:
-        self.run, self.may_end_early = run, may_end_early
+        self.run = run
+        self.may_end_early = may_end_early
         self._answered: set[tuple[str, str]] = set()
 
     def bill(self, scorer: Scorer, works: Sequence[Work], trials: Trials) -> Bill:
         """Count the questions of a judge about works and in its trials."""
-        edits = [Judgement(work) for work in works]
-        about_edits, stored, repeated = self._new(scorer, edits)
-        canary, of_canary = self._canary(scorer, about_edits)
-        topics = {"edit": about_edits}
-        for noun, members in (("trial", trials.of_controls), ("repeat", trials.repeats)):
-            topics[noun], more_stored, more_repeated = self._new(scorer, members)
-            stored, repeated = stored + more_stored, repeated + more_repeated
-        parts = [_part(asks, noun) for noun, asks in topics.items() if asks]
+        about_edits = self._questions(scorer, [Judgement(work) for work in works])
+        canary, most_of_canary = self._canary(scorer, about_edits.asks)
+        topics = {
+            "edit": about_edits,
+            "trial": self._questions(scorer, trials.of_controls),
+            "repeat": self._questions(scorer, trials.repeats),
+        }
+        parts: list[str] = []
+        asks: list[Ask] = []
+        for noun, topic in topics.items():
+            asks += topic.asks
+            if topic.asks:
+                parts.append(_part(topic.asks, noun))
         if canary:
             parts.append(f"{len(canary)} of the canary")
-        asks = [ask for members in topics.values() for ask in members]
-        count = len(asks) + len(canary)
-        judge = scorer.model
+        questions = asks + canary
+        repeated = sum(topic.repeated for topic in topics.values())
+        most = (len(asks) + repeated) * scorer.most_puts + most_of_canary
         return Bill(
-            lowest=0 if self.may_end_early else count,
-            highest=(len(asks) + repeated) * scorer.most_puts + of_canary,
+            lowest=0 if self.may_end_early else len(questions),
+            highest=most,
             parts=tuple(parts),
-            stored=stored,
-            tokens=(
-                sum(_tokens_in(ask, judge) for ask in (*asks, *canary)) / max(1, count),
-                sum(_tokens_out(ask.call) for ask in (*asks, *canary)) / max(1, count),
-            ),
+            stored=sum(topic.stored for topic in topics.values()),
+            tokens=_mean_tokens(questions, scorer.model),
         )
 
-    def _new(self, scorer: Scorer, judgements: Iterable[Judgement]) -> tuple[list[Ask], int, int]:
-        """Return the questions of judgements that will be put, how many the store answers, and how
-        many will be answered by then, since the same was asked before.
-        """
-        asks: list[Ask] = []
-        stored = 0
-        may_recall = bool(scorer.store.verdicts.records) and not self.run.fresh
+    def _questions(self, scorer: Scorer, judgements: Iterable[Judgement]) -> "_Questions":
+        """Find the questions of judgements that will be put, and count those that will not."""
+        questions = _Questions()
         for judgement in judgements:
-            if judgement.error is not None:
-                continue
-            planned = replace(judgement, answers={})  # what is recalled here is for the bill alone
-            every = scorer.asks(planned)
-            missing = every
-            if planned.edit is not None and may_recall:
-                scorer.recall(planned, self.run.reuse)
-                missing = scorer.asks(planned)
-            asks += missing
-            stored += len(every) - len(missing)
+            if judgement.error is None:
+                self._add_unanswered(questions, scorer, judgement)
         if self.run.fresh:
-            return asks, stored, 0
+            return questions
+        asks = questions.asks
         keys = [_key(scorer, ask) for ask in asks]
-        new = [ask for ask, key in zip(asks, keys, strict=True) if key not in self._answered]
+        questions.asks = [
+            ask for ask, key in zip(asks, keys, strict=True) if key not in self._answered
+        ]
+        questions.repeated = len(asks) - len(questions.asks)
         self._answered.update(keys)
-        return new, stored, len(asks) - len(new)
+        return questions
+
+    def _add_unanswered(
+        self, questions: "_Questions", scorer: Scorer, judgement: Judgement
+    ) -> None:
+        """Add the questions of a judgement that the store does not answer, and count the others."""
+        planned = replace(judgement, answers={})  # what is recalled here is for the bill alone
+        asks = scorer.asks(planned)
+        missing = asks
+        if planned.edit is not None and scorer.store.verdicts.records and not self.run.fresh:
+            scorer.recall(planned, self.run.reuse)
+            missing = scorer.asks(planned)
+        questions.asks += missing
+        questions.stored += len(asks) - len(missing)
 
     def _canary(self, scorer: Scorer, asks: Sequence[Ask]) -> tuple[list[Ask], int]:
         """Return the questions of the canary, and how many there may be."""
@@ -134,6 +151,17 @@ class Billing:
         return a_round * rounds_of(len(asks)), len(a_round) * most_rounds
 
 
+@dataclass
+class _Questions:
+    """The questions that will be put, how many the store answers, and how many will be answered by
+    then, since the same was asked before.
+    """
+
+    asks: list[Ask] = field(default_factory=list)
+    stored: int = 0
+    repeated: int = 0
+
+
 def _key(scorer: Scorer, ask: Ask) -> tuple[str, str]:
     """Return what an answer is stored by; an edit that is still to be made stands for itself."""
     recipe = environments.key(reply_recipe(scorer.judge, ask))
@@ -144,7 +172,8 @@ def _key(scorer: Scorer, ask: Ask) -> tuple[str, str]:
 def _part(asks: Sequence[Ask], noun: str) -> str:
     """Say what questions are about: `3 edits`, or `6 for 3 edits` where an edit has several."""
     judgements = len({id(ask.judgement) for ask in asks})
-    what = f"{judgements:,} {noun if judgements == 1 else f'{noun}s'}"
+    plural = noun if judgements == 1 else f"{noun}s"
+    what = f"{judgements:,} {plural}"
     return what if judgements == len(asks) else f"{len(asks):,} for {what}"
 
 
@@ -153,12 +182,11 @@ def editor_line(editor: Identity, store: Store, works: Sequence[Work]) -> str:
     missing = missing_edits(works)
     trial = plan_trial(editor, store, missing)
     tried = 0 if trial is None else len(trial.works)
-    parts = f"{counted(len(missing), 'edit')}, {tried} in the trial of its seeds"
+    requests = f"{len(missing) + tried:,} requests"
+    if tried:
+        requests += f" ({counted(len(missing), 'edit')}, {tried} in the trial of its seeds)"
     stored = sum(work.edit is not None for work in works)
-    return (
-        f"plan: editor: {len(missing) + tried:,} requests{f' ({parts})' if tried else ''}, "
-        f"{stored:,} in the store"
-    )
+    return f"plan: editor: {requests}, {stored:,} in the store"
 
 
 def with_known_tokens(bill: Bill, scorer: Scorer, runs: Iterable[Results]) -> Bill:
@@ -166,13 +194,14 @@ def with_known_tokens(bill: Bill, scorer: Scorer, runs: Iterable[Results]) -> Bi
     same protocol; without one, as it is.
     """
     facts = scorer.facts
-    same = ("spec", "params", "protocol", "variant", "protocol_sha256")
     for run in runs:
-        for judge in (run.judge, *run.further.values()):
+        judges: list[JudgeInfo] = [run.judge]
+        judges += run.further.values()
+        for judge in judges:
             answers = _answers(judge)
-            if answers and all(getattr(judge, name) == facts[name] for name in same):
+            if answers and all(getattr(judge, name) == facts[name] for name in SAME_QUESTIONS):
                 assert judge.usage is not None, "only then there are answers"
-                tokens = judge.usage.tokens_in / answers, judge.usage.tokens_out / answers
+                tokens = (judge.usage.tokens_in / answers, judge.usage.tokens_out / answers)
                 return replace(bill, tokens=tokens, origin=run.run.id)
     return bill
 
@@ -181,32 +210,49 @@ def _answers(judge: JudgeInfo) -> int:
     """Return how many answers the usage of a judge is of; 0 if it is not known."""
     if judge.usage is None or not judge.usage.tokens_in:
         return 0
-    canary = 0 if judge.canary is None else 2 * judge.canary.rounds - judge.canary.failed
-    return sum(judge.returned.values()) and sum(judge.returned.values()) + canary
+    answers = sum(judge.returned.values())
+    if answers and judge.canary is not None:
+        answers += 2 * judge.canary.rounds - judge.canary.failed
+    return answers
+
+
+def _mean_tokens(asks: Sequence[Ask], judge: Model) -> tuple[float, float]:
+    """Return the mean rough tokens of questions and of replies to them."""
+    count = max(1, len(asks))
+    tokens_in = sum(_tokens_in(ask, judge) for ask in asks)
+    tokens_out = sum(_tokens_out(ask.call) for ask in asks)
+    return tokens_in / count, tokens_out / count
 
 
 def _tokens_in(ask: Ask, judge: Model) -> float:
     """Return the rough tokens of a question."""
     if ask.call is None:
         return 0.0
-    texts = [ask.call.system, *(text for kind, text in ask.parts if kind == "text")]
+    texts = [ask.call.system]
+    texts += [text for kind, text in ask.parts if kind == "text"]
     tokens = sum(len(text.encode(errors="replace")) for text in texts) / BYTES_A_TOKEN
     preparation = ask.call.preparation
     for name in ask.call.images:
-        tokens += judge.image_tokens(*_size(ask.judgement.work, name, preparation), preparation)
+        width, height = _size(ask.judgement.work, name, preparation)
+        tokens += judge.image_tokens(width, height, preparation)
     return tokens
 
 
 def _size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
     """Return the size in which an image is shown; an edit to be made has that of its source."""
-    image = work.images.get("source" if name == "edited" else name)
-    width, height = (0, 0) if image is None else image.size
-    if name == "edited" and work.edit is not None and not preparation.at_source_size:
-        width, height = work.edit.width, work.edit.height
+    width, height = _own_size(work, name, preparation)
     if preparation.max_side is None:
         return width, height
     scale = min(1.0, preparation.max_side / max(1, width, height))
     return round(width * scale), round(height * scale)
+
+
+def _own_size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
+    """Return the size of an image, before it is scaled to a longest side."""
+    if name == "edited" and work.edit is not None and not preparation.at_source_size:
+        return work.edit.width, work.edit.height
+    image = work.images.get("source" if name == "edited" else name)
+    return (0, 0) if image is None else image.size
 
 
 def _tokens_out(call: Call | None) -> float:
@@ -223,7 +269,11 @@ def _tokens_out(call: Call | None) -> float:
 
 def _span(lowest: float, highest: float) -> str:
     """Format a range of whole numbers; one number for a range of one."""
-    return " to ".join(dict.fromkeys(f"{end:,.0f}" for end in (lowest, highest)))
+    return _joined(f"{lowest:,.0f}", f"{highest:,.0f}")
+
+
+def _joined(lowest: str, highest: str) -> str:
+    return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def _rounded(number: float) -> float:

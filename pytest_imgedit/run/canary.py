@@ -167,7 +167,8 @@ def _source_of_another(
     """Return the first source of another pair that is not the same as the `picture` of a work."""
     for other in works:
         source = other.source
-        if other.pair.id != work.pair.id and source is not None:
-            if source.sha256 != picture.sha256:
-                return source
+        if source is None or other.pair.id == work.pair.id:
+            continue
+        if source.sha256 != picture.sha256:
+            return source
     return None

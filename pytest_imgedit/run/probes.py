@@ -26,35 +26,35 @@ def refuse_other_probe(plan: RunPlan, role: Role, here: Environment) -> None:
         return
     stage = "edits" if role == "editor" else "verdicts"
     before = comparison.places_of(stage, baseline.environments)
-    if differences := comparison.other_probes(stage, before, [here]):
-        refuse(
-            baseline,
-            f'computed otherwise (gates.environment="same"): {"; ".join(differences)}',
-        )
+    differences = "; ".join(comparison.other_probes(stage, before, [here]))
+    if differences:
+        refuse(baseline, f'computed otherwise (gates.environment="same"): {differences}')
 
 
 def probed(plan: RunPlan, works: Iterable[Work], role: Role) -> list[tuple[Work, Environment]]:
-    """Return the works whose edit or verdict is of a model with a probe, and where that was
-    computed.
+    """Return the works whose edit or verdict was computed by a model with a probe, and its
+    environment.
     """
-    results = [(work, work.edit if role == "editor" else work.verdict) for work in works]
-    places = [
-        (work, plan.store.environments[result.environment])
-        for work, result in results
-        if result is not None
-    ]
-    return [(work, place) for work, place in places if place.probe]
+    computed: list[tuple[Work, Environment]] = []
+    for work in works:
+        result = work.edit if role == "editor" else work.verdict
+        if result is None:
+            continue
+        environment = plan.store.environments[result.environment]
+        if environment.probe:
+            computed.append((work, environment))
+    return computed
 
 
 def unlike(
     plan: RunPlan, works: Sequence[Work], role: Role, here: Sequence[Environment]
 ) -> list[Work]:
     """Return the works whose edit or verdict has another probe than the loaded workers `here`."""
-    return [
-        work
-        for work, place in probed(plan, works, role)
-        if any(place.has_other_probe(each) for each in here)
-    ]
+    unlike_works: list[Work] = []
+    for work, environment in probed(plan, works, role):
+        if any(environment.has_other_probe(loaded) for loaded in here):
+            unlike_works.append(work)
+    return unlike_works
 
 
 def reuse_line(role: Role, count: int, reuse: Reuse) -> str:

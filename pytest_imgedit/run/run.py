@@ -56,8 +56,11 @@ class Run:
     """
 
     def __init__(self, plan: RunPlan, context: RunContext) -> None:
-        self.plan, self.context = plan, context
-        self.progress, self.clock, self.hooks = context.progress, context.clock, context.hooks
+        self.plan = plan
+        self.context = context
+        self.progress = context.progress
+        self.clock = context.clock
+        self.hooks = context.hooks
         self.timing = Timing(edits_cached=sum(work.edit is not None for work in plan.works))
         self.categories = Categories(plan.works, plan.request.suite.labels, context.progress)
         self.trials: Trials | None = None
@@ -229,12 +232,14 @@ class Run:
 
         self.hooks("before_stage", stage="edit", plan=self.plan)
         missing = missing_edits(works)
-        started, editors = self.clock(), staying or self._launch("editor")
+        started = self.clock()
+        editors = staying or self._launch("editor")
         try:
             editors.start(len(missing))
             if swap is not None:
                 swap.judge.start(verdicts)
-            if unlike := self._to_make_again(works, "editor", editors):
+            unlike = self._to_make_again(works, "editor", editors)
+            if unlike:
                 self.timing.edits_cached -= len(unlike)
                 missing += unlike
                 editors.extend(len(missing))
@@ -369,7 +374,8 @@ class Run:
 
     def score(self, pending: Sequence[Judgement], trials: Sequence[Judgement], swap: Swap) -> None:
         """Score pending edits after the edit stage, then the `trials` in batches of their own."""
-        requested_at, jobs = self.clock(), max(len(pending), len(trials))
+        requested_at = self.clock()
+        jobs = max(len(pending), len(trials))
         if swap.edits_ended is None and not swap.stays:
             self.place("judge")
         try:
@@ -393,9 +399,9 @@ class Run:
     def _score(self, pending: Sequence[Judgement], swap: Swap, requested_at: float) -> None:
         if not pending:
             return
-        if unlike := self._to_make_again(self.plan.works, "judge", swap.judge):
-            self.timing.verdicts_cached -= len(unlike)
-            pending = [*pending, *self.scorer.judgements(unlike)]
+        unlike = self._to_make_again(self.plan.works, "judge", swap.judge)
+        self.timing.verdicts_cached -= len(unlike)
+        pending = list(pending) + self.scorer.judgements(unlike)
         meter = self._meter(swap.judge)
         try:
             with self._stage("score", len(pending), swap.judge), meter:
@@ -420,27 +426,29 @@ class Run:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
 
     def _meter(self, pool: Pool) -> gpus.BusyMeter:
-        return gpus.BusyMeter(
-            [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host],
-            lambda: any(worker.loaded_at for worker in pool.workers),
-        )
+        def has_loaded() -> bool:
+            return any(worker.loaded_at for worker in pool.workers)
+
+        local = [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host]
+        return gpus.BusyMeter(local, has_loaded)
 
     @contextmanager
     def _stage(self, name: str, total: int, pool: Pool) -> Iterator[None]:
         """Show a stage, and log the share of its time in which each worker was busy."""
-        before = {id(worker): worker.busy_s for worker in (*pool.gone, *pool.workers)}
+        before = {id(worker): worker.busy_s for worker in pool.gone + pool.workers}
         began = self.clock()
         try:
             with self.progress.stage(name, total):
                 yield
         finally:
             lasted = self.clock() - began
-            for worker in (*pool.gone, *pool.workers):
+            for worker in pool.gone + pool.workers:
                 busy = worker.busy_s - before.get(id(worker), 0.0)
                 if lasted > 0 and busy > 0:
+                    share = min(1.0, busy / lasted)
                     self.progress.log(
                         f"{name}: {worker.slot.name} ({worker.slot.label}) was busy for "
-                        f"{min(1.0, busy / lasted):.0%} of {lasted:.1f} s"
+                        f"{share:.0%} of {lasted:.1f} s"
                     )
 
     def remember(self, stage: Stage, pool: Pool, started: float) -> None:
@@ -463,9 +471,7 @@ def _message_without_workers(judgements: Iterable[Judgement]) -> str:
 
 def worked(pool: Pool, started: float) -> list[base.Worker]:
     """Return the workers of a pool that did something in a stage that started at a time."""
-    workers = [
-        worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s
-    ]
+    workers = [worker for worker in pool.gone + pool.workers if worker.jobs_done or worker.load_s]
     for worker in workers:
         worker.ready_s = max(0.0, worker.loaded_at - started)
     return workers

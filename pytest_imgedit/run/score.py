@@ -101,15 +101,29 @@ class ScoreStage:
         """
         if self.feed is not None and not self._take_from(self.feed, worker):
             return None
-        if self.canary is not None and (of_canary := self._of_canary(self.canary)):
-            return [], {"op": "judge", "questions": of_canary}
-        if worker.jobs and (
-            len(self.queue) < len(self.pool.workers)
-            or any(ask.failures for ask in worker.job[:1])
-            or self.queue[0].failures
-        ):
+        canary_questions = self._canary_questions()
+        if canary_questions:
+            return [], {"op": "judge", "questions": canary_questions}
+        if worker.jobs and self._may_not_queue(worker):
             return None
-        size = self._size(worker)
+        batch, questions = self._next_batch(self._size(worker))
+        if not batch:
+            return None
+        if self.canary is not None:
+            self.canary.count(len(batch))
+        return batch, {"op": "judge", "questions": questions}
+
+    def _may_not_queue(self, worker: Worker) -> bool:
+        """Tell whether a busy worker gets no batch ahead: near the end, and beside an edit that is
+        asked about alone.
+        """
+        if len(self.queue) < len(self.pool.workers):
+            return True
+        is_retrying = any(ask.failures for ask in worker.job[:1])
+        return is_retrying or self.queue[0].failures > 0
+
+    def _next_batch(self, size: int) -> tuple[list[Ask], list[strict_json.JsonObject]]:
+        """Take up to `size` calls off the queue, and build their questions."""
         if self.breaker.may_trip:  # a judge may fail on one category, by which the queue is sorted
             self.queue.rotate(size)
         batch: list[Ask] = []
@@ -128,19 +142,18 @@ class ScoreStage:
                 self.done(ask.judgement)
             if ask.failures:
                 break
-        if not batch:
-            return None
-        if self.canary is not None:
-            self.canary.count(len(batch))
-        return batch, {"op": "judge", "questions": questions}
+        return batch, questions
 
     def _size(self, worker: Worker) -> int:
         if self.scorer.settings.batch_size != "auto":
             return self.scorer.settings.batch_size
         return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
 
-    def _of_canary(self, canary: JudgeCanary) -> list[strict_json.JsonObject]:
+    def _canary_questions(self) -> list[strict_json.JsonObject]:
         """Return the canary's questions if they are due: also after the last job has ended."""
+        canary = self.canary
+        if canary is None:
+            return []
         is_idle = not any(worker.jobs for worker in self.pool.workers)
         is_fed = self.feed is not None and self.may_get_more()
         ends = is_idle and not self.queue and not is_fed

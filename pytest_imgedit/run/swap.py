@@ -57,7 +57,7 @@ class Swap:
 
 def first_loaded(pool: Pool) -> float:
     """Return when the first worker of a pool had loaded, 0 if none has."""
-    workers = [*pool.gone, *pool.workers]
+    workers = pool.gone + pool.workers
     return min((worker.loaded_at for worker in workers if worker.loaded_at), default=0.0)
 
 
