@@ -47,7 +47,7 @@ class AnswerReader:
                 f"the {model.role}'s score is {answer.score}, expected a finite number, "
                 f"{model.measure.range}"
             )
-        if not all(map(math.isfinite, answer.aspects.values())):
+        if not all(math.isfinite(value) for value in answer.aspects.values()):
             raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
         return answer.score
 
@@ -99,11 +99,13 @@ class AnswerReader:
             verdict = _measured_verdict(measurements[0])
         else:
             verdict = self._graded_verdict(pair, records)
+        replies = {name: record.reply for name, record in records.items()}
+        keys = {name: record.key for name, record in records.items()}
         return replace(
             verdict,
-            replies={name: record.reply for name, record in records.items()},
+            replies=replies,
+            keys=keys,
             batch_size=max(record.batch_size for record in records.values()),
-            keys={name: record.key for name, record in records.items()},
             environment=_most_unlike(records.values(), self.judge.here).digest,
         )
 
@@ -158,7 +160,8 @@ def _most_unlike(
     records: Iterable[VerdictRecord], here: environments.Environment
 ) -> environments.Environment:
     """Return the environment of the records that differs most from `here`."""
-    return max(
-        (record.environment for record in records),
-        key=lambda environment: len(environment.differences(here)),
-    )
+
+    def count_differences(environment: environments.Environment) -> int:
+        return len(environment.differences(here))
+
+    return max((record.environment for record in records), key=count_differences)

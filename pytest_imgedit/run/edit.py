@@ -64,8 +64,10 @@ def batch_lines(model: base.Model, works: Sequence[Work]) -> list[str]:
     if size == 1 or not model.pads_batches:
         return []
     lines: list[str] = []
-    if missing := missing_edits(works):
-        calls = sum(math.ceil(count / size) for count in Counter(map(_size, missing)).values())
+    missing = missing_edits(works)
+    if missing:
+        counts = Counter(map(_size, missing))
+        calls = sum(math.ceil(count / size) for count in counts.values())
         padding = 1 - len(missing) / (calls * size)
         advice = "; editor.batch_size=1 needs none" if padding > MUCH_PADDING else ""
         lines.append(
@@ -73,12 +75,13 @@ def batch_lines(model: base.Model, works: Sequence[Work]) -> list[str]:
             f"{padding:.0%} of them padding{advice}"
         )
     sizes = Counter(work.edit.batch_size for work in works if work.edit is not None)
-    return lines + [
-        f"plan: {counted(count, 'edit')} of the store, made with batch size {smaller}, stand for "
-        f"those of {size}"
-        for smaller, count in sorted(sizes.items())
-        if smaller != size
-    ]
+    for smaller, count in sorted(sizes.items()):
+        if smaller != size:
+            lines.append(
+                f"plan: {counted(count, 'edit')} of the store, made with batch size {smaller}, "
+                f"stand for those of {size}"
+            )
+    return lines
 
 
 def edit_request(work: Work) -> requests.EditRequest[bytes]:
@@ -125,9 +128,13 @@ class EditStage:
     def __init__(
         self, editor: identity.Identity, pool: Pool, store: Store, done: Callable[[Work], None]
     ) -> None:
-        self.editor, self.pool, self.store, self.done = editor, pool, store, done
+        self.editor = editor
+        self.pool = pool
+        self.store = store
+        self.done = done
         self.queue: deque[Work] = deque()
-        self.retries, self.breaker = Retries(pool), Breaker("edits")
+        self.retries = Retries(pool)
+        self.breaker = Breaker("edits")
         self.trial: TriedSeeds | None = None
 
     def run(self, pending: Sequence[Work]) -> None:

@@ -1,7 +1,7 @@
 """The questions about an edit: what they show and ask, and what decides their answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_imgedit.core import errors, requests, strict_json
 from pytest_imgedit.core.images import as_jpeg, resampled
@@ -127,17 +127,21 @@ def _question(judge: Identity, ask: Ask, images: Mapping[str, bytes]) -> request
     parts = tuple(ask.parts)
     if ask.reminders:
         parts += (("text", f"\n{ask.reminders[-1]}"),)
-    call = ask.call
-    return requests.Question(
+    question = requests.Question(
         pair_id=ask.pair.id,
         category=ask.pair.category,
         instruction=ask.pair.instruction,
         images=images,
-        system=call.system if call else "",
         parts=parts,
-        aspects=call.grammar.graded if call else (),
-        preparation=call.preparation if call else requests.Preparation(),
         max_new_tokens=_length(judge, ask),
+    )
+    if ask.call is None:
+        return question
+    return replace(
+        question,
+        system=ask.call.system,
+        aspects=ask.call.grammar.graded,
+        preparation=ask.call.preparation,
     )
 
 

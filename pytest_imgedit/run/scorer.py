@@ -104,20 +104,20 @@ class Scorer:
     @property
     def facts(self) -> dict[str, Any]:
         """What results tell of the judge and its protocol: fields of `JudgeInfo`."""
-        facts = {
+        has_protocol = not self.model.measures
+        canary = None
+        if self.canary is not None and self.canary.rounds:
+            canary = self.canary.info
+        return {
             "spec": redaction.mask_shapes(self.model.spec),
             **self.judge.told,
             "decoder": self.judge.recipe.get("decoder"),
             "usage": self.usage,
             "returned": dict(self.tally.models),
-            "canary": self.canary.info if self.canary and self.canary.rounds else None,
-        }
-        if self.model.measures:
-            return facts | {"protocol": None, "variant": None, "protocol_sha256": None}
-        return facts | {
-            "protocol": self.protocol.name,
-            "variant": self.protocol.variant,
-            "protocol_sha256": self.protocol.sha256,
+            "canary": canary,
+            "protocol": self.protocol.name if has_protocol else None,
+            "variant": self.protocol.variant if has_protocol else None,
+            "protocol_sha256": self.protocol.sha256 if has_protocol else None,
         }
 
     @property
@@ -282,6 +282,12 @@ class Scorer:
     def _record(self, ask: Ask, answer: requests.Answer, worker: Worker) -> VerdictRecord:
         recipe = reply_recipe(self.judge, ask)
         measured = self.reader.measured(answer)
+        aspects: dict[str, float] = {}
+        if answer.score is not None:
+            aspects.update(answer.aspects)
+        off_scale = None
+        if answer.expected:
+            off_scale = min(1.0, max(0.0, answer.off_scale))
         reminder = ""
         if ask.call is not None and ask.reminders:
             reminder = self.protocol.remind(ask.call, _PROBLEM)
@@ -294,9 +300,9 @@ class Scorer:
             reply=self.redactor.text(answer.reply),
             score=measured if self.is_judge else None,
             value=None if self.is_judge else measured,
-            aspects=dict(answer.aspects) if answer.score is not None else {},
+            aspects=aspects,
             expected=self.reader.expected(ask.call, answer),
-            off_scale=min(1.0, max(0.0, answer.off_scale)) if answer.expected else None,
+            off_scale=off_scale,
             batch_size=answer.batch_size,
             model=answer.model,
             asked=1 + len(ask.reminders),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
@@ -34,11 +35,15 @@ from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers import base, editing
 
 #: Number of pairs of each category on which the judge is tried, and the minimum of all pairs.
-SAMPLE, ALTOGETHER = 4, 20
+SAMPLE = 4
+ALTOGETHER = 20
 #: Number of source images at most with which a judge is asked about words of a class.
 MOST_OF_A_CLASS = 10
 #: Points by which a score must move to show in two decimals.
 VISIBLE = 0.005
+
+#: A pair, and itself with words that its right edit does not follow.
+OtherWords = tuple[EditPair, EditPair]
 
 
 def _plan_controls(
@@ -61,37 +66,56 @@ def _plan_controls(
     run's `own` edits take the place of right ones. The sample is decided by ids; a shard takes its
     part of it. Edits are stored like any other; stage `report` uses stored ones only.
     """
-    store, run = scorer.store, settings.run
+    store = scorer.store
+    run = settings.run
     drawn_from = [pair for pair in suite.pairs if pair.reference is not None]
     if len(drawn_from) < min(estimates.ENOUGH, len(suite.pairs)):
-        drawn_from = [*(pairs if shard is None else shard.pairs)]
+        drawn_from = list(pairs if shard is None else shard.pairs)
     sample = _sample(drawn_from)
     has_oracle = all(pair.reference is not None for pair in sample)
-    words, untried = _other_words(scorer.judge.model, sample, drawn_from, suite.pairs)
-    known = {pair.id for pair in sample}
-    beyond = {
-        pair.id: pair for pair, _ in chain.from_iterable(words.values()) if pair.id not in known
-    }
-
-    def tried(members: Iterable[EditPair]) -> list[EditPair]:
-        return [pair for pair in members if shard is None or shard.tries(pair)]
-
+    words, untried = _other_words(scorer.model, sample, drawn_from, suite.pairs)
     trials: dict[str, list[Work]] = {}
     for name in controls.EDITED:
         control = make_model("editor", name, {})
-        if control.shown_reference is None or has_oracle:
-            members = [*sample, *beyond.values()] if name == "oracle" else sample
-            works = _of_control(control, tried(members), suite, store, run)
-            if makes:
-                _edit(missing_edits(works), identify(control, store.fingerprints), store, run.stage)
-            trials[name] = works
+        if control.shown_reference is not None and not has_oracle:
+            continue
+        members = sample
+        if name == "oracle":
+            members = sample + _beyond(sample, words)
+        if shard is not None:
+            members = [pair for pair in members if shard.tries(pair)]
+        works = _of_control(control, members, suite, store, run)
+        if makes:
+            _edit(missing_edits(works), identify(control, store.fingerprints), store, run.stage)
+        trials[name] = works
     right = trials["oracle"] if has_oracle else _first_edits(own)
+    trials |= _judged_by_other_words(right, words)
+    return {name: works for name, works in trials.items() if works}, untried
+
+
+def _beyond(
+    sample: Sequence[EditPair], words: Mapping[str, Sequence[OtherWords]]
+) -> list[EditPair]:
+    """List the pairs with other words that are not in the sample, whose right edits they need."""
+    sampled = {pair.id for pair in sample}
+    beyond: dict[str, EditPair] = {}
+    for pair, _ in chain.from_iterable(words.values()):
+        if pair.id not in sampled:
+            beyond[pair.id] = pair
+    return list(beyond.values())
+
+
+def _judged_by_other_words(
+    right: Iterable[Work], words: Mapping[str, Sequence[OtherWords]]
+) -> dict[str, list[Work]]:
+    """Return works of the right edits with the words that they do not follow, by control."""
     edits = {work.pair.id: work for work in right if work.error is None}
+    works: dict[str, list[Work]] = {}
     for name, changes in words.items():
-        trials[name] = [
+        works[name] = [
             replace(edits[pair.id], pair=changed) for pair, changed in changes if pair.id in edits
         ]
-    return {name: works for name, works in trials.items() if works}, untried
+    return works
 
 
 def _other_words(
@@ -99,9 +123,9 @@ def _other_words(
     sample: Sequence[EditPair],
     drawn_from: Sequence[EditPair],
     pairs: Sequence[EditPair],
-) -> tuple[dict[str, list[tuple[EditPair, EditPair]]], str]:
-    """Return pairs, each beside itself with words that its right edit does not follow, by control;
-    and of which words there are fewer than `ENOUGH` source images.
+) -> tuple[dict[str, list[OtherWords]], str]:
+    """Return pairs with other words by control, and a text that names the words with fewer than
+    `ENOUGH` source images.
 
     Whole instructions are changed in the sample, into those of other `pairs`; single words in pairs
     of the sample first.
@@ -109,26 +133,41 @@ def _other_words(
     if judge.blind_to_words:
         return {}, f"other instructions: {judge.blind_to_words}"
     enough = min(estimates.ENOUGH, len({source_of(pair) for pair in sample}))
-    words: dict[str, list[tuple[EditPair, EditPair]]] = {}
-    few = []
-    swaps = [(pair, other) for pair in sample if (other := _with_other_words(pair, pairs))]
+    words: dict[str, list[OtherWords]] = {}
+    few: list[str] = []
+    swaps: list[OtherWords] = []
+    for pair in sample:
+        swapped = _with_other_words(pair, pairs)
+        if swapped is not None:
+            swaps.append((pair, swapped))
     if len({source_of(pair) for pair, _ in swaps}) >= enough:
         words[controls.COUNTERFACTUAL] = swaps
     else:
         few.append("instructions")
     for name in CLASSES:
-        by_source: dict[Hashable, tuple[EditPair, EditPair]] = {}
-        for pair in (*sample, *_hashed(drawn_from)):
-            if len(by_source) == MOST_OF_A_CLASS:
-                break
-            if changed := _with_another_word(pair, name):
-                by_source.setdefault(source_of(pair), (pair, changed))
-        if len(by_source) >= estimates.ENOUGH:
-            words[f"{controls.COUNTERFACTUAL} {name}"] = [*by_source.values()]
-        elif by_source:
+        changes = _changes_of_class(name, chain(sample, _hashed(drawn_from)))
+        if len(changes) >= estimates.ENOUGH:
+            words[f"{controls.COUNTERFACTUAL} {name}"] = changes
+        elif changes:
             few.append(name)
-    untried = f"other {', '.join(few)} (fewer than {estimates.ENOUGH} source images have some)"
-    return words, untried if few else ""
+    if not few:
+        return words, ""
+    listed = ", ".join(few)
+    return words, f"other {listed} (fewer than {estimates.ENOUGH} source images have some)"
+
+
+def _changes_of_class(name: str, pairs: Iterable[EditPair]) -> list[OtherWords]:
+    """Change a word of a class in the first pair of each source image that has one, in up to
+    `MOST_OF_A_CLASS` of them.
+    """
+    by_source: dict[Hashable, OtherWords] = {}
+    for pair in pairs:
+        if len(by_source) == MOST_OF_A_CLASS:
+            break
+        changed = _with_another_word(pair, name)
+        if changed is not None:
+            by_source.setdefault(source_of(pair), (pair, changed))
+    return list(by_source.values())
 
 
 def _of_control(
@@ -155,7 +194,7 @@ def _first_edits(own: Iterable[Work]) -> list[Work]:
     for work in own:
         if work.error is None:
             first.setdefault(work.pair.id, work)
-    return [*first.values()]
+    return list(first.values())
 
 
 def _with_another_word(pair: EditPair, name: str) -> EditPair | None:
@@ -188,9 +227,10 @@ def _may_be_true(other: EditPair, pair: EditPair) -> bool:
     """Tell whether the instruction of `other` may describe a right edit of `pair`: it has the same
     words or the same result, or one contains the other.
     """
-    asked, also = _words(pair.instruction), _words(other.instruction)
+    words = _words(pair.instruction)
+    other_words = _words(other.instruction)
     has_same_result = pair.reference is not None and other.reference == pair.reference
-    return asked <= also or also <= asked or has_same_result
+    return words <= other_words or other_words <= words or has_same_result
 
 
 def _words(text: str) -> frozenset[str]:
@@ -233,11 +273,10 @@ def _hashed(pairs: Iterable[EditPair]) -> list[EditPair]:
 
 def control_trials(judgements: Mapping[str, Sequence[Judgement]]) -> list[results.ControlTrial]:
     """Return the judge's score of every control on every pair."""
-    return [
-        _control_trial(name, judgement)
-        for name, trials in judgements.items()
-        for judgement in trials
-    ]
+    trials: list[results.ControlTrial] = []
+    for name, judged in judgements.items():
+        trials += [_control_trial(name, judgement) for judgement in judged]
+    return trials
 
 
 def _control_trial(control: str, judgement: Judgement) -> results.ControlTrial:
@@ -275,10 +314,8 @@ def describe_noise(judged: Sequence[Judgement], repeats: Sequence[Judgement]) ->
     count there, since runs that are compared show images in the same order.
     """
     before = _mean_scores(judged)
-    rows = [
-        _noise_row(before, repeat)
-        for repeat in grouped(repeats, lambda judgement: judgement.repeat).values()
-    ]
+    by_repeat = grouped(repeats, attrgetter("repeat"))
+    rows = [_noise_row(before, repeat) for repeat in by_repeat.values()]
     shifts = [row.shift for row in rows if row.shift is not None and row.perturbation != "order"]
     floor = None
     if shifts:
@@ -295,9 +332,8 @@ def _noise_row(before: Mapping[str, float], repeat: Sequence[Judgement]) -> resu
     shift = sd = None
     if moves:
         distances = list(moves.values())
-        shift = estimates.estimate(
-            distances, list(moves), [categories[pair] for pair in moves]
-        ).mean
+        groups = [categories[pair] for pair in moves]
+        shift = estimates.estimate(distances, list(moves), groups).mean
         sd = float(np.sqrt(np.mean(np.square(distances))))
     return results.NoiseRow(
         perturbation=repeat[0].perturbation,
@@ -313,7 +349,7 @@ def _noise_row(before: Mapping[str, float], repeat: Sequence[Judgement]) -> resu
 def _mean_scores(judgements: Sequence[Judgement]) -> dict[str, float]:
     """Return the mean score over the seeds of each pair whose seeds all have a verdict."""
     means = {}
-    for pair, seeds in grouped(judgements, lambda judgement: judgement.pair.id).items():
+    for pair, seeds in grouped(judgements, attrgetter("pair.id")).items():
         scores = [judgement.verdict.score for judgement in seeds if judgement.verdict is not None]
         if len(scores) == len(seeds):
             means[pair] = sum(scores) / len(scores)
@@ -364,6 +400,7 @@ def plan_trials(
         edits, untried = _plan_controls(
             scorer, settings, suite, pairs=pairs, own=own, shard=shard, makes=makes
         )
-        controls = {name: [Judgement(work) for work in works] for name, works in edits.items()}
+        for name, works in edits.items():
+            controls[name] = [Judgement(work) for work in works]
     repeats = plan_repeats(own, settings.judge.repeats, has_order=not scorer.model.measures)
     return Trials(controls, untried, repeats)

@@ -4,13 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pytest_imgedit.core import (
-    environments,
-    images,
-    results,
-    sanitize,
-    strict_json,
-)
+from pytest_imgedit.core import environments, images, results, sanitize, strict_json
 from pytest_imgedit.core.pairs import (
     EditPair,
     ImageSource,
@@ -36,6 +30,11 @@ class StoredImage:
     size: tuple[int, int]
     origin: ImageSource
     store: Store
+
+    @property
+    def blob_path(self) -> str:
+        """The path of the blob below the store's `blobs` folder."""
+        return f"{self.sha256[:2]}/{self.sha256}{self.suffix}"
 
     def read(self) -> bytes:
         """Return the bytes of the blob, or of the origin if the blob is gone or cut short."""
@@ -108,10 +107,8 @@ class Work:
             self.pair.instruction,
             self.pair.description,
             self.pair.reference_text,
-            *(
-                f"{image.sha256[:2]}/{image.sha256}{image.suffix}" if image else None
-                for image in (self.source, self.reference)
-            ),
+            None if self.source is None else self.source.blob_path,
+            None if self.reference is None else self.reference.blob_path,
         )
 
     @property
@@ -238,13 +235,13 @@ def reusable(
     `records` share one recipe and are sorted from oldest to newest; the newest wins a tie. If the
     class had imported further modules, the record counts only while these are unchanged.
     """
-    allowed = sorted(
-        (record for record in reversed(records) if record.environment.serves(here, policy)),
-        key=lambda record: len(record.environment.differences(here)),
-    )
-    return next(
-        (record for record in allowed if usable(record) and is_unchanged(record.code)), None
-    )
+    newest_first = reversed(records)
+    allowed = [record for record in newest_first if record.environment.serves(here, policy)]
+    allowed.sort(key=lambda record: len(record.environment.differences(here)))
+    for record in allowed:
+        if usable(record) and is_unchanged(record.code):
+            return record
+    return None
 
 
 def by_pair(works: Iterable[Work]) -> dict[str, list[Work]]:
