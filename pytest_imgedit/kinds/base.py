@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.core import errors, targets
-from pytest_imgedit.core.measures import SCORE, SCORE_ONLY, further_score
+from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import did_you_mean
@@ -344,9 +344,7 @@ class Model:
     aspects: ClassVar[Mapping[str, Measure] | None] = {}
     """Of judges: what it answers with beside the score; `None` where that is not known."""
     measure: ClassVar[Measure] = SCORE_ONLY[SCORE]
-    """Of judges and metrics: the scale of the number that it gives an edit, for a metric by default
-    without ends, and whether lower is better.
-    """
+    """Of judges: the scale of a score."""
     blind_to_words: ClassVar[str] = ""
     """Of judges: why it is not tried with other instructions, such as "does not read instructions".
     """
@@ -484,15 +482,6 @@ class Model:
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""
 
-    def named_measures(self, name: str, aspects: Mapping[str, Measure]) -> dict[str, Measure]:
-        """Return what an additional judge or metric of this name measures edits by: a judge by
-        `NAME.score`, and by `NAME.ASPECT` for its `aspects`.
-        """
-        measures = {further_score(name): self.measure.model_copy(update={"is_main": True})}
-        for aspect, measure in aspects.items():
-            measures[f"{name}.{aspect}"] = measure.model_copy(update={"is_main": False})
-        return measures
-
     def finished_images(self, pairs: Iterable[EditPair]) -> FinishedImages | None:
         """Return the finished images of pairs; `None` for an editor that makes images."""
         return None
@@ -509,10 +498,7 @@ class Metric(Model):
     role = "metric"
     measures = True
     measure: ClassVar[Measure] = Measure()
-
-    def named_measures(self, name: str, aspects: Mapping[str, Measure]) -> dict[str, Measure]:
-        """Return the one measure of a metric, which is called as the metric is."""
-        return {name: self.measure.model_copy(update={"is_main": True})}
+    """Of metrics: the scale of its values, by default without ends, and whether lower is better."""
 
     @property
     def needs_reference(self) -> bool:

@@ -17,6 +17,7 @@ from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
+from pytest_imgedit.run.scorer import named_measures
 from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import (
     Baseline,
@@ -186,7 +187,7 @@ def declared_measures(
     tables = settings.further
     for name, model in further.items():
         declared = _declared(tables[name].settings, model)
-        named = model.named_measures(name, declared)
+        named = named_measures(name, model, declared)
         if twice := measures.keys() & named.keys():
             raise errors.UsageError(
                 f"{tables[name].section}: the judge has a value {min(twice)!r} too, "

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import environments, errors, redaction, requests, results, sanitize
+from pytest_imgedit.core.measures import further_score
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
@@ -23,6 +24,21 @@ from pytest_imgedit.workers.base import Worker
 DOUBLINGS = 2
 #: Stands for any problem in the text of a reminder by which records are compared.
 _PROBLEM = "…"
+
+
+def named_measures(
+    name: str, model: Model, aspects: Mapping[str, results.Measure]
+) -> dict[str, results.Measure]:
+    """Return what an additional judge or metric measures edits by: a metric by `NAME`, a judge by
+    `NAME.score` and by `NAME.ASPECT` for its `aspects`.
+    """
+    main = model.measure.model_copy(update={"is_main": True})
+    if model.role == "metric":
+        return {name: main}
+    measures = {further_score(name): main}
+    for aspect, measure in aspects.items():
+        measures[f"{name}.{aspect}"] = measure.model_copy(update={"is_main": False})
+    return measures
 
 
 class Tally:
@@ -94,7 +110,7 @@ class Scorer:
         """
         if self.name == FIRST:
             return self.aspects
-        return self.model.named_measures(self.name, self.aspects)
+        return named_measures(self.name, self.model, self.aspects)
 
     @property
     def usage(self) -> results.Usage | None:
