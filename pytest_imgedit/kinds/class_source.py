@@ -32,7 +32,8 @@ class ClassSource:
         tree = ast.parse(path.read_bytes())
         known = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         classes: list[ast.ClassDef] = []
-        is_whole, waiting = not _DYNAMIC & set(_names_in(tree)), [name]
+        is_whole = not _DYNAMIC & set(_names_in(tree))
+        waiting = [name]
         while waiting:
             base = waiting.pop(0)
             if base not in known or len(_bindings(tree, base)) > 1:
@@ -42,8 +43,11 @@ class ClassSource:
             is_whole = is_whole and not (node.decorator_list or node.keywords)
             if node not in classes:
                 classes.append(node)
-            waiting += [item.id if isinstance(item, ast.Name) else "" for item in node.bases]
-        return cls(path, tree, classes, is_whole) if classes else None
+            for item in node.bases:
+                waiting.append(item.id if isinstance(item, ast.Name) else "")
+        if not classes:
+            return None
+        return cls(path, tree, classes, is_whole)
 
     def method(self, name: str) -> Function | None:
         """Return the definition of a method; `None` if there is none, or if it is not the last

@@ -43,9 +43,10 @@ from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters, LoraP
 if TYPE_CHECKING:
     import torch
 
-#: The least bytes of weights of a model that is compiled on a GPU, and the most seconds that this
-#: costs a worker with empty caches (Qwen-Image-Edit on an H100).
-COMPILE_BYTES, COMPILE_SECONDS = 2 * GIB, 28
+#: The least bytes of weights of a model that is compiled on a GPU.
+COMPILE_BYTES = 2 * GIB
+#: The most seconds that compiling costs a worker with empty caches (Qwen-Image-Edit on an H100).
+COMPILE_SECONDS = 28
 #: Values of `offload` with which weights stay in host memory.
 OFFLOADS = ("model", "group")
 
@@ -90,7 +91,8 @@ class DiffusersEditor:
     def around(cls, pipeline: Any, call: strict_json.JsonObject) -> DiffusersEditor:
         """Make an editor of a pipeline that is loaded already; `call` goes to its calls."""
         editor = cls.__new__(cls)
-        editor.compiled, editor.deterministic = False, True
+        editor.compiled = False
+        editor.deterministic = True
         editor._take(pipeline, call, None)
         return editor
 
@@ -98,12 +100,14 @@ class DiffusersEditor:
         from pytest_imgedit.kinds.compute import acceleration
         from pytest_imgedit.kinds.compute.pipeline import Steps
 
-        self.pipeline, self.area = pipeline, area
+        self.pipeline = pipeline
+        self.area = area
         self.on_step: Callable[[int, int], None] = lambda step, steps: None
         pipeline.progress_bar = lambda iterable=None, total=None: Steps(
             self.on_step, iterable, total
         )
-        self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
+        self.adapter = adapter_of(pipeline)
+        self.call = call_arguments(pipeline, call)
         takes_steps = "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
         may_hurry = takes_steps and not {"sigmas", "timesteps"} & self.call.keys()
         #: Arguments of calls whose images nobody looks at.
@@ -139,11 +143,15 @@ class DiffusersEditor:
             return None
         from pytest_imgedit.kinds.compute import numerics
 
-        first, probe = (self._values(_trial(0)) for _ in range(2))
-        if not probe.equal(first):
-            first, probe = probe, self._values(_trial(0))
-        if not probe.equal(first):
-            share = float((probe != first).float().mean()) if probe.shape == first.shape else 1.0
+        previous = self._values(_trial(0))
+        probe = self._values(_trial(0))
+        if not probe.equal(previous):
+            previous = probe
+            probe = self._values(_trial(0))
+        if not probe.equal(previous):
+            share = 1.0
+            if probe.shape == previous.shape:
+                share = float((probe != previous).float().mean())
             raise errors.SetupError(
                 f"{type(self.pipeline).__name__} gives different images for one source, "
                 f"instruction and seed ({share:.1%} of the values differ): its edits would depend "
@@ -159,11 +167,10 @@ class DiffusersEditor:
         Small images are edited in two steps. If the values differ, an edit depends on the other
         edits of its batch.
         """
-        probe, other = _trial(1), _trial(2)
-        first, last = (
-            self.run_batch(requests, may_compile=True, **self._few)
-            for requests in ([probe, *[other] * (size - 1)], [*[other] * (size - 1), probe])
-        )
+        probe = _trial(1)
+        others = [_trial(2)] * (size - 1)
+        first = self.run_batch([probe] + others, may_compile=True, **self._few)
+        last = self.run_batch(others + [probe], may_compile=True, **self._few)
         edited = self.adapter.edited
         return bool(
             edited(first, 0).equal(edited(last, size - 1))
@@ -359,35 +366,38 @@ class Diffusers(CheckpointModel):
         self._check_options()
         check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
         self._check_batches()
-        options, strategy = self.options, self.options.shard.strategy
+        self._check_shard(site)
+        refuse_if(
+            self.options.quantize and site.is_here and find_spec("torchao") is None,
+            "quantize",
+            "torchao is not installed, pip install torchao",
+        )
+
+    def _check_shard(self, site: Site) -> None:
+        strategy = self.options.shard.strategy
+        refuse_if(
+            "shard" in self.params and self.gpus == 1,
+            "shard",
+            "nothing to share, expected --imgedit-gpus-per-worker of 2 or more",
+        )
+        refuse_if(
+            self.is_sharded and self.options.quantize, "quantize", "not with a sharded editor"
+        )
+        refuse_if(
+            self.is_sharded and self.options.loras and strategy != "context",
+            "loras",
+            'not with shards, expected editor.shard.strategy "context" or "none"',
+        )
         needs_gpus = strategy in ("context", "none") and "strategy" in self.params.get("shard", {})
-        for problem in (
-            (
-                "shard" in self.params and self.gpus == 1,
-                "shard",
-                "nothing to share, expected --imgedit-gpus-per-worker of 2 or more",
-            ),
-            (self.is_sharded and options.quantize, "quantize", "not with a sharded editor"),
-            (
-                self.is_sharded and options.loras and strategy != "context",
-                "loras",
-                'not with shards, expected editor.shard.strategy "context" or "none"',
-            ),
-            (
-                self.gpus > 1 and needs_gpus and not site.may_have_gpus,
-                "shard.strategy",
-                f"{strategy!r} needs GPUs",
-            ),
-            (
-                options.quantize and site.is_here and find_spec("torchao") is None,
-                "quantize",
-                "torchao is not installed, pip install torchao",
-            ),
-        ):
-            refuse_if(*problem)
+        refuse_if(
+            self.gpus > 1 and needs_gpus and not site.may_have_gpus,
+            "shard.strategy",
+            f"{strategy!r} needs GPUs",
+        )
 
     def _check_options(self) -> None:
-        options, strategy = self.options, self.options.shard.strategy
+        options = self.options
+        strategy = options.shard.strategy
         for name in self.params.get("shard", {}):
             refuse_if(
                 name != "strategy" and strategy in ("context", "none"),
@@ -395,7 +405,8 @@ class Diffusers(CheckpointModel):
                 f"it does nothing with the strategy {strategy!r}",
             )
         refuse_if(options.loras and options.quantize, "loras", "not with editor.quantize")
-        backend, backends = options.attention_backend, attention_backends()
+        backend = options.attention_backend
+        backends = attention_backends()
         refuse_if(
             backend is not None and backends and backend not in backends,
             "attention_backend",
@@ -406,7 +417,8 @@ class Diffusers(CheckpointModel):
         """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the
         others of a call.
         """
-        name, size = pipeline_class(self.checkpoint.model), self.batch_size
+        name = pipeline_class(self.checkpoint.model)
+        size = self.batch_size
         refuse_if(
             size > 1 and self.is_sharded,
             "batch_size",
@@ -445,20 +457,21 @@ class Diffusers(CheckpointModel):
 
     @property
     def requirements(self) -> Requirements:
-        with_scipy = _schedules_with_scipy(Path(self.checkpoint.model))
-        uses = {
-            "torchao": self.options.quantize,
-            "peft": self.options.loras,
-            "scipy": with_scipy,
-            "sklearn": with_scipy,  # needs scipy, and some versions of transformers import it
-        }
+        packages: list[str] = list(self.libraries)
+        unused_packages: list[str] = []
+        if self.options.quantize:
+            packages.append("torchao")
+        if self.options.loras:
+            packages.append("peft")
+        else:
+            unused_packages.append("peft")
+        packages += attention_packages(self.options.attention_backend or "")
+        if not _schedules_with_scipy(Path(self.checkpoint.model)):
+            # scikit-learn needs scipy, and some versions of transformers import it
+            unused_packages += ["scipy", "sklearn"]
         return Requirements(
-            packages=(
-                *self.libraries,
-                *(name for name in ("torchao", "peft") if uses[name]),
-                *attention_packages(self.options.attention_backend or ""),
-            ),
-            unused_packages=tuple(name for name in ("peft", "scipy", "sklearn") if not uses[name]),
+            packages=tuple(packages),
+            unused_packages=tuple(unused_packages),
             shares_cpu=self.is_sharded,
         )
 
@@ -479,13 +492,14 @@ class Diffusers(CheckpointModel):
         """Bytes that the ranks hold together: a part each, all of it each, or with `"grad_op"`
         both.
         """
-        shard, parts, ranks = self.options.shard, self.component_bytes(), self.gpus
-        replicates = shard.text_encoder == "replicate"
-        whole = sum(
-            size for name, size in parts.items() if replicates and name.startswith("text_encoder")
-        )
+        shard = self.options.shard
+        ranks = self.gpus
         copies = {"full": 1, "grad_op": ranks + 1, "context": ranks}[shard.strategy]
-        return copies * (sum(parts.values()) - whole) + ranks * whole
+        total = 0
+        for name, size in self.component_bytes().items():
+            is_whole = shard.text_encoder == "replicate" and name.startswith("text_encoder")
+            total += size * (ranks if is_whole else copies)
+        return total
 
     def hint(self, room: Room) -> str:
         shard = self.options.shard

@@ -32,7 +32,8 @@ def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image
             f"the editor returned {type(output).__name__}, expected a PIL image"
         )
     try:
-        images.check_size(*output.size)
+        width, height = output.size
+        images.check_size(width, height)
     except errors.ImageError as error:
         raise errors.OutputError(f"the editor returned an {error}") from None
     if output.mode == "F":

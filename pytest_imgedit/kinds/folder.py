@@ -70,9 +70,10 @@ def check_pattern(pattern: str) -> None:
         parts = [part[1:] for part in Formatter().parse(pattern) if part[1] is not None]
     except ValueError as error:
         raise errors.UsageError(f"editor folder: pattern {pattern!r}: {error}") from None
-    if not parts or not all(
-        str(name).isidentifier() and not (spec or how) for name, spec, how in parts
-    ):
+    are_plain = [
+        str(name).isidentifier() and not spec and not conversion for name, spec, conversion in parts
+    ]
+    if not parts or not all(are_plain):
         raise errors.UsageError(
             f"editor folder: pattern {pattern!r}, expected fields such as {{category}}/{{id}}.jpg"
         )
@@ -91,7 +92,9 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> FinishedImages:
     """
     pairs = list(pairs)
     _, pattern = split_argument(argument)
-    field_names = {"category", "id", "difficulty", "seed"}.union(*(pair.fields for pair in pairs))
+    field_names = {"category", "id", "difficulty", "seed"}
+    for pair in pairs:
+        field_names.update(pair.fields)
     for _, name, _, _ in Formatter().parse(pattern):
         if name is not None and name not in field_names:
             raise errors.UsageError(
@@ -135,27 +138,38 @@ class Pictures:
         or by the name of their category.
         """
         for names in _by_pattern(self.pattern, pair) if self.pattern else _usual(pair):
-            paths = [path for name in dict.fromkeys(names) for path in self._named(name)]
-            different = list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
-            if len(different) > 1:
+            paths = self._different(names)
+            if len(paths) > 1:
                 raise errors.UsageError(
-                    f"editor folder: pair {pair.id!r} has {len(different)} finished images, "
-                    f"{first_of([*map(str, different)])}, expected one: delete the others, or name "
-                    f"them by a pattern such as folder:{self.folder}?{{category}}/{{id}}.png"
+                    f"editor folder: pair {pair.id!r} has {len(paths)} finished images, "
+                    f"{first_of([str(path) for path in paths])}, expected one: delete the others, "
+                    f"or name them by a pattern such as folder:{self.folder}?{{category}}/{{id}}"
+                    ".png"
                 )
-            if different:
-                return different[0]
+            if paths:
+                return paths[0]
         return None
+
+    def _different(self, names: Iterable[str]) -> list[Path]:
+        """Return the files of any of these names; of several paths to one file, the first to be
+        found.
+        """
+        different: dict[Path, Path] = {}
+        for name in names:
+            for path in self._named(name):
+                different.setdefault(path.resolve(), path)
+        return list(different.values())
 
     def _named(self, name: str) -> list[Path]:
         """Return the files below the folder that have a name, to which a suffix may be added."""
-        path, top = self.folder / name, self.folder.resolve()
+        path = self.folder / name
+        top = self.folder.resolve()
         paths = [path]
         if not self._has_suffix:
             paths = self._with_suffix(path)
             is_picture = path.suffix.lower() in SUFFIXES  # the pattern's last field holds it
             if is_picture or (self.pattern and not paths):
-                paths = [*paths, path]
+                paths = paths + [path]
         return [
             path for path in paths if files.is_file(path) and path.resolve().is_relative_to(top)
         ]
@@ -185,15 +199,14 @@ class Pictures:
             expected = f"{self.pattern}.png"
         if not pictures:
             return f"{self.folder} holds no pictures, expected {expected}"
-        taken = {*matched}
+        taken = set(matched)
         others = [str(path.relative_to(self.folder)) for path in pictures if path not in taken]
         number = len(pictures) - len(others)
-        return (
-            f"{self.folder} holds {counted(len(pictures), 'picture')}, {number} of them "
-            f"{'matches an id' if number == 1 else 'match ids'}"
-            + (f", {len(others)} match none: {first_of(others, 3)}" if others else "")
-            + f"; expected {expected}"
-        )
+        match = "matches an id" if number == 1 else "match ids"
+        line = f"{self.folder} holds {counted(len(pictures), 'picture')}, {number} of them {match}"
+        if others:
+            line += f", {len(others)} match none: {first_of(others, 3)}"
+        return f"{line}; expected {expected}"
 
 
 def _ids(pair: EditPair) -> list[str]:

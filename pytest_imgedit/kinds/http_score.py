@@ -58,8 +58,9 @@ class ScoreServer(Server):
         """The arguments of a client that sends none of the headers meant for OpenAI's server."""
         from openai import Omit
 
-        lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()
-        names = [*OPENAI_HEADERS, *(line.partition(":")[0].strip() for line in lines)]
+        names = list(OPENAI_HEADERS)
+        for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines():
+            names.append(line.partition(":")[0].strip())
         return {**super().client, "default_headers": dict.fromkeys(names, Omit())}
 
     def probe(self, client: Any) -> Any:
@@ -86,7 +87,7 @@ class HTTPScorer:
         self._client = self.server.connect_async()
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Score questions; one whose request fails for good is answered by its error."""
+        """Score questions; a request that still fails after its retries yields its error."""
         return self._runner.run(self._all(questions))
 
     async def _all(self, questions: Sequence[Question]) -> list[Answer]:

@@ -10,7 +10,7 @@ from pytest_imgedit.core.files import digest
 from pytest_imgedit.kinds import base, checkpoint_files, source
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Identity:
     """What decides the results of a `model`, apart from its requests.
 
@@ -63,7 +63,8 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     `cache` is the file that remembers digests. Raises `UsageError` if a file of the model is
     missing.
     """
-    where, digests = where or base.Where(), checkpoint_files.Digests(cache)
+    where = where or base.Where()
+    digests = checkpoint_files.Digests(cache)
     is_custom = model.target.is_custom
     sources: Mapping[str, Path] = {}
     libraries = model.requirements.packages
@@ -73,18 +74,18 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     composition = model.compose(where, digests)
     parts = {**_code_of(model, sources), **composition.parts}
     deciding = model.deciding(where.resolved_dtype(model.params))
-    named = {
-        name: digests.resolved(value)
-        if is_custom or name in model.names_files
-        else checkpoint_files.canonical(value)
-        for name, value in deciding.items()
-    }
+    named: strict_json.JsonObject = {}
+    for name, value in deciding.items():
+        if is_custom or name in model.names_files:
+            named[name] = digests.resolved(value)
+        else:
+            named[name] = checkpoint_files.canonical(value)
     # the code says what a default is, but not what a file holds that the default names
     for name, value in source.class_defaults(sources.values(), model.target.attribute).items():
-        if name not in deciding and (
-            content := digests.resolved(value)
-        ) != checkpoint_files.canonical(value):
-            named[name] = content
+        if name not in deciding:
+            content = digests.resolved(value)
+            if content != checkpoint_files.canonical(value):
+                named[name] = content
     recipe = {**parts, "params": named, **composition.computation}
     if is_custom and model.checkpoint is None:
         recipe["argument"] = digests.resolved(model.target.argument)
@@ -95,17 +96,16 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     )
     if model.is_served:
         here = environments.Environment(device="server", versions=versions)
+    stored = recipe | {"params": redaction.mask_secrets(named)}  # a secret decides, but is not kept
+    commit = None if model.checkpoint is None else model.checkpoint.commit
     return Identity(
         model=model,
         fingerprint=environments.key(parts),
         params=deciding,
         digest=environments.key(recipe),
-        recipe={
-            **recipe,
-            "params": redaction.mask_secrets(named),
-        },  # a secret decides, but is not kept
+        recipe=stored,
         here=here,
-        commit=None if model.checkpoint is None else model.checkpoint.commit,
+        commit=commit,
         sees_pair=is_custom,
         libraries=libraries,
         files=digests.sent,

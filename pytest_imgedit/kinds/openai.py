@@ -61,10 +61,12 @@ class OpenAIJudge:
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         options = OpenAIParameters.parse(params)
-        self.server = Server(*parse_endpoint("openai", endpoint), options)
+        url, model = parse_endpoint("openai", endpoint)
+        self.server = Server(url, model, options)
         self.server.check()
         self.max_pixels = options.max_pixels
-        self.max_new_tokens, self.token_limit = options.max_new_tokens, options.token_limit
+        self.max_new_tokens = options.max_new_tokens
+        self.token_limit = options.token_limit
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
         self.request: JsonObject = {"model": self.server.model}
@@ -101,7 +103,7 @@ class OpenAIJudge:
         questions: Sequence[requests.Question],
         prepared: Sequence[list[JsonObject]] | None = None,
     ) -> list[requests.Answer]:
-        """Answer questions; one whose request fails for good is answered by its error."""
+        """Answer questions; a request that still fails after its retries yields its error."""
         chats = prepared or [self.preprocess(question) for question in questions]
         lengths = [max(self.max_new_tokens, question.max_new_tokens) for question in questions]
         return self._runner.run(self._all(chats, lengths))
@@ -125,7 +127,7 @@ class OpenAIJudge:
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:
-    """Make an image smaller, keeping its shape, until it has at most so many pixels."""
+    """Shrink an image to at most `max_pixels`, keeping its aspect ratio."""
     width, height = image.size
     if width * height <= max_pixels:
         return image
@@ -156,9 +158,11 @@ def _tiles(width: int, height: int) -> float:
 def data_url(image: Image.Image, preparation: requests.Preparation) -> str:
     """Return an image as a `data:` URL of its PNG or JPEG."""
     if preparation.codec == "jpeg":
-        codec, data = "jpeg", images.encode_jpeg(image, preparation.quality)
+        codec = "jpeg"
+        data = images.encode_jpeg(image, preparation.quality)
     else:
-        codec, data = "png", images.encode_png(image)
+        codec = "png"
+        data = images.encode_png(image)
     return f"data:image/{codec};base64,{base64.b64encode(data).decode('ascii')}"
 
 
@@ -184,7 +188,8 @@ class OpenAI(ServedModel):
     def image_tokens(self, width: int, height: int, preparation: requests.Preparation) -> float:
         if width * height > self.options.max_pixels and not preparation.codec:
             scale = math.sqrt(self.options.max_pixels / (width * height))
-            width, height = math.floor(width * scale), math.floor(height * scale)
+            width = math.floor(width * scale)
+            height = math.floor(height * scale)
         name = self.server().model.casefold()
         if "qwen" in name:
             return _patches(width, height, 28 if "qwen2" in name else 32)

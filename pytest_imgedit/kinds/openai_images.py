@@ -67,15 +67,13 @@ class OpenAIImagesEditor:
 
 def _named(request: requests.EditRequest) -> Any:
     """Return the source images as files: one, or a list of several."""
-    files = [
-        (
-            f"source-{number}.png" if number > 1 else "source.png",
-            images.encode_png(image),
-            "image/png",
-        )
-        for number, image in enumerate((request.source, *request.further), 1)
-    ]
-    return files if request.further else files[0]
+    first = ("source.png", images.encode_png(request.source), "image/png")
+    if not request.further:
+        return first
+    files = [first]
+    for number, image in enumerate(request.further, 2):
+        files.append((f"source-{number}.png", images.encode_png(image), "image/png"))
+    return files
 
 
 class OpenAIImages(ServedModel):

@@ -240,7 +240,13 @@ class QwenVLJudge:
         for row, question in enumerate(questions):
             found = logprob_scoring.find_places(tokenizer, decoded.tokens[row], question.aspects)
             places += [logprob_scoring.PlaceInReply(row, place) for place in found]
-        replies = logprob_scoring.Replies(self.decoder, tokenizer, prompts, decoded, places)
+        replies = logprob_scoring.Replies(
+            decoder=self.decoder,
+            tokenizer=tokenizer,
+            prompts=prompts,
+            decoded=decoded,
+            places=places,
+        )
         means = logprob_scoring.expected_grades(tokenizer, replies.chances(), replies.after)
         grades: list[ExpectedGrades] = [{} for _ in answers]
         for (row, place), grade in zip(places, means, strict=True):

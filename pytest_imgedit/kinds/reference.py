@@ -79,8 +79,9 @@ def change(source: Pixels, edited: Pixels, target: Pixels, region: NDArray[np.bo
     """
     if not region.any():
         return 1.0
-    remaining, requested = np.abs(edited - target)[region], np.abs(source - target)[region]
-    return max(0.0, 1 - float(remaining.mean() / requested.mean()))
+    remaining = np.abs(edited - target)[region].mean()
+    requested = np.abs(source - target)[region].mean()
+    return max(0.0, 1 - float(remaining / requested))
 
 
 def preserved(edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:
@@ -105,13 +106,16 @@ def ssim(image: Pixels, target: Pixels) -> float:
     from scipy.ndimage import gaussian_filter
 
     blur = partial(gaussian_filter, sigma=(1.5, 1.5, 0), radius=(5, 5, 0))
-    c1, c2 = 0.01**2, 0.03**2
-    mean_i, mean_t = blur(image), blur(target)
+    c1 = 0.01**2
+    c2 = 0.03**2
+    mean_i = blur(image)
+    mean_t = blur(target)
     var_i = blur(image * image) - mean_i**2
     var_t = blur(target * target) - mean_t**2
     covariance = blur(image * target) - mean_i * mean_t
     numerator = (2 * mean_i * mean_t + c1) * (2 * covariance + c2)
-    return float((numerator / ((mean_i**2 + mean_t**2 + c1) * (var_i + var_t + c2))).mean())
+    denominator = (mean_i**2 + mean_t**2 + c1) * (var_i + var_t + c2)
+    return float((numerator / denominator).mean())
 
 
 class Reference(Model):

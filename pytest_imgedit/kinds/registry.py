@@ -75,7 +75,7 @@ def resolve(
     name, colon, argument = spec.partition(":")
     if name in names:
         return name, names[name], argument if colon else None
-    if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
+    if colon and all(part.isidentifier() for part in name.split(".") + [argument]):
         path = source.source_file(name)
         if path is None or not path.is_file():
             searched = ", ".join(dict.fromkeys(source.user_import_paths()))

@@ -160,12 +160,14 @@ class Server:
             raise errors.SetupError(
                 "the package openai is not installed: pip install openai"
             ) from None
-        url, timeout = self.url, min(self.options.timeout, 20)
+        url = self.url
+        timeout = min(self.options.timeout, 20)
         with self.connect(timeout=timeout, max_retries=2) as client:
             try:
                 _within(timeout, partial(self.probe, client))
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                name, status = self.options.api_key_env, error.status_code
+                name = self.options.api_key_env
+                status = error.status_code
                 if os.environ.get(name):
                     raise errors.SetupError(f"{url} refuses the key in {name} ({status})") from None
                 raise errors.SetupError(
@@ -262,16 +264,18 @@ class ServedModel(Model):
 
     def server(self) -> Server:
         """Return its server, without asking it; raises `UsageError` for a wrong endpoint."""
-        return Server(*parse_endpoint(self.name, self.argument or ""), self.options)
+        url, model = parse_endpoint(self.name, self.argument or "")
+        return Server(url, model, self.options)
 
     def check(self, site: Site) -> None:
-        if secret := next((name for name in self.params if redaction.is_secret(name)), None):
-            variable = self.Params.model_fields["api_key_env"].default
-            raise errors.SettingError(
-                secret,
-                "a key comes from the environment, from the variable that api_key_env names "
-                f"({variable})",
-            )
+        for name in self.params:
+            if redaction.is_secret(name):
+                variable = self.Params.model_fields["api_key_env"].default
+                raise errors.SettingError(
+                    name,
+                    "a key comes from the environment, from the variable that api_key_env names "
+                    f"({variable})",
+                )
         super().check(site)
         self.server()
 

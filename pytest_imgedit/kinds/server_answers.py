@@ -82,8 +82,9 @@ def _content_of(message: Mapping[str, Any]) -> str | None:
     """Return the text of a message; of one in parts, that of its texts."""
     content = message.get("content")
     if isinstance(content, list):
-        parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
-        return "".join(str(part.get("text", "")) for part in parts) if parts else None
+        parts = [part for part in content if isinstance(part, dict)]
+        texts = [str(part.get("text", "")) for part in parts if part.get("type") == "text"]
+        return "".join(texts) if texts else None
     return content if isinstance(content, str) else None
 
 
@@ -104,7 +105,7 @@ def _without_text(message: Mapping[str, Any], reason: str) -> str:
 
 def _model_of(body: Mapping[str, Any]) -> str:
     """Return the model that a server says has answered, with its fingerprint if it names one."""
-    names = (body.get(name) for name in ("model", "system_fingerprint"))
+    names = [body.get("model"), body.get("system_fingerprint")]
     return sanitize.shorten(" ".join(name for name in names if isinstance(name, str)), 200)
 
 

@@ -139,7 +139,7 @@ def status_of(error: Any) -> int:
             return int(code)
         if code in _NUMBERS:
             return _NUMBERS[code]
-    for words in (*codes, message_of(error)):
+    for words in codes + [message_of(error)]:
         if status := _status_in(words):
             return status
     return 400

@@ -98,7 +98,7 @@ def is_refusal(status: int, body: Any) -> bool:
     """
     if status == 451:  # StepFun: censored
         return True
-    texts = [*_texts(body)]
+    texts = list(_texts(body))
     if any(is_refusal_code(text) for name, text in texts if _CODES_IN.fullmatch(name)):
         return True
     if any(name == "blockReason" for name, _ in texts):  # Gemini: any of them, OTHER too

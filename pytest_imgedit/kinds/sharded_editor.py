@@ -36,25 +36,22 @@ class ShardedEditor(DiffusersEditor):
     def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
         # Without a name, it ends with the ranks that hold it.
         self._meeting = tempfile.TemporaryFile()  # noqa: SIM115
-        setups: list[strict_json.JsonObject] = [
-            {
-                "model": model,
-                "device": "cpu" if device == "cpu" else "cuda",
-                "ranks": ranks,
-                "rank": rank,
-                "meeting": self._meeting.fileno(),
-                "params": params,
-            }
-            for rank in range(ranks)
-        ]
-        self.followers = [_Follower(setup) for setup in setups[1:]]
-        self._join(setups[0])
+        setup: strict_json.JsonObject = {
+            "model": model,
+            "device": "cpu" if device == "cpu" else "cuda",
+            "ranks": ranks,
+            "meeting": self._meeting.fileno(),
+            "params": params,
+        }
+        self.followers = [_Follower({**setup, "rank": rank}) for rank in range(1, ranks)]
+        self._join({**setup, "rank": 0})
         for follower in self.followers:
             follower.report(None)  # it is loaded, or its end has ended this process
 
     def _join(self, setup: strict_json.JsonObject) -> None:
         """Meet the other ranks, and load this one's part."""
-        kind, rank = setup["device"], setup["rank"]
+        kind = setup["device"]
+        rank = setup["rank"]
         options = DiffusersParameters.parse(setup["params"])
         self.deterministic = options.deterministic
         numerics.set_deterministic(self.deterministic)
@@ -62,10 +59,13 @@ class ShardedEditor(DiffusersEditor):
             raise errors.SetupError(
                 "editor.shard: neither editor.quantize nor editor.offload goes with it"
             )
-        device, backend = torch.device(kind), "gloo"
         if kind == "cuda":
-            device, backend = torch.device(kind, rank), "cpu:gloo,cuda:nccl"
+            device = torch.device(kind, rank)
+            backend = "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(rank)
+        else:
+            device = torch.device(kind)
+            backend = "gloo"
         torch.distributed.init_process_group(
             backend,
             init_method=f"file:///proc/self/fd/{setup['meeting']}",
@@ -169,7 +169,8 @@ class _Follower:
 
 def follow() -> None:
     """Be a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
-    inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    inbox = sys.stdin.buffer
+    outbox = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed goes to the run's log
     jobs: queue.Queue[strict_json.JsonObject] = queue.Queue()
 
@@ -206,9 +207,10 @@ def _end(why: str) -> None:
 
 def _print_memory(rank: int, when: str, kind: str) -> None:
     if kind == "cuda":
+        allocated = torch.cuda.memory_allocated() / 2**30
+        most = torch.cuda.max_memory_allocated() / 2**30
         print(
-            f"rank {rank}: {torch.cuda.memory_allocated() / 2**30:.1f} GiB of GPU memory {when}, "
-            f"{torch.cuda.max_memory_allocated() / 2**30:.1f} at most",
+            f"rank {rank}: {allocated:.1f} GiB of GPU memory {when}, {most:.1f} at most",
             file=sys.stderr,
             flush=True,
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import packages_distributions, requires
 from importlib.util import find_spec, resolve_name
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote_to_bytes
@@ -63,8 +63,11 @@ def source_file(module: str) -> Path | None:
     if not rest and spec.origin:
         return Path(spec.origin)
     bases = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
-    pairs = ((base.with_name(f"{base.name}.py"), base / "__init__.py") for base in bases)
-    return next(filter(Path.is_file, chain.from_iterable(pairs)), None)
+    for base in bases:
+        for path in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
+            if path.is_file():
+                return path
+    return None
 
 
 def top_level_names(path: Path) -> set[str]:
@@ -91,18 +94,16 @@ class Signature:
     @classmethod
     def of(cls, arguments: ast.arguments) -> Self:
         """Read the parameters of a definition, but for `self`."""
-        positional = [*arguments.posonlyargs, *arguments.args]
+        positional = arguments.posonlyargs + arguments.args
         without_default = positional[: len(positional) - len(arguments.defaults)]
-        without_default += [
-            argument
-            for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-            if value is None
-        ]
-        annotations = {
-            argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
-            for argument in (*positional, *arguments.kwonlyargs)
-            if argument.arg != "self"
-        }
+        for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            if value is None:
+                without_default.append(argument)
+        annotations: dict[str, str] = {}
+        for argument in positional + arguments.kwonlyargs:
+            if argument.arg != "self":
+                annotation = argument.annotation
+                annotations[argument.arg] = ast.unparse(annotation) if annotation else ""
         required = [argument.arg for argument in without_default if argument.arg in annotations]
         return cls(annotations, arguments.kwarg is not None, _defaults(arguments), required)
 
@@ -117,7 +118,7 @@ class Signature:
                     name, f"no such argument is taken{did_you_mean(name, names)}"
                 )
             types = [part.strip() for part in self.annotations.get(name, "").split("|")]
-            is_plain = set(types) <= {*_PLAIN_TYPES, "None"}
+            is_plain = set(types) <= _PLAIN_TYPES.keys() | {"None"}
             if is_plain and not any(_is_a(value, type_name) for type_name in types):
                 types = [type_name for type_name in types if type_name != "None"]
                 raise errors.SettingError(name, f"found {value!r}, expected {' or '.join(types)}")
@@ -157,10 +158,8 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonOb
         if class_node is not None:
             for arguments in _arguments_of([class_node], class_node.name, "__init__"):
                 defaults = {**_defaults(arguments), **defaults}
-            waiting += [
-                base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
-                for base in class_node.bases
-            ]
+            for base in class_node.bases:
+                waiting.append(base.id if isinstance(base, ast.Name) else getattr(base, "attr", ""))
     return defaults
 
 
@@ -175,13 +174,13 @@ def _arguments_of(nodes: Sequence[ast.stmt], class_name: str, method: str) -> li
 
 
 def _defaults(arguments: ast.arguments) -> strict_json.JsonObject:
-    positional = [*arguments.posonlyargs, *arguments.args]
-    last = positional[len(positional) - len(arguments.defaults) :]
-    defaults = {}
-    for argument, value in chain(
-        zip(last, arguments.defaults, strict=True),
-        zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
-    ):
+    positional = arguments.posonlyargs + arguments.args
+    with_default = positional[len(positional) - len(arguments.defaults) :]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = []
+    pairs += zip(with_default, arguments.defaults, strict=True)
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    defaults: strict_json.JsonObject = {}
+    for argument, value in pairs:
         if value is not None:
             with suppress(ValueError):  # computed: not known without running it
                 defaults[argument.arg] = ast.literal_eval(value)
@@ -246,7 +245,8 @@ def _imported(module: str, path: Path) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             with suppress(ImportError):  # a relative import beyond the top
                 base = resolve_name("." * node.level + (node.module or ""), package)
-                names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+                names.append(base)
+                names += [f"{base}.{alias.name}" for alias in node.names]
     return [name for imported in names for name in _with_parents(imported)]
 
 
@@ -298,10 +298,12 @@ def find_user_modules(config: Path | None, *folders: Path) -> None:
     """
     near = Path.cwd() if config is None else config.absolute().parent
     above = [near.parent] if near.name == "benchmarks" else []
-    roots = [folder for folder in (near, *near.parents) if _is_root(folder)][:1]
-    for folder in map(str, (near, *above, *(folders or (*roots, Path.cwd())))):
-        if folder not in sys.path:
-            sys.path.append(folder)
+    if not folders:
+        roots = [folder for folder in (near, *near.parents) if _is_root(folder)]
+        folders = (*roots[:1], Path.cwd())
+    for folder in [near] + above + list(folders):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
 
 
 def _is_root(folder: Path) -> bool:

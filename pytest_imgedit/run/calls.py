@@ -113,7 +113,7 @@ class _Bytes:
 
 #: The editor of images that a caller has brought along.
 _CALLER = Identity(
-    registry.CustomEditor("call"),
+    model=registry.CustomEditor("call"),
     fingerprint="",
     params={},
     digest=environments.key({"kind": "call"}),

@@ -50,8 +50,8 @@ class Reader:
         they are not there.
         """
         target = torch.empty(stop - start, dtype=torch.uint8, device=self.device)
-        starts, pieces = range(start, stop, CHUNK), target.split(CHUNK)
-        list(self._pool.map(self._read_piece, repeat(file), starts, pieces))
+        starts = range(start, stop, CHUNK)
+        list(self._pool.map(self._read_piece, repeat(file), starts, target.split(CHUNK)))
         return target
 
     def _read_piece(self, file: int, start: int, target: torch.Tensor) -> None:
@@ -59,7 +59,8 @@ class Reader:
             self._local.buffer = torch.empty(
                 CHUNK, dtype=torch.uint8, pin_memory=self.device.type == "cuda"
             )
-        buffer, filled = self._local.buffer[: len(target)], 0
+        buffer = self._local.buffer[: len(target)]
+        filled = 0
         view = memoryview(buffer.numpy())
         while filled < len(target):
             count = os.preadv(file, [view[filled:]], start + filled)
@@ -77,7 +78,9 @@ class StoredTensor:
     """A tensor in a safetensors file, read when transformers indexes it with `...`."""
 
     def __init__(self, reader: Reader, file: int, start: int, header: JsonObject) -> None:
-        self.reader, self.file, self.header = reader, file, header
+        self.reader = reader
+        self.file = file
+        self.header = header
         self.start, self.stop = (start + offset for offset in header["data_offsets"])
         self.dtype = _DTYPES[header["dtype"]]
         self.shape = torch.Size(header["shape"])

@@ -28,7 +28,7 @@ from pytest_imgedit.kinds.compute.pipeline import load_pipeline
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers_parameters import ShardParameters
 
-_NETWORKS = ("transformer", "unet")
+_NETWORKS: tuple[str, ...] = ("transformer", "unet")
 
 
 def load_sharded(
@@ -37,6 +37,7 @@ def load_sharded(
     dtype: torch.dtype,
     shard: ShardParameters,
     prepare: Callable[[Any], None] = lambda pipeline: None,
+    *,
     rank0_reads: bool = True,
 ) -> Any:
     """Load a pipeline over the ranks of the default process group; all ranks call this at the same
@@ -76,14 +77,16 @@ def load_sharded(
 def _sharded_classes(folder: Path, shard: ShardParameters) -> dict[str, Any]:
     """Return the classes of the components that are to be sharded, by name."""
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
-    prefixes = _NETWORKS if shard.text_encoder == "replicate" else (*_NETWORKS, "text_encoder")
-    classes = {
-        name: getattr(importlib.import_module(value[0]), value[1])
-        for name, value in index.items()
-        if name.startswith(prefixes)
-        and isinstance(value, list)
-        and value[0] in ("diffusers", "transformers")
-    }
+    prefixes = _NETWORKS
+    if shard.text_encoder != "replicate":
+        prefixes += ("text_encoder",)
+    classes: dict[str, Any] = {}
+    for name, value in index.items():
+        if not name.startswith(prefixes) or not isinstance(value, list):
+            continue
+        library = value[0]
+        if library in ("diffusers", "transformers"):
+            classes[name] = getattr(importlib.import_module(library), value[1])
     if not any(name.startswith(_NETWORKS) for name in classes):
         raise SetupError(
             f"editor.shard: {index.get('_class_name')} has no network that can be sharded"
@@ -126,7 +129,8 @@ def _take_dtypes(
     dtypes = [{name: tensor.dtype for name, tensor in (weights or {}).items()}]
     if rank0_reads:
         dist.broadcast_object_list(dtypes, 0)
-    parameters, sizes = [], Counter[torch.dtype]()
+    parameters: list[torch.nn.Parameter] = []
+    sizes = Counter[torch.dtype]()
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(dtypes[0][name])
@@ -142,21 +146,20 @@ def _wrap(
     """Shard a model except for the parameters `whole`: each block that must not be split by itself,
     then the rest.
     """
+    offload_policy = OffloadPolicy()
+    if shard.cpu_offload:
+        offload_policy = CPUOffloadPolicy(pin_memory=device.type == "cuda")
     options: dict[str, Any] = {
         "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
         "reshard_after_forward": shard.strategy == "full",
         "mp_policy": MixedPrecisionPolicy(
             numerics.DTYPES.get(shard.param_dtype), numerics.DTYPES.get(shard.reduce_dtype)
         ),
-        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")
-        if shard.cpu_offload
-        else OffloadPolicy(),
+        "offload_policy": offload_policy,
         "ignored_params": whole,
     }
-    names = {
-        *(getattr(model, "_no_split_modules", None) or ()),
-        *(getattr(model, "_repeated_blocks", None) or ()),
-    }
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    names.update(getattr(model, "_repeated_blocks", None) or ())
     for module in reversed(list(model.modules())):  # what is inside a block comes before it
         if type(module).__name__ in names:
             fully_shard(module, **options)

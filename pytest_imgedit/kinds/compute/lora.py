@@ -44,7 +44,8 @@ def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
 
 
 def _load(pipeline: Any, name: str, path: Path) -> None:
-    warnings, log = BufferingHandler(sys.maxsize), logging.getLogger("diffusers")
+    warnings = BufferingHandler(sys.maxsize)
+    log = logging.getLogger("diffusers")
     level = log.level
     warnings.setLevel(logging.WARNING)
     log.addHandler(warnings)
@@ -84,12 +85,12 @@ def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
         keys = [key for key in file.keys() if not key.endswith("alpha")]  # noqa: SIM118
     if not all(".lora_A." in key or ".lora_B." in key for key in keys):
         return
-    used = sum(
-        f".{name}." in key and "lora_" in key
-        for network in pipeline.components.values()
-        if isinstance(network, torch.nn.Module)
-        for key, _ in network.named_parameters()
-    )
+    used = 0
+    for network in pipeline.components.values():
+        if isinstance(network, torch.nn.Module):
+            used += sum(
+                f".{name}." in key and "lora_" in key for key, _ in network.named_parameters()
+            )
     if used < len(keys):
         strange = [key for key in keys if key.partition(".")[0] not in pipeline.components] or keys
         raise errors.SetupError(

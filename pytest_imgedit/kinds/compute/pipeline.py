@@ -54,11 +54,10 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
 
 def _without_torchvision(folder: Path, index: strict_json.JsonObject) -> strict_json.JsonObject:
     """Return the components whose classes want torchvision, assembled of parts that do not."""
-    components: strict_json.JsonObject = {
-        name: qwen_inputs.AssembledProcessor.load(folder / name)
-        for name, value in index.items()
-        if isinstance(value, list) and _QWEN_PROCESSOR.fullmatch(str(value[1]))
-    }
+    components: strict_json.JsonObject = {}
+    for name, value in index.items():
+        if isinstance(value, list) and _QWEN_PROCESSOR.fullmatch(str(value[1])):
+            components[name] = qwen_inputs.AssembledProcessor.load(folder / name)
     if index["_class_name"] == "Flux2Pipeline" and index["tokenizer"][1] == "PixtralProcessor":
         components["tokenizer"] = None  # no class to check a tokenizer against; see `_mend`
     if index["_class_name"] == "OmniGenPipeline":
@@ -78,16 +77,27 @@ def _mend(pipeline: Any, folder: Path, kind: str) -> None:
         pipeline.register_modules(tokenizer=AutoTokenizer.from_pretrained(folder / "tokenizer"))
     if kind == "ZImageOmniPipeline":
         # It casts sources to bfloat16, whatever the autoencoder computes in.
-        pipeline.vae.encoder.register_forward_pre_hook(
-            lambda module, inputs: tuple(x.to(module.conv_in.weight.dtype) for x in inputs)
-        )
+        pipeline.vae.encoder.register_forward_pre_hook(_to_dtype_of_weights)
     if kind == "GlmImagePipeline":
-        # It concatenates the images of which transformers 5.23 takes a list.
-        glm = pipeline.vision_language_encoder
-        get_image_tokens = glm.get_image_tokens
-        glm.get_image_tokens = lambda hidden, grid=None: get_image_tokens(
-            hidden[None] if isinstance(hidden, torch.Tensor) and hidden.ndim == 3 else hidden, grid
-        )
+        _list_images(pipeline.vision_language_encoder)
+
+
+def _to_dtype_of_weights(module: Any, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return tuple(tensor.to(module.conv_in.weight.dtype) for tensor in inputs)
+
+
+def _list_images(glm: Any) -> None:
+    """Have an encoder take the one tensor of images that its pipeline hands over, where
+    transformers 5.23 takes a list.
+    """
+    take_list = glm.get_image_tokens
+
+    def get_image_tokens(hidden: Any, grid: Any = None) -> Any:
+        if isinstance(hidden, torch.Tensor) and hidden.ndim == 3:
+            hidden = hidden[None]
+        return take_list(hidden, grid)
+
+    glm.get_image_tokens = get_image_tokens
 
 
 def _omnigen_processor() -> Any:
@@ -98,7 +108,8 @@ def _omnigen_processor() -> Any:
 
     class Processor(code.OmniGenMultiModalProcessor):  # type: ignore[misc]
         def __init__(self, text_tokenizer: Any, max_image_size: int = 1024) -> None:
-            self.text_tokenizer, self.collator = text_tokenizer, code.OmniGenCollator()
+            self.text_tokenizer = text_tokenizer
+            self.collator = code.OmniGenCollator()
             self.reset_max_image_size(max_image_size)
 
         def reset_max_image_size(self, max_image_size: int) -> None:
@@ -123,7 +134,9 @@ class Steps(AbstractContextManager["Steps"]):
         items: Sequence[Any] | None = None,
         total: int | None = None,
     ) -> None:
-        self._on_step, self._items, self._step = on_step, [] if items is None else items, 0
+        self._on_step = on_step
+        self._items = [] if items is None else items
+        self._step = 0
         self._steps = len(self._items) if total is None else total
 
     def __exit__(self, *error: object) -> None: ...

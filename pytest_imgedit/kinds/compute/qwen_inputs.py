@@ -23,7 +23,8 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
     """
 
     def __init__(self, tokenizer: Any, image_processor: Any) -> None:
-        self.tokenizer, self.image_processor = tokenizer, image_processor
+        self.tokenizer = tokenizer
+        self.image_processor = image_processor
         self.image_token_id: int = tokenizer.convert_tokens_to_ids(IMAGE)
 
     @classmethod
@@ -81,10 +82,12 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         if marks != len(counts):
             raise ValueError(f"{len(counts)} images for {marks} image marks")
         remaining = iter(counts)
-        # Each image mark is repeated as often as its image has tokens.
-        texts = [
-            re.sub(re.escape(IMAGE), lambda _: IMAGE * next(remaining), text) for text in texts
-        ]
+
+        def repeated(_: re.Match[str]) -> str:
+            """Repeat an image mark as often as its image has tokens."""
+            return IMAGE * next(remaining)
+
+        texts = [re.sub(re.escape(IMAGE), repeated, text) for text in texts]
         if counts and text_options.pop("truncation", False):
             most = text_options.get("max_length") or self.tokenizer.model_max_length
             if max(map(len, self.tokenizer(texts)["input_ids"])) > most:

@@ -66,12 +66,12 @@ def _require_whole(named: str, model: Any, info: strict_json.JsonObject) -> None
     """
     # A language model that serves as a text encoder has no output head.
     ignored = () if hasattr(model, "lm_head") else ("lm_head.",)
+    unexpected = [key for key in info["unexpected_keys"] if not key.startswith(ignored)]
+    mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
     problems = {
         "lacks": info["missing_keys"],
-        "has unexpected": [key for key in info["unexpected_keys"] if not key.startswith(ignored)],
-        "has other shapes than its config for": [
-            key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]
-        ],
+        "has unexpected": unexpected,
+        "has other shapes than its config for": mismatched,
     }
     deviations = [f"{problem} {_listed(keys)}" for problem, keys in problems.items() if keys]
     if info.get("error_msgs"):

@@ -75,7 +75,9 @@ class PaddedDecoder:
     """
 
     def __init__(self, model: Any, pad_token: int, invariant: bool = False) -> None:
-        self.model, self.pad_token, self.invariant = model, pad_token, invariant
+        self.model = model
+        self.pad_token = pad_token
+        self.invariant = invariant
         self.ends = end_tokens(model)
 
     def inputs(self, prompts: Sequence[Prompt]) -> dict[str, torch.Tensor]:
@@ -104,11 +106,12 @@ class PaddedDecoder:
         """See `Decoder`."""
         if self.invariant and len(prompts) > 1:
             alone = [self.decode([prompt], max_new_tokens, keep_logits) for prompt in prompts]
-            return Decoded(
-                [reply.tokens[0] for reply in alone],
-                [reply.cut[0] for reply in alone],
-                [logits for reply in alone for logits in reply.logits],
-            )
+            joined = Decoded([], [], [])
+            for reply in alone:
+                joined.tokens.extend(reply.tokens)
+                joined.cut.extend(reply.cut)
+                joined.logits.extend(reply.logits)
+            return joined
         inputs = self.inputs(prompts)
         output = self.model.generate(
             **inputs,

@@ -89,20 +89,21 @@ def compiles(model_class: Any) -> bool:
     rotary = {name: getattr(code, name) for name in ROTARY if hasattr(code, name)}
 
     def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+        return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
     try:
         indices = torch.arange(96, device="cuda").view(12, 8)
         _compiled(combine)(_compiled(swiglu)(draw(96, 64)), indices, draw(12, 8))
         _compiled(rms_norm)(draw(1, 12, 64), draw(64), 1e-6)
         _compiled(rms_norm)(draw(1, 12, 4, 32), draw(32), 1e-6)
-        query, key = draw(1, 12, 4, 32).transpose(1, 2), draw(1, 12, 2, 32).transpose(1, 2)
+        query = draw(1, 12, 4, 32).transpose(1, 2)
+        key = draw(1, 12, 2, 32).transpose(1, 2)
         if "apply_rotary_pos_emb" in rotary:
             _compiled(rotary["apply_rotary_pos_emb"])(query, key, draw(1, 12, 32), draw(1, 12, 32))
         if "apply_rotary_pos_emb_vision" in rotary:
-            angles = torch.randn(2, 12, 32, device="cuda")
+            cosines, sines = torch.randn(2, 12, 32, device="cuda")
             query, key, _ = draw(12, 3, 4, 32).permute(1, 0, 2, 3).unbind(0)
-            _compiled(rotary["apply_rotary_pos_emb_vision"])(query, key, *angles)
+            _compiled(rotary["apply_rotary_pos_emb_vision"])(query, key, cosines, sines)
     except Exception as error:
         print(f"kernels are not fused: {type(error).__name__}: {error}"[:300], file=sys.stderr)
         return False

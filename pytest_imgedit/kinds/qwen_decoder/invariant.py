@@ -39,13 +39,16 @@ class InvariantDecoder:
     """Decodes greedily with the model and the attention of a packed decoder, in fixed shapes."""
 
     def __init__(self, packed: PackedDecoder) -> None:
-        self.packed, self.ends = packed, packed.ends
+        self.packed = packed
+        self.ends = packed.ends
         self.tiles_alike = _tiles_alike(packed.model)
-        self.rows, self.bucket = 1, [0, 0]  # one reply at a time, and no prompt beside another
+        self.rows = 1  # one reply at a time
+        self.bucket = [0, 0]  # no prompt beside another
         if self.tiles_alike:
             memory = torch.cuda.get_device_properties(packed.model.device).total_memory
             spare = memory - sum(parameter.nbytes for parameter in packed.model.parameters())
-            self.rows, *self.bucket = next(shape for least, *shape in SHAPES if spare >= least)
+            self.rows, image_tokens, text_tokens = _shape(spare)
+            self.bucket = [image_tokens, text_tokens]
         self._rows: Rows | None = None
 
     @torch.inference_mode()
@@ -55,10 +58,12 @@ class InvariantDecoder:
         """See `Decoder`."""
         rooms: dict[int, list[int]] = defaultdict(list)
         for position, prompt in enumerate(prompts):
-            rooms[-(-(len(prompt.tokens) + max_new_tokens) // ROOM) * ROOM].append(position)
+            blocks = _quotient_up(len(prompt.tokens) + max_new_tokens, ROOM)
+            rooms[blocks * ROOM].append(position)
         count = self.rows
         if max_new_tokens == 1:  # takes neither a row nor room, so that all may share buckets
-            rooms, count = {0: list(range(len(prompts)))}, len(prompts)
+            rooms = {0: list(range(len(prompts)))}
+            count = len(prompts)
         tokens: dict[int, list[int]] = {}
         logits: dict[int, torch.Tensor] = {}
         for room, positions in sorted(rooms.items()):
@@ -69,9 +74,8 @@ class InvariantDecoder:
                 )
                 tokens |= dict(zip(group, decoded.tokens, strict=True))
                 logits |= dict(zip(group, decoded.logits, strict=False))
-        return Decoded.of(
-            [tokens[n] for n in sorted(tokens)], self.ends, [logits[n] for n in sorted(logits)]
-        )
+        in_order = [tokens[position] for position in sorted(tokens)]
+        return Decoded.of(in_order, self.ends, [logits[position] for position in sorted(logits)])
 
     def _write(self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool) -> Decoded:
         """Read prompts, no more than there are rows if they get replies of several tokens, and
@@ -79,7 +83,7 @@ class InvariantDecoder:
         """
         first: list[torch.Tensor] = []
         for bucket in self._buckets(prompts):
-            prefill, scores = self.packed.read_apart([*bucket, *self._filler(bucket)])
+            prefill, scores = self.packed.read_apart(bucket + self._filler(bucket))
             for index, prompt in enumerate(bucket):
                 if most > 1:
                     self._rows_of(room, prefill).load(len(first), prefill, index, prompt)
@@ -96,15 +100,18 @@ class InvariantDecoder:
         if self._rows is not None and self._rows.capacity == room:
             return self._rows
         self._rows = None  # its memory is free before the next takes its own
-        keys, values = (
-            [layer.new_zeros(self.rows, layer.shape[1], room, layer.shape[2]) for layer in layers]
-            for layers in (prefill.keys, prefill.values)
-        )
+        keys = [self._empty(layer, room) for layer in prefill.keys]
+        values = [self._empty(layer, room) for layer in prefill.values]
         positions, filled = torch.zeros(2, self.rows, dtype=torch.long, device=keys[0].device)
         self._rows = Rows(self.packed, keys, values, positions, filled)
         if positions.is_cuda:  # so that the first step of the first replies is recorded, as others
             self._rows.follow(self._rows.tokens)
         return self._rows
+
+    def _empty(self, layer: torch.Tensor, room: int) -> torch.Tensor:
+        """Return memory for the keys or values of a layer, of which a prefill has (T, heads, D)."""
+        _, heads, width = layer.shape
+        return layer.new_zeros(self.rows, heads, room, width)
 
     def _size(self, prompts: Sequence[Prompt]) -> tuple[int, int]:
         """Count the image tokens and the tokens of text of prompts."""
@@ -118,7 +125,7 @@ class InvariantDecoder:
         """
         bucket: list[Prompt] = []
         for prompt in prompts:
-            images, text = self._size([*bucket, prompt])
+            images, text = self._size(bucket + [prompt])
             if bucket and (images > self.bucket[0] or text > self.bucket[1]):
                 yield bucket
                 bucket = []
@@ -133,25 +140,41 @@ class InvariantDecoder:
         """
         if not self.tiles_alike:
             return []
-        sizes = list(zip(self._size(bucket), self.bucket, strict=True))
-        times = max(1, *(-(-count // most) for count, most in sizes))
-        images, text = (times * most - count for count, most in sizes)
+        used_images, used_text = self._size(bucket)
+        most_images, most_text = self.bucket
+        times = max(1, _quotient_up(used_images, most_images), _quotient_up(used_text, most_text))
+        images = times * most_images - used_images
+        text = times * most_text - used_text
         if not images and not text:
             return []
-        model = self.packed.model
-        vision = model.config.vision_config
-        merge = int(vision.spatial_merge_size)
-        most = FILLER_PATCHES // merge**2
-        grids = [(1, merge, merge * min(most, images - done)) for done in range(0, images, most)]
-        width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-        return [
-            Prompt(
-                torch.tensor([self.packed.image_token] * images + [0] * text),
-                torch.arange(images + text).expand(3, -1),
-                torch.zeros(images * merge**2, width, dtype=model.dtype, device=model.device),
-                torch.tensor(grids, dtype=torch.long).reshape(-1, 3),
-            )
-        ]
+        return [_filler_prompt(self.packed.model, self.packed.image_token, images, text)]
+
+
+def _shape(spare: int) -> tuple[int, int, int]:
+    """Return the rows, image tokens and tokens of text for a GPU with this memory to spare."""
+    for least, rows, image_tokens, text_tokens in SHAPES:
+        if spare >= least:
+            return rows, image_tokens, text_tokens
+    raise ValueError("the model does not fit")
+
+
+def _quotient_up(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+def _filler_prompt(model: Any, image_token: int, images: int, text: int) -> Prompt:
+    """Return a prompt of so many image tokens, in pictures of zeros, and tokens of text."""
+    vision = model.config.vision_config
+    merge = int(vision.spatial_merge_size)
+    most = FILLER_PATCHES // merge**2
+    grids = [(1, merge, merge * min(most, images - done)) for done in range(0, images, most)]
+    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    return Prompt(
+        torch.tensor([image_token] * images + [0] * text),
+        torch.arange(images + text).expand(3, -1),
+        torch.zeros(images * merge**2, width, dtype=model.dtype, device=model.device),
+        torch.tensor(grids, dtype=torch.long).reshape(-1, 3),
+    )
 
 
 def _tiles_alike(model: Any) -> bool:
@@ -161,6 +184,6 @@ def _tiles_alike(model: Any) -> bool:
     if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
         return False
     text = getattr(model.config, "text_config", model.config)
-    return not getattr(text, "num_experts", 0) or torch.cuda.get_device_capability(
-        model.device
-    ) >= (9, 0)
+    if not getattr(text, "num_experts", 0):
+        return True
+    return torch.cuda.get_device_capability(model.device) >= (9, 0)

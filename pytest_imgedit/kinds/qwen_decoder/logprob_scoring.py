@@ -75,7 +75,7 @@ class PlaceInReply(NamedTuple):
 Written = tuple[int, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Replies:
     """The replies of a batch to `prompts`, as a decoder `decoded` them, with the `places` of their
     numbers.

@@ -34,9 +34,11 @@ class PackedDecoder:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model, self.image_token = model, model.config.image_token_id
-        visual, language = model.model.visual, model.model.language_model
-        visual.config._attn_implementation = language.config._attn_implementation = NAME
+        self.model = model
+        self.image_token = model.config.image_token_id
+        visual = model.model.visual
+        visual.config._attn_implementation = NAME
+        model.model.language_model.config._attn_implementation = NAME
         # Layers of a vision tower that attend inside windows (Qwen2.5-VL) learn how many patches
         # one holds at most.
         whole = getattr(visual.config, "fullatt_block_indexes", range(len(visual.blocks)))
@@ -85,7 +87,8 @@ class PackedDecoder:
 
     def _read(self, prompts: Sequence[Prompt], prefill: Prefill) -> torch.Tensor:
         """Run all prompts through the model; return the last hidden states (T, hidden)."""
-        body, device = self.model.model, self.model.device
+        body = self.model.model
+        device = self.model.device
         embedded = body.get_input_embeddings()(prefill.tokens)
         extra: dict[str, Any] = {}
         with_images = [prompt for prompt in prompts if len(prompt.pixels)]
@@ -142,9 +145,11 @@ class Prefill:
         #: Tokens of each prompt after the common beginning.
         self.lengths = [len(row) - self.common for row in tokens]
         self.tokens = self.pack(tokens).to(device)
-        queries, keys = list(self.lengths), [self.common + length for length in self.lengths]
+        queries = list(self.lengths)
+        keys = [self.common + length for length in self.lengths]
         if self.common:
-            queries, keys = [self.common, *queries], [self.common, *keys]
+            queries.insert(0, self.common)
+            keys.insert(0, self.common)
         bounds = Bounds.of(queries, keys, device)
         self.bounds = bounds if shares or len(prompts) == 1 else bounds.apart(sum(queries))
         ends = torch.tensor(self.lengths).cumsum(0) + self.common
@@ -155,15 +160,17 @@ class Prefill:
         self.gather = None
         if self.common:
             numbers = torch.arange(len(self.tokens), device=device)
-            beginning, *rest = numbers.split([self.common, *self.lengths])
-            parts = [torch.cat([beginning, prompt]) for prompt in rest]
-            self.gather = torch.cat([beginning, *parts])
+            beginning = numbers[: self.common]
+            parts = [beginning]
+            for prompt in numbers[self.common :].split(self.lengths):
+                parts += [beginning, prompt]
+            self.gather = torch.cat(parts)
 
     def pack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         """Put what belongs to each prompt's tokens end to end, what belongs to the common beginning
         once.
         """
-        return torch.cat([rows[0][: self.common], *(row[self.common :] for row in rows)])
+        return torch.cat([rows[0][: self.common]] + [row[self.common :] for row in rows])
 
     def attend(
         self, _: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
@@ -171,7 +178,8 @@ class Prefill:
         self.keys.append(key)
         self.values.append(value)
         if self.gather is not None:
-            key, value = key[self.gather], value[self.gather]
+            key = key[self.gather]
+            value = value[self.gather]
         return attend(query, key, value, self.bounds, causal=True, scale=scale)
 
     def rows(self, decoder: PackedDecoder, new_tokens: int, positions: torch.Tensor) -> Rows:
@@ -184,10 +192,8 @@ class Prefill:
         after_common = (columns - self.common).clamp(min=0) + starts[:, None]
         sources = torch.where(columns < self.common, columns, after_common)
         sources = sources.clamp(max=len(self.tokens) - 1).to(self.tokens.device)
-        keys, values = (
-            [layer[sources].transpose(1, 2).contiguous() for layer in layers]
-            for layers in (self.keys, self.values)
-        )
+        keys = [layer[sources].transpose(1, 2).contiguous() for layer in self.keys]
+        values = [layer[sources].transpose(1, 2).contiguous() for layer in self.values]
         self.keys.clear()
         self.values.clear()
         return Rows(decoder, keys, values, positions, (lengths + self.common).to(positions.device))
@@ -215,8 +221,11 @@ class Rows:
         positions: torch.Tensor,
         filled: torch.Tensor,
     ) -> None:
-        self.decoder, self.keys, self.values = decoder, keys, values
-        self.positions, self.filled = positions, filled
+        self.decoder = decoder
+        self.keys = keys
+        self.values = values
+        self.positions = positions
+        self.filled = filled
         self.tokens = torch.zeros_like(positions)
         self.capacity = keys[0].shape[2]
         self.numbers = torch.arange(len(positions), device=positions.device)
@@ -227,7 +236,8 @@ class Rows:
 
     def load(self, row: int, prefill: Prefill, index: int, prompt: Prompt) -> None:
         """Have a row go on after a prompt that was read as number `index` of a prefill."""
-        start, count = prefill.starts[index], prefill.lengths[index]
+        start = prefill.starts[index]
+        count = prefill.lengths[index]
         for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
             for layer, tensor in zip(layers, read, strict=True):
                 layer[row, :, :count] = tensor[start : start + count].transpose(0, 1)
@@ -279,8 +289,10 @@ class Rows:
     def attend(
         self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
-        keys, values = self.keys[module.layer_idx], self.values[module.layer_idx]
-        keys[self.numbers, :, self.filled], values[self.numbers, :, self.filled] = key, value
+        keys = self.keys[module.layer_idx]
+        values = self.values[module.layer_idx]
+        keys[self.numbers, :, self.filled] = key
+        values[self.numbers, :, self.filled] = value
         mask = (self.columns <= self.filled[:, None])[:, None, None]
         # The heads that share keys take the place of several queries, so that no key is repeated in
         # memory.
@@ -307,12 +319,11 @@ class Bounds:
     @classmethod
     def of(cls, queries: Sequence[int], keys: Sequence[int], device: torch.device) -> Bounds:
         """Make bounds from the numbers of queries and keys of each sequence."""
-        query_sums, key_sums = (
-            torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32)
-            for counts in (queries, keys)
-        )
         return cls(
-            query_sums, key_sums, (max(queries), max(keys)), alike=len({*queries, *keys}) == 1
+            _sums(queries, device),
+            _sums(keys, device),
+            longest=(max(queries), max(keys)),
+            alike=len(set(queries) | set(keys)) == 1,
         )
 
     def apart(self, most: int) -> Bounds:
@@ -322,11 +333,17 @@ class Bounds:
         return Bounds(self.queries, self.keys, (most, most), False)
 
 
+def _sums(counts: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Return the sums of counts from 0 on, int32."""
+    return torch.tensor([0] + list(counts)).cumsum(0).to(device, torch.int32)
+
+
 def attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     bounds: Bounds,
+    *,
     causal: bool,
     scale: float,
 ) -> torch.Tensor:
@@ -336,27 +353,39 @@ def attend(
     A sequence with fewer queries than keys asks with its last tokens. Returns (Tq, heads, D).
     """
     if bounds.alike:
-        query, key, value = (
-            tensor.reshape(-1, bounds.longest[0], *tensor.shape[1:]).transpose(1, 2)
-            for tensor in (query, key, value)
-        )
-        return (
-            scaled_dot_product_attention(
-                *(query, key, value),
-                is_causal=causal,
-                scale=scale,
-                enable_gqa=query.shape[1] != key.shape[1],
-            )
-            .transpose(1, 2)
-            .flatten(0, 1)
-        )
+        return _attend_alike(query, key, value, bounds.longest[0], causal=causal, scale=scale)
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
-        return _varlen(query, key, value, bounds, causal, scale)
-    parts = (
-        tensor.split(sums.diff().tolist())
-        for tensor, sums in ((query, bounds.queries), (key, bounds.keys), (value, bounds.keys))
+        return _varlen(query, key, value, bounds, causal=causal, scale=scale)
+    query_lengths = bounds.queries.diff().tolist()
+    key_lengths = bounds.keys.diff().tolist()
+    sequences = zip(
+        query.split(query_lengths), key.split(key_lengths), value.split(key_lengths), strict=True
     )
-    return torch.cat([_attend_one(q, k, v, causal, scale) for q, k, v in zip(*parts, strict=True)])
+    return torch.cat([_attend_one(q, k, v, causal, scale) for q, k, v in sequences])
+
+
+def _attend_alike(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    length: int,
+    *,
+    causal: bool,
+    scale: float,
+) -> torch.Tensor:
+    """All sequences, of one length, as a batch."""
+    query = query.unflatten(0, (-1, length)).transpose(1, 2)
+    key = key.unflatten(0, (-1, length)).transpose(1, 2)
+    value = value.unflatten(0, (-1, length)).transpose(1, 2)
+    output = scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return output.transpose(1, 2).flatten(0, 1)
 
 
 def _varlen(
@@ -364,6 +393,7 @@ def _varlen(
     key: torch.Tensor,
     value: torch.Tensor,
     bounds: Bounds,
+    *,
     causal: bool,
     scale: float,
 ) -> torch.Tensor:
@@ -372,13 +402,15 @@ def _varlen(
 
     function: Any = varlen.varlen_attn
     shared = {"enable_gqa": True} if "enable_gqa" in signature(function).parameters else {}
+    most_queries, most_keys = bounds.longest
     output: torch.Tensor = function(
         query,
         key,
         value,
         bounds.queries,
         bounds.keys,
-        *bounds.longest,
+        most_queries,
+        most_keys,
         scale=scale,
         window_size=(-1, 0) if causal else (-1, -1),
         **shared,
@@ -406,6 +438,7 @@ def _attention(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
+    *,
     scaling: float,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
