@@ -167,7 +167,7 @@ class Launcher:
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
         return local.LocalExecutor(
-            self.folder, python, patience, self.settings.redactor, self._threads(model)
+            self.folder, python, patience, self.settings.redactor, threads=self._threads(model)
         )
 
     def _threads(self, model: Model) -> int:

@@ -118,7 +118,7 @@ class EditCalls:
             call += [batch[-1]] * (self.batch_size - len(batch))
         started = clock()
         try:
-            values = _seeded(lambda *requests: self.editor.edit_batch(list(requests)), *call)
+            values = _seeded(self.editor.edit_batch, call)
             if not isinstance(values, list | tuple):
                 raise TypeError(
                     f"edit_batch returned {type(values).__name__}, expected a list of {len(call)} "
@@ -165,32 +165,36 @@ class EditCalls:
     def edit_alone(self, request: EditRequest) -> Any:
         """Edit one request; when memory runs out, free what can be freed and retry once."""
         try:
-            return _seeded(self.editor.edit, request)
+            return _seeded(self._edit_first, [request])
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         free_memory()
-        return _seeded(self.editor.edit, request)
+        return _seeded(self._edit_first, [request])
+
+    def _edit_first(self, requests: Sequence[EditRequest]) -> Any:
+        return self.editor.edit(requests[0])
 
 
-def _seeded(call: Callable[..., Any], *requests: EditRequest) -> Any:
+def _seeded(call: Callable[[list[EditRequest]], Any], requests: Sequence[EditRequest]) -> Any:
     """Call an editor with all global generators seeded, so that the seed alone decides.
 
     The editor may draw on the sources that it gets, which are copies. An edit during which
     something was compiled is made again: some of its steps ran before that.
     """
-    imported, graphs = _GENERATORS & sys.modules.keys(), _compiled_graphs()
-    value = _seeded_once(call, *requests)
+    imported = _GENERATORS & sys.modules.keys()
+    graphs = _compiled_graphs()
+    value = _seeded_once(call, requests)
     if imported != _GENERATORS & sys.modules.keys():  # imported, unseeded, by this first edit
-        return _seeded(call, *requests)
+        return _seeded(call, requests)
     if graphs != _compiled_graphs():
-        return _seeded_once(call, *requests)
+        return _seeded_once(call, requests)
     return value
 
 
-def _seeded_once(call: Callable[..., Any], *requests: EditRequest) -> Any:
+def _seeded_once(call: Callable[[list[EditRequest]], Any], requests: Sequence[EditRequest]) -> Any:
     seed_all(requests[0].seed)
-    return call(*(replace(request, source=request.source.copy()) for request in requests))
+    return call([replace(request, source=request.source.copy()) for request in requests])
 
 
 def _compiled_graphs() -> int:

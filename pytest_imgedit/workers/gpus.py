@@ -28,7 +28,8 @@ def parse_gpus(text: str, option: str = OPTION) -> list[int]:
         match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip(" "), re.ASCII)
         if not match:
             raise UsageError(f"{option}={text}: {part!r}, {EXPECTED}")
-        first, last = int(match[1]), int(match[2] or match[1])
+        first = int(match[1])
+        last = int(match[2] or match[1])
         if last < first:
             raise UsageError(f"{option}={text}: {part!r} counts down, {EXPECTED}")
         numbers += range(first, last + 1)
@@ -37,7 +38,7 @@ def parse_gpus(text: str, option: str = OPTION) -> list[int]:
     return numbers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gpu:
     """One GPU as the driver describes it: its CUDA `name`, `product`, and memory in GiB.
 
@@ -119,11 +120,18 @@ def _describe(driver: Any, names: Sequence[str]) -> Iterator[Gpu]:
             handle = _handle(driver, name)
             memory = driver.nvmlDeviceGetMemoryInfo(handle)
             processes = driver.nvmlDeviceGetComputeRunningProcesses(handle)
-            free, total, used = (
-                round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used)
+            yield Gpu(
+                name=name,
+                product=str(driver.nvmlDeviceGetName(handle)),
+                free_gib=_in_gib(memory.free),
+                total_gib=_in_gib(memory.total),
+                held_gib=_in_gib(memory.used),
+                holders=", ".join(str(process.pid) for process in processes),
             )
-            holders = ", ".join(str(process.pid) for process in processes)
-            yield Gpu(name, str(driver.nvmlDeviceGetName(handle)), free, total, used, holders)
+
+
+def _in_gib(size: int) -> float:
+    return round(size / 2**30, 1)
 
 
 def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") -> None:
@@ -132,12 +140,14 @@ def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") 
     The message names the processes that hold memory, and ends in `hint`, which says what would
     help.
     """
-    free, total = sum(gpu.free_gib for gpu in gpus), sum(gpu.total_gib for gpu in gpus)
+    free = sum(gpu.free_gib for gpu in gpus)
+    total = sum(gpu.total_gib for gpu in gpus)
     if free * 2**30 < needed:
+        names = ",".join(gpu.name for gpu in gpus)
         holders = ", ".join(gpu.holders for gpu in gpus if gpu.holders)
         held = f" (held by processes {holders})" if holders else ""
         raise UsageError(
-            f"GPU {','.join(gpu.name for gpu in gpus)}: {free:.1f} of {total:.1f} GiB free{held}, "
+            f"GPU {names}: {free:.1f} of {total:.1f} GiB free{held}, "
             f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}{hint}"
         )
 
@@ -163,7 +173,8 @@ class BusyMeter:
     INTERVAL = 0.5
 
     def __init__(self, gpus: Sequence[str], counts: Callable[[], bool]) -> None:
-        self.gpus, self.counts = gpus, counts
+        self.gpus = gpus
+        self.counts = counts
         self._samples: list[float] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)

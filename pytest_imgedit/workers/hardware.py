@@ -19,7 +19,7 @@ from pytest_imgedit.workers.gpus import Gpu, find_gpus
 ENOUGH_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostHardware:
     """What one host has for a run; `name` is empty for this machine.
 
@@ -69,10 +69,11 @@ class Hardware:
             raise errors.UsageError(
                 f"workers.judge_gpus={judge_gpus}: leaves the editor none of --imgedit-gpus={gpus}"
             )
+        by_name = {gpu.name: gpu for gpu in known + known_reserved}
         host = HostHardware(
-            gpus=tuple(dict.fromkeys([*names, *reserved])),
+            gpus=tuple(dict.fromkeys(names + reserved)),
             judge_gpus=tuple(reserved),
-            known=tuple({gpu.name: gpu for gpu in (*known, *known_reserved)}.values()),
+            known=tuple(by_name.values()),
             memory=available_memory(),
             cores=available_cores(),
         )
@@ -141,10 +142,13 @@ class CpuShare:
         A thread that wants to compute either runs or waits for a processor; one that sleeps does
         neither.
         """
-        ran, waited = (
-            max(0.0, now - was) for now, was in zip(_scheduled(), self._start, strict=True)
-        )
-        return ran / (ran + waited) if ran + waited >= ENOUGH_SECONDS else None
+        ran, waited = _scheduled()
+        ran_before, waited_before = self._start
+        ran = max(0.0, ran - ran_before)
+        waited = max(0.0, waited - waited_before)
+        if ran + waited < ENOUGH_SECONDS:
+            return None
+        return ran / (ran + waited)
 
 
 def _scheduled() -> tuple[float, float]:
@@ -155,7 +159,8 @@ def _scheduled() -> tuple[float, float]:
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with suppress(OSError, ValueError):  # the thread has ended meanwhile
             on, off, _ = map(int, path.read_text("ascii").split())
-            ran, waited = ran + on, waited + off
+            ran += on
+            waited += off
     return ran / 1e9, waited / 1e9
 
 

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
-from itertools import count, repeat
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +45,18 @@ PATIENCE = 120.0
 #: cold network disk.
 VERSIONS_PATIENCE = 60.0
 _NUMBERS = count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a worker is started: with which interpreter (`None`: the agent's), within how many
+    seconds, for how many threads on the CPU; it imports from `paths` too.
+    """
+
+    python: str | None
+    patience: float
+    threads: int
+    paths: Sequence[str]
 
 
 class Agent:
@@ -93,21 +105,19 @@ class Agent:
                 f"{patience:g} s"
             ) from None
 
-    def start(
-        self,
-        number: int,
-        slot: Slot,
-        python: str | None,
-        patience: float,
-        threads: int,
-        paths: Sequence[str],
-    ) -> None:
+    def start(self, number: int, slot: Slot, launch: Launch) -> None:
         """Start a worker; raises `NotStarted` if it does not come up."""
         # Nothing in the folder has a name any more once the worker is up.
         with tempfile.TemporaryDirectory(prefix="imgedit-agent-") as folder:
-            connection = local.LocalExecutor(
-                Path(folder), python, patience, redaction.Redactor(os.environ), threads, paths
-            ).start(slot)
+            executor = local.LocalExecutor(
+                Path(folder),
+                launch.python,
+                launch.patience,
+                redaction.Redactor(os.environ),
+                threads=launch.threads,
+                paths=launch.paths,
+            )
+            connection = executor.start(slot)
         inbox: queue.Queue[FromWorker] = queue.Queue()
         self._workers[number] = connection, inbox
         connection.listen(inbox.put)
@@ -177,7 +187,8 @@ class Host:
     """
 
     def __init__(self, name: str, gpus: str, transport: Transport) -> None:
-        self.name, self.transport = name, transport
+        self.name = name
+        self.transport = transport
         self.lost = False
         described: tuple[str, HostHardware, results.HostOrigin] = self.call("describe", name, gpus)
         version, self.hardware, self.origin = described
@@ -202,14 +213,23 @@ class Host:
 
         Raises `UsageError` if it cannot tell, or the host is lost.
         """
-        arguments = (python, list(names), user_import_paths(), VERSIONS_PATIENCE)
-        return dict(self.call("versions", *arguments, timeout=VERSIONS_PATIENCE + supervisor.GRACE))
+        reported: dict[str, str] = self.call(
+            "versions",
+            python,
+            list(names),
+            user_import_paths(),
+            VERSIONS_PATIENCE,
+            timeout=VERSIONS_PATIENCE + supervisor.GRACE,
+        )
+        return reported
 
     def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> HostWorker:
         """Start a worker; raise `NotStarted` if it does not come up."""
         number = next(_NUMBERS)
-        arguments = (number, slot, python, patience, threads, user_import_paths())
-        self.call("start", *arguments, timeout=patience + supervisor.GRACE + 10)
+        launch = Launch(
+            python=python, patience=patience, threads=threads, paths=user_import_paths()
+        )
+        self.call("start", number, slot, launch, timeout=patience + supervisor.GRACE + 10)
         return HostWorker(self, number)
 
 
@@ -217,9 +237,11 @@ class HostWorker:
     """The connection to one worker through its host's agent."""
 
     def __init__(self, host: Host, number: int) -> None:
-        self.host, self.number = host, number
+        self.host = host
+        self.number = number
         self._lines: deque[str] = deque()
-        self._alive, self._closed = True, False
+        self._alive = True
+        self._closed = False
 
     def listen(self, hear: Callable[[FromWorker], None]) -> None:
         threading.Thread(target=self._listen, args=(hear,), daemon=True).start()
@@ -269,7 +291,10 @@ class HostExecutor:
     def __init__(
         self, hosts: Hosts, python: str | None, patience: float, threads: dict[str, int]
     ) -> None:
-        self.hosts, self.python, self.patience, self.threads = hosts, python, patience, threads
+        self.hosts = hosts
+        self.python = python
+        self.patience = patience
+        self.threads = threads
 
     def start(self, slot: Slot) -> HostWorker:
         return self.hosts.get(slot.host).start(
@@ -318,10 +343,13 @@ class Hosts:
         """
         computing = [host for host in self.all if host.hardware.gpus or not on_gpus]
         with ThreadPoolExecutor(len(computing)) as threads:
-            first, *others = threads.map(Host.versions, computing, repeat(python), repeat(names))
-        for host, theirs in zip(computing[1:], others, strict=True):
+            asked = [threads.submit(host.versions, python, names) for host in computing]
+            reported = [future.result() for future in asked]
+        first = reported[0]
+        for host, theirs in zip(computing[1:], reported[1:], strict=True):
             for name in names:
-                here, there = first.get(name, "absent"), theirs.get(name, "absent")
+                here = first.get(name, "absent")
+                there = theirs.get(name, "absent")
                 if not environments.alike({name: here}, {name: there}):
                     raise errors.UsageError(
                         f"{name} is {here} on {computing[0].name} and {there} on {host.name}, "

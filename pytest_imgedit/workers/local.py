@@ -26,7 +26,10 @@ MAX_LINE = 4000
 _NUMBERS = itertools.count()
 #: Variables of every worker: unbuffered output for the log, no progress bars, no telemetry.
 ENVIRONMENT = (
-    *("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1"),
+    "PYTHONUNBUFFERED=1",
+    "TQDM_DISABLE=1",
+    "HF_HUB_DISABLE_TELEMETRY=1",
+    "DO_NOT_TRACK=1",
     "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII, whatever the user's terminal takes
 )
 #: How often a thread without a GPU looks whether the others are done before it sleeps
@@ -66,11 +69,14 @@ class LocalExecutor:
         python: str | None,
         patience: float,
         redactor: redaction.Redactor,
+        *,
         threads: int,
         paths: Sequence[str] | None = None,
     ) -> None:
-        self.folder, self.patience = folder, patience
-        self.redactor, self.threads = redactor, threads
+        self.folder = folder
+        self.patience = patience
+        self.redactor = redactor
+        self.threads = threads
         self.python = python or sys.executable
         self.paths = user_import_paths() if paths is None else list(paths)
         #: Files of output, by which supervisors can be found before they answer, by slot.
@@ -97,16 +103,8 @@ class LocalExecutor:
             output = path.open("w+b")
         except OSError as error:
             raise base.NotStarted(f"{path}: {error.strerror}") from None
-        environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
-        if not slot.gpus:
-            environment += _openmp(self.threads)
         spec = execnet.XSpec("popen")
-        spec.python = shlex.join(
-            [
-                *(sys.executable, "-I", "-S", supervisor.__file__, str(path), str(self.patience)),
-                *(_ENV, *environment, self.python),
-            ]
-        )
+        spec.python = shlex.join(self._command(slot, path))
         try:
             gateway = execnet.Group().makegateway(spec)
             channel = gateway.remote_exec(
@@ -131,6 +129,16 @@ class LocalExecutor:
             path.unlink(missing_ok=True)
         raise base.NotStarted(f"{slot.name}: {self.python} does not start as a worker: {reason}")
 
+    def _command(self, slot: base.Slot, output: Path) -> list[str]:
+        """Return the command of a worker, below its supervisor and with its environment."""
+        command = [sys.executable, "-I", "-S", supervisor.__file__, str(output), str(self.patience)]
+        command += [_ENV, f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}"]
+        command += ENVIRONMENT
+        if not slot.gpus:
+            command += _openmp(self.threads)
+        command.append(self.python)
+        return command
+
 
 def _openmp(threads: int) -> list[str]:
     """Return variables that set the threads of a worker without a GPU, unless the user's
@@ -154,8 +162,10 @@ class _Gateway:
     def __init__(
         self, gateway: Any, channel: Any, output: BinaryIO, redactor: redaction.Redactor
     ) -> None:
-        self.gateway, self.channel = gateway, channel
-        self.output, self.redactor = output, redactor
+        self.gateway = gateway
+        self.channel = channel
+        self.output = output
+        self.redactor = redactor
         self.process: subprocess.Popen[bytes] = gateway._io.popen
         self.pid: int = channel.receive()["pid"]
         self._outbox: queue.Queue[messages.ToWorker | None] = queue.Queue()

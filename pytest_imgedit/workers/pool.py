@@ -17,15 +17,15 @@ from pytest_imgedit.workers.timeouts import Deadline, Timeouts
 
 Done = tuple[Any, Worker, JobReply]
 
-#: A slot that loses this many processes in a row before they have a job is given up. One that dies
-#: with a job speaks against the job, which ends after two such deaths.
+#: A slot that loses this many processes in a row before they have a job is given up. A process's
+#: death while it does a job counts against the job, which ends after two such deaths.
 MAX_DEATHS = 3
-#: After so many jobs that ran out of memory in a fresh process too, the jobs are to blame and not
+#: After this many jobs that ran out of memory in a fresh process too, the jobs are to blame and not
 #: the processes.
 MAX_IN_VAIN = 2
 #: A worker that gets less than this share of the CPU time that it could use is starved.
 STARVED = 0.5
-#: Jobs that a worker has at a time: one to do, and one whose images it reads meanwhile.
+#: Jobs that a worker has at a time: one running, and one whose images it reads meanwhile.
 DEPTH = 2
 
 
@@ -55,12 +55,16 @@ class Pool:
         executor: Executor,
         slots: Sequence[Slot],
         setup: Preparing,
+        *,
         load_concurrency: int,
         deadlines: Mapping[State, Deadline],
         watcher: Watcher,
     ) -> None:
-        self.executor, self.slots, self.watcher = executor, list(slots), watcher
-        self.setup, self.load_concurrency = setup, load_concurrency
+        self.executor = executor
+        self.slots = list(slots)
+        self.watcher = watcher
+        self.setup = setup
+        self.load_concurrency = load_concurrency
         self.timeouts = Timeouts(deadlines)
         self.events: queue.Queue[tuple[Worker, FromWorker]] = queue.Queue()
         self._handing_over = threading.Lock()
@@ -72,7 +76,8 @@ class Pool:
         #: Raises `UsageError` for an environment in which the run must not compute.
         self.check: Callable[[environments.Environment], None] = lambda environment: None
         self._given_up = ""
-        self._any_ready = self._is_starved = False
+        self._any_ready = False
+        self._is_starved = False
         self._spare: list[Slot] = []
         # Jobs that a worker left when it went. One of them may be why it went, with the reply on
         # the job before it not sent yet, so they are done alone.
@@ -85,7 +90,8 @@ class Pool:
         """
         if self.workers or self.gone:
             return
-        self._spare, self.slots = self.slots, []
+        self._spare = self.slots
+        self.slots = []
         self.extend(max(1, jobs))
 
     def extend(self, jobs: int) -> None:
@@ -231,7 +237,8 @@ class Pool:
         self.timeouts.forgive_absence(self.workers)
         # If there are events, the worker that seems late may have answered.
         if self.events.empty() and (late := self.timeouts.overdue(self.workers)) is not None:
-            yield from self._lost(*late)
+            worker, kind, what = late
+            yield from self._lost(worker, kind, what)
 
     def _heard(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
         if message["op"] == "ended":
@@ -282,7 +289,8 @@ class Pool:
     def _loaded(self, worker: Worker, message: Loaded) -> None:
         self._deaths[worker.slot.name] = 0
         worker.memory = message.get("memory")
-        worker.load_s, worker.batch_size = _sane(message.get("seconds")), message["batch_size"]
+        worker.load_s = _sane(message.get("seconds"))
+        worker.batch_size = message["batch_size"]
         requested = self.setup.get("batch_size", 1)
         if worker.batch_size < requested:
             self.watcher.note(
@@ -326,7 +334,8 @@ class Pool:
         """Replace a process that is gone or has to go, unless its place has lost too many; its job
         ends in an error.
         """
-        slot, job = worker.slot, worker.job
+        slot = worker.slot
+        job = worker.job
         if worker.jobs:
             worker.jobs.popleft()
         when = " before it was ready" if worker.state == "starting" else ""
@@ -355,7 +364,8 @@ class Pool:
         self.watcher.note(f"{why}; its place is given up")
 
     def _set(self, worker: Worker, state: Any) -> None:
-        worker.state, worker.since = state, time.monotonic()
+        worker.state = state
+        worker.since = time.monotonic()
         self.watcher.worker_changed(worker)
 
     def _remove(self, worker: Worker) -> str:
@@ -414,7 +424,8 @@ class Retries:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self.pool, self.in_vain = pool, 0
+        self.pool = pool
+        self.in_vain = 0
 
     def allow(self, failures: int, worker: Worker, kind: str) -> bool:
         """Decide on a job that failed on `worker` with an error of `kind`, after so many earlier

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -69,7 +71,8 @@ def serve(channel: Any) -> None:
     worker = JobLoop(channel.send, sys.stderr)
     channel.setcallback(receive, endmarker=None)
     while True:
-        worker.handle(*inbox.get())
+        message, read = inbox.get()
+        worker.handle(message, read)
 
 
 def hide(packages: Iterable[str]) -> None:
@@ -91,7 +94,8 @@ class JobLoop:
     """
 
     def __init__(self, send: Callable[[messages.FromWorker], None], log: TextIO) -> None:
-        self.send, self.log = send, log
+        self.send = send
+        self.log = log
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping_since: float | None = None  # from then on, no job is begun
         # What is loaded, without adapters.
@@ -163,7 +167,8 @@ class JobLoop:
                 reply["code"] = self._first_party()
         except BaseException as error:
             reply = self._failed(error)
-        reply["seconds"], reply["memory"] = seconds, self._memory.look()
+        reply["seconds"] = seconds
+        reply["memory"] = self._memory.look()
         reply["cpu_share"] = None if self._cpu is None else self._cpu.look()
         try:
             self.send(reply)
@@ -199,23 +204,24 @@ class JobLoop:
             os.environ, message["params"], redaction.server_key(message["params"])
         )
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
-            self.target = targets.Target(
-                **{**message["target"], "argument": checkpoint_files.find_checkpoint(**checkpoint)}
-            )
+            folder = checkpoint_files.find_checkpoint(**checkpoint)
+            self.target = replace(self.target, argument=folder)
         if code := message.get("code"):
             source.require_code(code)
         for path, sha256 in message.get("files", {}).items():
             checkpoint_files.require_file(Path(path), sha256)
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
-            arguments = () if self.target.argument is None else (self.target.argument,)
-            warm_up(*arguments, device=message["device"], **message["params"])
+            if self.target.argument is not None:
+                warm_up = partial(warm_up, self.target.argument)
+            warm_up(device=message["device"], **message["params"])
 
     def load(self) -> messages.Loaded:
         """Build the model and have it prove itself; one that differs by its LoRA adapters alone
         keeps its base.
         """
-        params, device = self.setup["params"], self.setup["device"]
+        params = self.setup["params"]
+        device = self.setup["device"]
         base = (self.target, {name: params[name] for name in params if name != "loras"})
         if self.base == base and hasattr(self.model, "take_loras"):
             self.model.take_loras(params.get("loras", ()))
@@ -258,24 +264,23 @@ class JobLoop:
 
     def _environment(self, probe: Any) -> strict_json.JsonObject:
         """Describe where this worker computes: the fields of an `Environment`."""
-        device, gpu = "cpu", None
+        device = "cpu"
+        gpu = None
         if self.setup["is_served"]:
             device = "server"
         elif self.setup["device"] != "cpu":
-            device, torch = "cuda", sys.modules.get("torch")
+            device = "cuda"
+            torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_available():
                 gpu = torch.cuda.get_device_name(0)
-        # A class of the user may mean something else by these names.
-        processor = getattr(self.model, "processor_name", None)
-        compiled = getattr(self.model, "compiled", None)
         return {
             "device": device,
             "gpu": gpu,
             "versions": versions.versions_of(self.setup["libraries"]),
-            "processor": processor if isinstance(processor, str) else None,
-            "compiled": compiled if isinstance(compiled, bool) else None,
+            "processor": _only(str, getattr(self.model, "processor_name", None)),
+            "compiled": _only(bool, getattr(self.model, "compiled", None)),
             "threads": threads_in(os.environ) if device == "cpu" else None,
-            "probe": probe if isinstance(probe, str) else None,
+            "probe": _only(str, probe),
         }
 
     def _first_party(self) -> dict[str, str]:
@@ -383,9 +388,11 @@ class JobLoop:
         return answers
 
     def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
-        questions, prepared = [list(column) for column in zip(*batch, strict=True)]
-        options = {} if self.preprocess is None else {"prepared": prepared}
-        answers = self.model.answer(questions, **options)
+        questions = [question for question, _ in batch]
+        if self.preprocess is None:
+            answers = self.model.answer(questions)
+        else:
+            answers = self.model.answer(questions, prepared=[inputs for _, inputs in batch])
         if not isinstance(answers, list | tuple):
             raise TypeError(
                 f"the judge returned {type(answers).__name__}, expected a list of answers"
@@ -393,6 +400,13 @@ class JobLoop:
         if len(answers) != len(batch):
             raise ValueError(f"the judge gave {len(answers)} answers to {len(batch)} questions")
         return [checked_answer(answer, len(batch)) for answer in answers]
+
+
+def _only(kind: type, value: Any) -> Any:
+    """Return a value of this type, else `None`: a class of the user may mean something else by the
+    name that was looked up.
+    """
+    return value if isinstance(value, kind) else None
 
 
 def checked_answer(answer: Answer, batch_size: int) -> Answer:
@@ -410,16 +424,13 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
         reason = answer.error
         if reason is not None:
             reason = _encodable(str(reason)) or "the judge gave no reason"
+        aspects = {_name(name): _aspect(value) for name, value in answer.aspects.items()}
+        expected = {_name(name): float(value) for name, value in answer.expected.items()}
         return Answer(
             reply=_encodable(answer.reply),
             score=None if answer.score is None else float(answer.score),
-            aspects={
-                sanitize.shorten(str(name)): _aspect(value)
-                for name, value in answer.aspects.items()
-            },
-            expected={
-                sanitize.shorten(str(name)): float(value) for name, value in answer.expected.items()
-            },
+            aspects=aspects,
+            expected=expected,
             off_scale=float(answer.off_scale),
             error=reason,
             refused=bool(answer.refused),
@@ -433,6 +444,10 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         problem = f"the judge gave {answer!r:.200}, expected an Answer: {sanitize.one_line(error)}"
         return checked_answer(Answer(error=problem), batch_size)
+
+
+def _name(name: Any) -> str:
+    return sanitize.shorten(str(name))
 
 
 def _aspect(value: Any) -> float:

@@ -33,7 +33,7 @@ class AgentActor(Agent):
     def post(self, number: int, method: str, args: tuple[Any, ...]) -> None:
         """Call a method once all calls of smaller numbers were made; they count from 0."""
         with self._lock:
-            self._posted[number] = method, args
+            self._posted[number] = (method, args)
             while self._next in self._posted:
                 name, values = self._posted.pop(self._next)
                 self._next += 1

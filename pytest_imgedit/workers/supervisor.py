@@ -15,9 +15,10 @@ from contextlib import suppress
 
 #: Seconds between asking a worker's process group to end (SIGTERM) and ending it (SIGKILL).
 GRACE = 5.0
-#: The signal that a worker sends once its interpreter runs, and the variable with the process id of
-#: the receiver.
-UP, SUPERVISOR = signal.SIGUSR1, "IMGEDIT_SUPERVISOR"
+#: The signal that a worker sends to its supervisor once its interpreter runs.
+UP = signal.SIGUSR1
+#: The variable with the process id of the supervisor.
+SUPERVISOR = "IMGEDIT_SUPERVISOR"
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, UP}
 _PR_SET_PDEATHSIG = 1
 
@@ -31,7 +32,8 @@ def main(log: str, patience: float, command: list[str]) -> int:
     # The controller's end goes unseen by a process that is stopped. The signal also comes when only
     # the thread ends that started this process: SIGCONT does no harm then, and comes again.
     _signal_at_parents_end(signal.SIGCONT)
-    controller, supervisor = os.getppid(), os.getpid()
+    controller = os.getppid()
+    supervisor = os.getpid()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
     os.setsid()  # what ends the controller's process group shall not end this process too
     # Ctrl-C is the controller's business: a worker that ignores it can finish its job while the run

@@ -37,7 +37,8 @@ class Timeouts:
         self._listened = now
         if not 0 <= away <= ABSENCE:
             for worker in workers:
-                worker.since, worker.silent_at = min(now, worker.since + away), 0.0
+                worker.since = min(now, worker.since + away)
+                worker.silent_at = 0.0
 
     def overdue(self, workers: Iterable[Worker]) -> tuple[Worker, str, str] | None:
         """Return the first worker that has been in a state for longer than its deadline, or whose

@@ -145,7 +145,7 @@ from pathlib import Path
 from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.workers import base
 from pytest_imgedit.workers.local import LocalExecutor
-executor = LocalExecutor(Path(), None, 60.0, Redactor(()), 1)
+executor = LocalExecutor(Path(), None, 60.0, Redactor(()), threads=1)
 started = []
 thread = threading.Thread(target=lambda: started.append(executor.start(base.Slot("edit-0", ()))))
 thread.start()

@@ -193,7 +193,7 @@ def test_doctor_knows_their_weights(checkpoints, tmp_path):
 
 
 def one_gpu(total_gib):
-    known = Gpu("0", "X", total_gib, total_gib)
+    known = Gpu(name="0", product="X", free_gib=total_gib, total_gib=total_gib)
     return Hardware((HostHardware(gpus=("0",), known=(known,), memory=64 * 2**30),))
 
 

@@ -62,7 +62,14 @@ def machine(monkeypatch):
         monkeypatch.setattr(SizedJudge, "judging", judge)
         monkeypatch.setattr(diffusers, "pipeline_class", lambda model: pipeline)
         known = tuple(
-            Gpu(name, "X", float(total - held), float(total), held, "123")
+            Gpu(
+                name=name,
+                product="X",
+                free_gib=float(total - held),
+                total_gib=float(total),
+                held_gib=held,
+                holders="123",
+            )
             for name in names
             if tells
         )
@@ -231,11 +238,13 @@ def hosts(**gpus):
     """
     made = [
         HostHardware(
-            name,
-            "m",
-            tuple(names),
-            tuple(Gpu(gpu, "X", 80.0, 80.0, host=name) for gpu in tell),
-            128 * GIB,
+            name=name,
+            machine="m",
+            gpus=tuple(names),
+            known=tuple(
+                Gpu(name=gpu, product="X", free_gib=80.0, total_gib=80.0, host=name) for gpu in tell
+            ),
+            memory=128 * GIB,
         )
         for name, (names, tell) in gpus.items()
     ]

@@ -259,7 +259,10 @@ def test_shards_of_unlike_probes_are_told_or_refused_if_exact(probed, policy, ca
 
 def gpus(count):
     names = tuple(str(number) for number in range(count))
-    known = tuple(Gpu(name, "H100", 80.0, 80.0, 0.0, "123") for name in names)
+    known = tuple(
+        Gpu(name=name, product="H100", free_gib=80.0, total_gib=80.0, holders="123")
+        for name in names
+    )
     return Hardware((HostHardware(gpus=names, known=known, memory=900 * GIB),))
 
 

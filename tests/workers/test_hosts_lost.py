@@ -31,8 +31,8 @@ class QuietAgent(Agent):
             self.told if python != "/bin/false" else super().versions(python, names, (), patience)
         )
 
-    def start(self, number, slot, python, patience, threads, paths):
-        if python == "/bin/false":
+    def start(self, number, slot, launch):
+        if launch.python == "/bin/false":
             raise NotStarted("edit-0: /bin/false does not start as a worker")
         self.inboxes[number] = []
 

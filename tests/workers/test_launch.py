@@ -26,7 +26,7 @@ class Large(CustomEditor):
 def connected(*machines, gpus=("0",)):
     """A host on each of these machines, by name, of 128 GiB."""
     found = [
-        HostHardware(f"host-{n}", machine, gpus, (), 128 * GIB, 9)
+        HostHardware(name=f"host-{n}", machine=machine, gpus=gpus, memory=128 * GIB, cores=9)
         for n, machine in enumerate(machines)
     ]
     return Hardware(tuple(found), remote=True)
@@ -34,7 +34,14 @@ def connected(*machines, gpus=("0",)):
 
 def pool(hardware, model, **workers):
     settings = Settings.model_validate({"workers": workers})
-    identity = Identity(model, "", {}, "", {}, Environment(device="cuda", versions={}))
+    identity = Identity(
+        model=model,
+        fingerprint="",
+        params={},
+        digest="",
+        recipe={},
+        here=Environment(device="cuda", versions={}),
+    )
     hosts = SimpleNamespace(all=[]) if hardware.remote else None
     return Launcher(settings, hardware, hosts, Path(), SimpleNamespace()).pool(model, identity)
 
@@ -92,7 +99,7 @@ def test_deadlines_name_the_settings_that_they_come_from():
 
 def test_where_not_all_load_at_once_each_machine_loads_one():
     watcher = SimpleNamespace(stopping=False, worker_changed=lambda worker: None)
-    made, sent = Pool(None, (), {}, 1, {}, watcher), []
+    made, sent = Pool(None, (), {}, load_concurrency=1, deadlines={}, watcher=watcher), []
     for name, machine in ("edit-0", "a"), ("edit-1", "a"), ("edit-2", "b"):
         connection = SimpleNamespace(
             send=lambda message, name=name: sent.append((name, message["op"]))

@@ -30,7 +30,14 @@ class Changes(Told):
 
 @pytest.fixture
 def pool():
-    return Pool(None, [Slot("edit-0", ())], {}, 1, {"busy": LIMIT}, Changes())
+    return Pool(
+        None,
+        [Slot("edit-0", ())],
+        {},
+        load_concurrency=1,
+        deadlines={"busy": LIMIT},
+        watcher=Changes(),
+    )
 
 
 def worker_of(pool, state, edits=0):
@@ -70,7 +77,14 @@ def test_the_deadline_of_a_batch_is_that_of_its_edits(pool, monkeypatch, edits, 
 
 
 def test_a_pool_that_started_small_grows_with_its_jobs(monkeypatch):
-    pool = Pool(None, [Slot(f"edit-{n}", ()) for n in range(4)], {}, 1, {}, Changes())
+    pool = Pool(
+        None,
+        [Slot(f"edit-{n}", ()) for n in range(4)],
+        {},
+        load_concurrency=1,
+        deadlines={},
+        watcher=Changes(),
+    )
     started = []
     monkeypatch.setattr(pool, "_spawn", lambda slot: started.append(slot.name))
     pool.start(1)
@@ -139,7 +153,14 @@ def loaded(probe, gpu="H100", **facts):
 @pytest.fixture
 def probing():
     """A pool of which workers load one after the other."""
-    pool = Pool(None, [Slot(f"edit-{n}", (str(n),)) for n in range(4)], {}, 1, {}, Changes())
+    pool = Pool(
+        None,
+        [Slot(f"edit-{n}", (str(n),)) for n in range(4)],
+        {},
+        load_concurrency=1,
+        deadlines={},
+        watcher=Changes(),
+    )
     pool.checked = []
     pool.check = lambda environment: pool.checked.append(environment.probe)
 

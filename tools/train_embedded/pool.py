@@ -55,6 +55,7 @@ class Pool:
         capacity: int,
         workers: int,
         device: str,
+        *,
         chinese: float = 0.2,
     ) -> None:
         self.capacity, self.device, self.chinese = capacity, device, chinese
