@@ -62,7 +62,7 @@ class Canvas:
         return [value * SCALE for value in values]
 
     def rect(
-        self, left: float, top: float, right: float, bottom: float, fill: Rgb, radius: float = 0
+        self, left: float, top: float, right: float, bottom: float, fill: Rgb, *, radius: float = 0
     ) -> None:
         """Fill a rectangle, with rounded corners if `radius` > 0."""
         self._draw.rounded_rectangle(self._at(left, top, right, bottom), radius * SCALE, fill=fill)
@@ -72,7 +72,7 @@ class Canvas:
         self._draw.ellipse(self._at(x - rx, y - ry, x + rx, y + ry), fill=fill)
 
     def arc(
-        self, x: float, y: float, r: float, start: float, end: float, fill: Rgb, width: float = 1
+        self, x: float, y: float, r: float, start: float, end: float, *, fill: Rgb, width: float = 1
     ) -> None:
         """Draw a part of a circle's outline."""
         self._draw.arc(

@@ -16,7 +16,7 @@ def cut_balloon(rng: Random) -> Scene:
 
     def tied(c: Canvas, at: float, color: Rgb, cut: bool) -> None:
         shadow(c, at, 110, 8, 2)
-        box(c, at, 110, 12, 9, stone.rgb)
+        box(c, at, 110, 12, 9, color=stone.rgb)
         if cut:
             c.line([(at, 101), (at + 5, 97), (at + 10, 103), (at + 12, 110)], (70, 70, 76), 1)
             return
@@ -69,7 +69,7 @@ def cut_weight(rng: Random) -> Scene:
             c.ellipse(x, 111, 17, 2.6, darker(below.rgb, 0.1))
             top = 109.5
         elif crushed:
-            box(c, x, 112, 16, 18, below.rgb)
+            box(c, x, 112, 16, 18, color=below.rgb)
         ball(c, x, (top - r) if after else length + r, r, weight.rgb)
 
     under = (
@@ -110,7 +110,7 @@ def tip_glass(rng: Random) -> Scene:
     def draw(c: Canvas, after: bool) -> None:
         room(c, wall, floor, 96)
         table(c, 64, 84, 108, 118)
-        box(c, 64 - side * 42, 84, 12, 12, other.rgb)
+        box(c, 64 - side * 42, 84, 12, 12, color=other.rgb)
         if after:
             c.ellipse(x + side * 28, 86.2, 24, 2.9, drink.rgb)
             c.ellipse(x + side * 24, 85.6, 14, 1.2, lighter(drink.rgb, 0.4))
@@ -154,7 +154,7 @@ def switch_lamp(rng: Random) -> Scene:
         lit = starts_on != after
         room(c, wall, floor, 92)
         table(c, x, 84, 40, 114)
-        box(c, thing_x, 110, 18, 18, thing.rgb, light=-1 if x < thing_x else 1)
+        box(c, thing_x, 110, 18, 18, color=thing.rgb, light=-1 if x < thing_x else 1)
         c.rect(x - 6, 81, x + 6, 84, (70, 66, 64), radius=1)
         c.rect(x - 1.2, 62, x + 1.2, 82, (70, 66, 64))
         if not lit:
@@ -233,7 +233,7 @@ def blow_candle(rng: Random) -> Scene:
         lit = burning != after
         room(c, (150, 140, 136), (110, 92, 78), 92)
         table(c, 64, 92, 100, 122)
-        box(c, x + side * 28, 92, 14, 13, thing.rgb, light=side)
+        box(c, x + side * 28, 92, 14, 13, color=thing.rgb, light=side)
         c.rect(x - 5, 92 - h, x + 5, 92, wax.rgb, radius=1)
         c.line([(x, 92 - h), (x, 88 - h)], (40, 36, 34), 1)
         if not lit:
@@ -287,7 +287,7 @@ def melt(rng: Random) -> Scene:
             return
         for place in range(cubes):
             px = x + (place - (cubes - 1) / 2) * size
-            box(c, px, 99, size * 0.9, size * 0.9, ice)
+            box(c, px, 99, size * 0.9, size * 0.9, color=ice)
         px = x + (cubes - 1) / 2 * size
         c.veil(frozen.rgb, 0.75, lambda m: m.ellipse(px, 99 - size * 0.45, 5, 5, (255, 255, 255)))
 

@@ -9,7 +9,7 @@ from pytest_imgedit.scenes.shapes import ball, box, cloud, house, moon, outdoors
 NIGHT: Rgb = (22, 28, 58)
 
 
-def _long_shadow(c: Canvas, x: float, y: float, w: float, length: float, side: float) -> None:
+def _long_shadow(c: Canvas, x: float, y: float, w: float, *, length: float, side: float) -> None:
     c.veil(
         (24, 30, 30),
         0.42,
@@ -39,8 +39,8 @@ def move_light(rng: Random) -> Scene:
         outdoors(c, 60)
         sun(c, 64 + sun_side * 46, sun_y)
         for x, y, w in ((xs[0], 92, r * 1.6), (xs[1], 104, r * 1.7)):
-            _long_shadow(c, x, y - 1, w, 30, -sun_side)
-        box(c, xs[0], 92, r * 1.7, r * 1.9, first.rgb, light=sun_side)
+            _long_shadow(c, x, y - 1, w, length=30, side=-sun_side)
+        box(c, xs[0], 92, r * 1.7, r * 1.9, color=first.rgb, light=sun_side)
         ball(c, xs[1], 104 - r, r, second.rgb, light=(sun_side * 0.62, -0.5))
 
     return Scene(
@@ -197,7 +197,7 @@ def fog(rng: Random) -> Scene:
         if after:
             c.veil(haze, 0.93)
         for index, (x, y, size, color) in enumerate(layers):
-            box(c, x, y, size * 0.8, size, color.rgb)
+            box(c, x, y, size * 0.8, size, color=color.rgb)
             if after:
                 c.veil(haze, (0.72, 0.45, 0.16)[index])
 
@@ -232,7 +232,7 @@ def autumn(rng: Random) -> Scene:
             tree(c, x, 104, 58, leaves=leaf if after else (62, 124, 62))
         for index, (x, y) in enumerate(fallen if after else ()):
             c.ellipse(x, y, 1.6, 1, tints[index % 3])
-        box(c, 64, 106, 16, 8, darker(thing.rgb, 0.1))
+        box(c, 64, 106, 16, 8, color=darker(thing.rgb, 0.1))
 
     return Scene(
         draw,

@@ -32,7 +32,7 @@ def shelf_removed(rng: Random) -> Scene:
         room(c, wall, floor, 92)
         if distractor:
             shadow(c, other_x, 107, 10, 2.5)
-            box(c, other_x, 107, 14, 12, other.rgb)
+            box(c, other_x, 107, 14, 12, color=other.rgb)
         bottom = 110.0 if after else shelf_y
         if after:
             shadow(c, x, bottom, r * 1.1, 2.6)
@@ -45,7 +45,7 @@ def shelf_removed(rng: Random) -> Scene:
         if is_ball:
             ball(c, x, bottom - r, r, held.rgb)
         else:
-            box(c, x, bottom, r * 1.8, r * 1.5, held.rgb)
+            box(c, x, bottom, r * 1.8, r * 1.5, color=held.rgb)
 
     return Scene(
         draw,
@@ -77,7 +77,7 @@ def pillar_removed(rng: Random) -> Scene:
         floor_y = 104.0
         near, far = centre + side * span, centre - side * span
         if shows_extra:
-            box(c, 15 if side > 0 else 106, 101, 10, 10, extra.rgb)
+            box(c, 15 if side > 0 else 106, 101, 10, 10, color=extra.rgb)
         for px in (far,) if after else (near, far):
             shadow(c, px, floor_y, 9, 2)
             c.rect(px - 5, floor_y - height, px + 5, floor_y, STONE, radius=1)
@@ -125,7 +125,7 @@ def move_closer(rng: Random) -> Scene:
         tree(c, tree_x, horizon + 26, 34)
         y, r = (108.0, r0 * 3.4) if after else (horizon + 10, r0)
         x = x1 if after else x0
-        box(c, 64 + (x1 - 64) * 0.35, 84, 11, 11, near_color.rgb)
+        box(c, 64 + (x1 - 64) * 0.35, 84, 11, 11, color=near_color.rgb)
         shadow(c, x + r * 0.2, y, r * 1.05, r * 0.25)
         ball(c, x, y - r, r, mover.rgb)
 
@@ -163,7 +163,7 @@ def move_behind(rng: Random) -> Scene:
             shadow(c, behind_x, 86, r, 2.5)
             ball(c, behind_x, 86 - r * 0.88, r * 0.88, mover.rgb)
         shadow(c, x + 3, 98, w * 0.62, 3.5)
-        box(c, x, 98, w, 28, cover.rgb)
+        box(c, x, 98, w, 28, color=cover.rgb)
         if not after:
             shadow(c, x + side * w * 0.4, 112, r, 2.8)
             ball(c, x + side * w * 0.4, 112 - r, r, mover.rgb)
@@ -262,7 +262,7 @@ def bottom_block(rng: Random) -> Scene:
         shadow(c, x + 4, 108, w * 0.75, 3)
         rest = [color for place, color in enumerate(colors) if not (after and place == slot)]
         for place, color in enumerate(rest):
-            box(c, x, 108 - place * h, w, h, color.rgb)
+            box(c, x, 108 - place * h, w, h, color=color.rgb)
 
     gone = colors[slot]
     return Scene(

@@ -26,6 +26,7 @@ def _scene(
     act: tuple[str, Text, Text],
     name: Text,
     description: Text,
+    *,
     tags: tuple[str, ...],
     difficulty: str,
 ) -> Scene:
@@ -67,7 +68,12 @@ def nth_ball(rng: Random) -> Scene:
         f"{count} {color.en} balls lie in a row.", f"{count}个{color.zh}的球排成一排。"
     )
     return _scene(
-        draw, act, name, description, ("ordinal",), "medium" if place in (0, 3) else "hard"
+        draw,
+        act,
+        name,
+        description,
+        tags=("ordinal",),
+        difficulty="medium" if place in (0, 3) else "hard",
     )
 
 
@@ -104,7 +110,7 @@ def by_size(rng: Random) -> Scene:
         f"Two {color.en} {_plural(kind.en)} of different sizes with another thing between them.",
         f"两个大小不同的{color.zh}{kind.zh}，中间有另一件东西。",
     )
-    return _scene(draw, act, name, description, ("size", "comparison"), "medium")
+    return _scene(draw, act, name, description, tags=("size", "comparison"), difficulty="medium")
 
 
 def _plural(noun: str) -> str:
@@ -112,7 +118,7 @@ def _plural(noun: str) -> str:
 
 
 def _cube(c: Canvas, x: float, y: float, r: float, color: Rgb) -> None:
-    box(c, x, y + r, r * 1.7, r * 1.7, color)
+    box(c, x, y + r, r * 1.7, r * 1.7, color=color)
 
 
 def behind_box(rng: Random) -> Scene:
@@ -130,7 +136,7 @@ def behind_box(rng: Random) -> Scene:
             shadow(c, back_x, 86, r, 2.2)
             ball(c, back_x, 86 - r, r, new.rgb if after and back else color.rgb)
         shadow(c, x, 98, w * 0.6, 3)
-        box(c, x, 98, w, 26, cover.rgb)
+        box(c, x, 98, w, 26, color=cover.rgb)
         if not (after and not back and act[0] == "remove"):
             shadow(c, x - side * w * 0.5, 114, r, 2.4)
             ball(c, x - side * w * 0.5, 114 - r, r, new.rgb if after and not back else color.rgb)
@@ -141,7 +147,7 @@ def behind_box(rng: Random) -> Scene:
         f"Two {color.en} balls, one behind and one in front of a {cover.en} box.",
         f"两个{color.zh}的球，一个在{cover.zh}的盒子后面，一个在前面。",
     )
-    return _scene(draw, act, name, description, ("relation", "depth"), "medium")
+    return _scene(draw, act, name, description, tags=("relation", "depth"), difficulty="medium")
 
 
 def between(rng: Random) -> Scene:
@@ -160,7 +166,7 @@ def between(rng: Random) -> Scene:
                 continue
             color = {spot: left_mark, spot + 2: right_mark}.get(index, plain)
             shadow(c, x + 2, 106, 10, 2.2)
-            box(c, x, 106, 14, 20, new.rgb if after and meant else color.rgb)
+            box(c, x, 106, 14, 20, color=new.rgb if after and meant else color.rgb)
 
     name = Text(
         f"the box between the {left_mark.en} one and the {right_mark.en} one",
@@ -171,7 +177,7 @@ def between(rng: Random) -> Scene:
         "ones.",
         f"一排五个盒子：一个{left_mark.zh}、一个{right_mark.zh}、三个{plain.zh}。",
     )
-    return _scene(draw, act, name, description, ("relation", "between"), "hard")
+    return _scene(draw, act, name, description, tags=("relation", "between"), difficulty="hard")
 
 
 def on_or_under(rng: Random) -> Scene:
@@ -199,7 +205,7 @@ def on_or_under(rng: Random) -> Scene:
         f"One {color.en} ball lies on a table and one under it.",
         f"一个{color.zh}的球在桌上，一个在桌下。",
     )
-    return _scene(draw, act, name, description, ("relation",), "easy")
+    return _scene(draw, act, name, description, tags=("relation",), difficulty="easy")
 
 
 def tile(rng: Random) -> Scene:
@@ -232,7 +238,7 @@ def tile(rng: Random) -> Scene:
         f"{rows[row][1]}排{columns[column][1]}列的方格",
     )
     description = Text(f"A grid of three by three {base.en} tiles.", f"三行三列的{base.zh}方格。")
-    return _scene(draw, act, name, description, ("grid",), "medium")
+    return _scene(draw, act, name, description, tags=("grid",), difficulty="medium")
 
 
 TEMPLATES = (nth_ball, by_size, behind_box, between, on_or_under, tile)

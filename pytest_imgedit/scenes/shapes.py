@@ -41,13 +41,19 @@ def outdoors(
     c.gradient(horizon, SIZE, lighter(ground, 0.12), darker(ground, 0.12))
 
 
-def shadow(c: Canvas, x: float, y: float, rx: float, ry: float, strength: float = 0.38) -> None:
+def shadow(c: Canvas, x: float, y: float, rx: float, ry: float, *, strength: float = 0.38) -> None:
     """A soft shadow on the ground."""
     c.veil((20, 20, 30), strength, lambda m: m.ellipse(x, y, rx, ry, (255, 255, 255)), blur=0.8)
 
 
 def ball(
-    c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float, float] = (-0.4, -0.45)
+    c: Canvas,
+    x: float,
+    y: float,
+    r: float,
+    color: Rgb,
+    *,
+    light: tuple[float, float] = (-0.4, -0.45),
 ) -> None:
     """A shaded ball around (x, y), lit from the direction `light` (unit circle, y down)."""
     steps = 9
@@ -59,7 +65,7 @@ def ball(
 
 
 def box(
-    c: Canvas, x: float, bottom: float, w: float, h: float, color: Rgb, light: float = -1
+    c: Canvas, x: float, bottom: float, w: float, h: float, *, color: Rgb, light: float = -1
 ) -> None:
     """A box whose front is centred on x and stands on `bottom`; `light` < 0 comes from the left."""
     d = w * 0.28
@@ -98,6 +104,7 @@ def tree(
     x: float,
     bottom: float,
     h: float,
+    *,
     leaves: Rgb | None = (62, 124, 62),
     snow: bool = False,
 ) -> None:
@@ -131,6 +138,7 @@ def house(
     bottom: float,
     w: float,
     colors: tuple[Rgb, Rgb],
+    *,
     lit: bool = False,
     snow: bool = False,
 ) -> None:
@@ -156,7 +164,7 @@ def house(
         c.line([(wx, bottom - h * 0.74), (wx, bottom - h * 0.4)], darker(wall, 0.4), w * 0.02)
 
 
-def table(c: Canvas, x: float, top: float, w: float, floor_y: float, color: Rgb = WOOD) -> None:
+def table(c: Canvas, x: float, top: float, w: float, floor_y: float, *, color: Rgb = WOOD) -> None:
     """A table whose top edge is at `top` and whose legs reach `floor_y`."""
     for side in (-1, 1):
         c.rect(x + side * w * 0.42 - 2, top, x + side * w * 0.42 + 2, floor_y, darker(color, 0.3))
@@ -178,7 +186,7 @@ STANDING = Pose()
 
 
 def figure(
-    c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, pose: Pose = STANDING
+    c: Canvas, x: float, feet: float, h: float, shirt: Rgb, *, look: Look, pose: Pose = STANDING
 ) -> None:
     """A person of height `h` whose feet stand at (x, feet). The nose and eyes show which way it
     faces.

@@ -41,7 +41,13 @@ def queue_faces_counter(rng: Random) -> Scene:
             turned = place in away and not after
             shadow(c, x, 108, 9, 2)
             figure(
-                c, x, 108, 58, shirts[place].rgb, looks[place], Pose(backward if turned else toward)
+                c,
+                x,
+                108,
+                58,
+                shirts[place].rgb,
+                look=looks[place],
+                pose=Pose(backward if turned else toward),
             )
 
     return Scene(
@@ -75,9 +81,9 @@ def give_seat(rng: Random) -> Scene:
         old = Look(looks[1].skin, GREY_HAIR)
         seated, standing = (old, looks[0]) if after else (looks[0], old)
         shirts = (elder.rgb, young.rgb) if after else (young.rgb, elder.rgb)
-        figure(c, seat_x, 112, 60, shirts[0], seated, Pose(sitting=True, cane=after))
+        figure(c, seat_x, 112, 60, shirts[0], look=seated, pose=Pose(sitting=True, cane=after))
         shadow(c, stand_x, 112, 9, 2)
-        figure(c, stand_x, 112, 62, shirts[1], standing, Pose(cane=not after))
+        figure(c, stand_x, 112, 62, shirts[1], look=standing, pose=Pose(cane=not after))
 
     return Scene(
         draw,
@@ -112,7 +118,9 @@ def match_dress(rng: Random) -> Scene:
             own = odd if place == who and not after else team
             shirt = (110, 114, 122) if hats else own.rgb
             shadow(c, x, 110, 10, 2)
-            figure(c, x, 110, 62, shirt, looks[place], Pose(hat=own.rgb if hats else None))
+            figure(
+                c, x, 110, 62, shirt, look=looks[place], pose=Pose(hat=own.rgb if hats else None)
+            )
 
     return Scene(
         draw,
@@ -146,7 +154,7 @@ def share_umbrella(rng: Random) -> Scene:
         centre = x + side * 10
         for px, shirt, look in ((x, first, looks[0]), (other, second, looks[1])):
             shadow(c, px, 114, 9, 2)
-            figure(c, px, 114, 60, shirt.rgb, look)
+            figure(c, px, 114, 60, shirt.rgb, look=look)
         c.line([(centre, 38), (centre, 86)], (70, 62, 58), 1.6)
         c.polygon(
             [
@@ -192,7 +200,7 @@ def raise_hands(rng: Random) -> Scene:
             x = 20 + place * 29
             shadow(c, x, 112, 10, 2)
             up = after and who in (None, place)
-            figure(c, x, 112, 60, shirts[place].rgb, looks[place], Pose(hand_up=up))
+            figure(c, x, 112, 60, shirts[place].rgb, look=looks[place], pose=Pose(hand_up=up))
 
     if who is None:
         asked = Text("Everyone raises a hand.", "让每个人都举起手。")
@@ -228,13 +236,13 @@ def serve_guest(rng: Random) -> Scene:
     def draw(c: Canvas, after: bool) -> None:
         room(c, wall, floor, 84)
         for place in range(count):
-            figure(c, 26 + place * 38, 108, 66, shirts[place].rgb, looks[place])
+            figure(c, 26 + place * 38, 108, 66, shirts[place].rgb, look=looks[place])
         table(c, 64, 84, 120, 116)
         for place in range(count):
             if after or place != who:
                 x = 34 + place * 38
                 c.rect(x - 4, 74, x + 4, 84, cup.rgb, radius=1)
-                c.arc(x + 4, 79, 3, -90, 90, darker(cup.rgb), 1.2)
+                c.arc(x + 4, 79, 3, -90, 90, fill=darker(cup.rgb), width=1.2)
 
     return Scene(
         draw,
