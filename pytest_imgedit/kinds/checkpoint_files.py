@@ -497,15 +497,14 @@ def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> 
     """Return a parameter in which a whole number is written as such, so that 4 and 4.0 are one;
     texts by `of_text`.
     """
-    match value:
-        case dict():
-            return {name: canonical(inner, of_text) for name, inner in value.items()}
-        case list() | tuple():
-            return [canonical(inner, of_text) for inner in value]
-        case float() if value.is_integer():
-            return int(value)
-        case str():
-            return of_text(value)
+    if isinstance(value, dict):
+        return {name: canonical(inner, of_text) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [canonical(inner, of_text) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        return of_text(value)
     return value
 
 

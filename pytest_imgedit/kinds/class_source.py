@@ -1,4 +1,4 @@
-"""What the source of a user's class says of its methods, before any worker imports it."""
+"""What the source of a user's class says about its methods, before any worker imports it."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -50,8 +50,8 @@ class ClassSource:
         return cls(path, tree, classes, is_whole)
 
     def method(self, name: str) -> Function | None:
-        """Return the definition of a method; `None` if there is none, or if it is not the last
-        word: a decorator or an assignment may replace it.
+        """Return the definition of a method; `None` if there is none, or if a decorator or an
+        assignment may replace it.
         """
         if self._is_set(name):
             return None
@@ -99,7 +99,7 @@ def takes_one(function: Function) -> bool:
 
 
 def _bindings(scope: ast.AST, name: str) -> list[ast.AST]:
-    """Return the statements and names inside a scope that bind a name."""
+    """Return the statements and names inside a scope that bind `name`."""
     return [node for node in ast.walk(scope) if node is not scope and _bound_by(node) == name]
 
 

@@ -1,4 +1,4 @@
-"""What identifies an editor or judge, whatever it is asked: its recipe, and the digest of that."""
+"""What identifies an editor or judge, independent of its requests: its recipe, and the digest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Identity:
 
     @property
     def told(self) -> strict_json.JsonObject:
-        """What results tell of it: `fingerprint`, `recipe`, `commit`, `params` without secrets,
+        """What results record: `fingerprint`, `recipe`, `commit`, `params` without secrets,
         `dtype`.
         """
         return {
@@ -49,8 +49,8 @@ class Identity:
         }
 
     def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
-        """Leave out of the digests of the code that a worker has loaded, by file, those that the
-        recipe holds.
+        """Of the digests of the code that a worker has loaded, by file, return those that are not
+        in the recipe.
         """
         recorded = set(self.recipe.get("code", {}).values())
         return {path: sha256 for path, sha256 in loaded.items() if sha256 not in recorded}
@@ -114,9 +114,7 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
 
 
 def _code_of(model: base.Model, sources: Mapping[str, Path]) -> strict_json.JsonObject:
-    """Name the class, and the code that it consists of: for a class of this package, a revision of
-    it all.
-    """
+    """Name the class and its code, which is a single revision for all classes of this package."""
     parts: strict_json.JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
         parts["shown"] = model.shown_reference

@@ -151,8 +151,15 @@ class QwenVLJudge:
             "source": Image.linear_gradient("L").convert("RGB"),
             "edited": Image.radial_gradient("L").convert("RGB"),
         }
-        parts = (("image", "source"), ("image", "edited"), ("text", "Which image is brighter?"))
-        prompt = self.preprocess(requests.Question("self-check", "default", "", images, "", parts))
+        question = requests.Question(
+            "self-check",
+            "default",
+            instruction="",
+            images=images,
+            system="",
+            parts=(("image", "source"), ("image", "edited"), ("text", "Which image is brighter?")),
+        )
+        prompt = self.preprocess(question)
         first = self.decoder.decode([prompt], 4, keep_logits=True)
         again = self.decoder.decode([prompt], 4, keep_logits=True)
         if first.tokens != again.tokens or not first.logits[0].equal(again.logits[0]):

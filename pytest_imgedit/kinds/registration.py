@@ -12,7 +12,7 @@ Levels = NDArray[np.float32]
 #: each.
 FIT_SIDES = (32, 64, 128)
 FIT_STEPS = 3
-#: Residuals of so many times their mean still count, by side: at first all, so that the few edges
+#: Residuals of up to this many times their mean count, by side: at first all, so that the few edges
 #: of a flat drawing do, then less, so that a changed object does not.
 TOLERANCES = (100.0, 20.0, 6.0)
 #: How far a fit may move from its start: a share of the scale, and a share of the side. Editors

@@ -140,9 +140,7 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
 
 
 def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonObject:
-    """Read what `__init__` of a class has by default from source files, those of its bases in these
-    files included.
-    """
+    """Read the defaults of a class's `__init__` from source files, including its bases in them."""
     nodes = [
         node
         for path in paths

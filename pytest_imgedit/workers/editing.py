@@ -71,7 +71,8 @@ class EditCalls:
     """
 
     def __init__(self, editor: Any, batch_size: int = 1, pads: bool = False) -> None:
-        self.editor, self.pads = editor, pads
+        self.editor = editor
+        self.pads = pads
         if not callable(getattr(editor, "edit", None)):
             raise SetupError(
                 f"{type(editor).__module__}:{type(editor).__name__} has no method edit, expected "

@@ -144,11 +144,13 @@ def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") 
     total = sum(gpu.total_gib for gpu in gpus)
     if free * 2**30 < needed:
         names = ",".join(gpu.name for gpu in gpus)
+        have = f"{free:.1f} of {total:.1f} GiB free"
         holders = ", ".join(gpu.holders for gpu in gpus if gpu.holders)
-        held = f" (held by processes {holders})" if holders else ""
+        if holders:
+            have += f" (held by processes {holders})"
         raise UsageError(
-            f"GPU {names}: {free:.1f} of {total:.1f} GiB free{held}, "
-            f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}{hint}"
+            f"GPU {names}: {have}, expected at least {needed / 2**30:.1f} GiB for the weights of "
+            f"{what}{hint}"
         )
 
 

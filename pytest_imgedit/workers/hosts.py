@@ -41,8 +41,8 @@ INTERVAL = 0.5
 WAITS = (1, 2, 4, 8, 16, 30)
 #: Seconds in which an agent must answer a short call.
 PATIENCE = 120.0
-#: Seconds in which an interpreter must have told the versions of its packages; it may start from a
-#: cold network disk.
+#: Seconds within which an interpreter must report the versions of its packages; it may start from
+#: a cold network disk.
 VERSIONS_PATIENCE = 60.0
 _NUMBERS = count()
 
@@ -318,7 +318,7 @@ class Hosts:
         self._leaving = threading.Event()
 
     def connect_all(self, names: Sequence[str]) -> None:
-        """Connect to all hosts at once; raises `UsageError` for the first that cannot be had."""
+        """Connect to all hosts at once; raises `UsageError` for the first that is not reached."""
         self._locks = {name: threading.Lock() for name in names}
         threads = ThreadPoolExecutor(max(1, len(names)))
         try:
@@ -373,7 +373,7 @@ class Hosts:
             return self._hosts[name]
 
     def connect(self, name: str) -> Host:
-        """Return a host; raise `NotStarted` if it cannot be had."""
+        """Return a host; raise `NotStarted` if it cannot be reached."""
         raise NotImplementedError
 
     def close(self) -> None:

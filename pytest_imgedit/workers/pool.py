@@ -30,7 +30,7 @@ DEPTH = 2
 
 
 class Watcher(Protocol):
-    """Hears what workers do, and says whether to stop."""
+    """Follows what workers do, and says whether to stop."""
 
     @property
     def stopping(self) -> bool:
@@ -428,8 +428,8 @@ class Retries:
         self.in_vain = 0
 
     def allow(self, failures: int, worker: Worker, kind: str) -> bool:
-        """Decide on a job that failed on `worker` with an error of `kind`, after so many earlier
-        `failures`.
+        """Tell whether to retry a job that failed on `worker` with an error of `kind`, after
+        `failures` earlier failures.
         """
         if kind != "oom":
             return failures == 0 and kind in ("worker_died", "timeout")

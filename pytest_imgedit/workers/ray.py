@@ -44,7 +44,8 @@ class RayTransport:
     """Calls an actor of Ray."""
 
     def __init__(self, ray: Any, actor: Any) -> None:
-        self.ray, self.actor = ray, actor
+        self.ray = ray
+        self.actor = actor
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 

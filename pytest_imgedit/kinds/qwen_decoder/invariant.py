@@ -28,8 +28,7 @@ GIB = 2**30
 #: shapes are those of the GPU and model. The largest bucket holds eight prompts with two pictures
 #: of a megapixel and 640 tokens of text each.
 SHAPES = ((32 * GIB, 16, 16384, 5120), (12 * GIB, 8, 8192, 2560), (0, 4, 4096, 1280))
-#: Keys and values have room for a multiple of so many tokens, which depends on a prompt's own
-#: length.
+#: The room for keys and values is a multiple of this many tokens, by the prompt's own length alone.
 ROOM = 1024
 #: Patches of the pictures that fill a bucket up; attention in larger ones would take its time.
 FILLER_PATCHES = 4096
@@ -78,8 +77,8 @@ class InvariantDecoder:
         return Decoded.of(in_order, self.ends, [logits[position] for position in sorted(logits)])
 
     def _write(self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool) -> Decoded:
-        """Read prompts, no more than there are rows if they get replies of several tokens, and
-        write these.
+        """Read prompts and write their replies; for replies of several tokens there must be a row
+        for each prompt.
         """
         first: list[torch.Tensor] = []
         for bucket in self._buckets(prompts):
@@ -96,7 +95,7 @@ class InvariantDecoder:
         return write_greedily(torch.cat(first), follow, self.ends, most, keep_logits)
 
     def _rows_of(self, room: int, prefill: Prefill) -> Rows:
-        """Return rows with so much room for keys; new ones have the shapes of a prefill."""
+        """Return rows with this room for keys; new ones have the shapes of a prefill."""
         if self._rows is not None and self._rows.capacity == room:
             return self._rows
         self._rows = None  # its memory is free before the next takes its own
@@ -120,7 +119,7 @@ class InvariantDecoder:
         return images, len(tokens) - images
 
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
-        """Divide prompts, in order, into buckets; one that is larger than a bucket has one of its
+        """Divide prompts, in order, into buckets; a prompt that is larger than a bucket gets its
         own.
         """
         bucket: list[Prompt] = []
@@ -163,7 +162,7 @@ def _quotient_up(number: int, divisor: int) -> int:
 
 
 def _filler_prompt(model: Any, image_token: int, images: int, text: int) -> Prompt:
-    """Return a prompt of so many image tokens, in pictures of zeros, and tokens of text."""
+    """Return a prompt of `images` image tokens, in pictures of zeros, and `text` tokens of text."""
     vision = model.config.vision_config
     merge = int(vision.spatial_merge_size)
     most = FILLER_PATCHES // merge**2
