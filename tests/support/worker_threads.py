@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class ThreadExecutor:
     """Takes the place of `LocalExecutor`, and what that is made with."""
 
-    def __init__(self, *_: object) -> None: ...
+    def __init__(self, *_: object, **__: object) -> None: ...
 
     def start(self, slot: Slot) -> ThreadConnection:
         return ThreadConnection(slot)
