@@ -23,12 +23,28 @@ from pytest_imgedit.report.measure_tables import label
 from pytest_imgedit.report.tables import Table, p_value
 from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
 from pytest_imgedit.stats.ranking import RankedMean, RankedSystem
+from pytest_imgedit.store.baselines import Baseline
 
 HEADER = ("system", "rank", "ranks", "groups", "mean", "95% CI")
 DIFFERENCE_HEADER = ("diff", "95% CI of diff", "p")
 CSV_HEADER = (
-    *("measure", "group", "system", "run", "n", "rank", "rank_low", "rank_high", "groups"),
-    *("mean", "low", "high", "missing", "difference", "difference_low", "difference_high", "p"),
+    "measure",
+    "group",
+    "system",
+    "run",
+    "n",
+    "rank",
+    "rank_low",
+    "rank_high",
+    "groups",
+    "mean",
+    "low",
+    "high",
+    "missing",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
 )
 #: What the columns mean.
 NOTES = (
@@ -52,15 +68,16 @@ def judge(ranked: RankedRuns) -> str:
 
 def notes(ranked: RankedRuns) -> list[str]:
     """Say what the columns mean, and what is to be known of systems and measures."""
-    return [*NOTES, *ranked.notes]
+    return list(NOTES) + list(ranked.notes)
 
 
 def letters(groups: Sequence[int]) -> str:
     """Name groups by letters, the first one `a`; beyond all letters by numbers in parentheses."""
-    return "".join(
-        ascii_letters[group - 1] if group <= len(ascii_letters) else f"({group})"
-        for group in groups
-    )
+    return "".join(_letter(group) for group in groups)
+
+
+def _letter(group: int) -> str:
+    return ascii_letters[group - 1] if group <= len(ascii_letters) else f"({group})"
 
 
 def ranks(row: RankedSystem) -> str:
@@ -70,20 +87,23 @@ def ranks(row: RankedSystem) -> str:
 
 
 def measure_table(name: str, ranked: RankedMeasure, reference: str | None) -> Table:
-    """One row a system, the best first, with one column a category."""
+    """Return one row a system, the best first, with one column a category."""
     decimals = ranked.measure.decimals
+    header: tuple[str, ...] = HEADER
+    if reference is not None:
+        header += DIFFERENCE_HEADER
+    header += categories(ranked) + ("missing",)
     rows = []
-    for row in ranked.board.rows:
-        means = [number(mean.mean, decimals) for mean in row.categories.values()]
-        difference = _difference(row, decimals) if reference is not None else ()
-        rows.append((*_overall(row, ranked.measure), *difference, *means, str(row.missing)))
-    header = (*HEADER, *(DIFFERENCE_HEADER if reference is not None else ()))
-    return Table(
-        label(name, ranked.measure),
-        (*header, *categories(ranked), "missing"),
-        rows,
-        [pairs_line(ranked), *_interval_lines(ranked)],
-    )
+    for system in ranked.board.rows:
+        row = _overall(system, ranked.measure)
+        if reference is not None:
+            row += _difference(system, decimals)
+        row += tuple(number(mean.mean, decimals) for mean in system.categories.values())
+        row += (str(system.missing),)
+        rows.append(row)
+    notes = [pairs_line(ranked)]
+    notes += _interval_lines(ranked)
+    return Table(label(name, ranked.measure), header, rows, notes)
 
 
 def categories(ranked: RankedMeasure) -> tuple[str, ...]:
@@ -140,39 +160,35 @@ def _interval_lines(ranked: RankedMeasure) -> Iterator[str]:
 
 
 def interval_table(name: str, ranked: RankedMeasure) -> Table:
-    """One row a system, with its interval in each category."""
+    """Return one row a system, with its interval in each category."""
     decimals = ranked.measure.decimals
-    rows = [
-        (
-            shorten(row.system, 60),
-            *(interval(mean.ci95, digits=decimals) for mean in row.categories.values()),
-        )
-        for row in ranked.board.rows
-    ]
+    rows = []
+    for system in ranked.board.rows:
+        row = [shorten(system.system, 60)]
+        row += [interval(mean.ci95, digits=decimals) for mean in system.categories.values()]
+        rows.append(tuple(row))
     heading = f"{shorten(name, 60)}: 95% intervals by category"
-    return Table(heading, ("system", *categories(ranked)), rows, [], is_detail=True)
+    return Table(heading, ("system",) + categories(ranked), rows, [], is_detail=True)
 
 
 def summary_table(ranked: RankedRuns) -> Table | None:
     """Show the main measures beside the score, each as a mean with its interval of ranks; `None`
     if there is none.
     """
-    main = {
-        name: part
-        for name, part in ranked.measures.items()
-        if part.measure.is_main and name != SCORE
-    }
-    if not main:
-        return None
+    header = ["system"]
     cells: dict[str, list[str]] = {}
-    for part in main.values():
+    for name, part in ranked.measures.items():
+        if not part.measure.is_main or name == SCORE:
+            continue
+        header.append(shorten(name, 30))
         for row in part.board.rows:
             mean = number(row.overall.mean, part.measure.decimals)
             cells.setdefault(row.system, []).append(f"{mean} ({ranks(row)})")
-    first = next(iter(ranked.measures.values())).board
-    rows = [(shorten(row.system, 60), *cells[row.system]) for row in first.rows]
-    names = (shorten(name, 30) for name in main)
-    return Table("main measures: mean (ranks)", ("system", *names), rows, [])
+    if not cells:
+        return None
+    best_first = [row.system for row in next(iter(ranked.measures.values())).board.rows]
+    rows = [tuple([shorten(system, 60)] + cells[system]) for system in best_first]
+    return Table("main measures: mean (ranks)", tuple(header), rows, [])
 
 
 def markdown(ranked: RankedRuns) -> str:
@@ -180,13 +196,17 @@ def markdown(ranked: RankedRuns) -> str:
     lines = [f"# {escape(title(ranked))}", "", escape(judge(ranked)), ""]
     for name, part in ranked.measures.items():
         board = measure_table(name, part, ranked.reference)
-        details = interval_table(name, part)
-        lines += [f"## {escape(board.title)}", "", *table_lines(board.header, board.rows), ""]
+        lines += [f"## {escape(board.title)}", ""]
+        lines += table_lines(board.header, board.rows)
+        lines.append("")
         lines += [escape(note) for note in board.notes]
+        details = interval_table(name, part)
         lines += ["", f"### {escape(details.title)}", ""]
-        lines += [*table_lines(details.header, details.rows), ""]
+        lines += table_lines(details.header, details.rows)
+        lines.append("")
     lines += [f"- {escape(note)}" for note in notes(ranked)]
-    return "\n".join([*lines, ""])
+    lines.append("")
+    return "\n".join(lines)
 
 
 def csv_text(ranked: RankedRuns) -> str:
@@ -197,32 +217,44 @@ def csv_text(ranked: RankedRuns) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_HEADER)
     for row in _csv_rows(ranked):
-        writer.writerow(escaped(cell) if isinstance(cell, str) else cell for cell in row)
+        cells = []
+        for name in CSV_HEADER:
+            cell = row.get(name, "")
+            cells.append(escaped(cell) if isinstance(cell, str) else cell)
+        writer.writerow(cells)
     return file.getvalue()
 
 
-def _csv_rows(ranked: RankedRuns) -> Iterator[tuple[object, ...]]:
+def _csv_rows(ranked: RankedRuns) -> Iterator[dict[str, object]]:
+    """Yield rows by column; a column that a row lacks is empty."""
     for name, part in ranked.measures.items():
         for row in part.board.rows:
             run = ranked.runs[row.system].run
-            yield (name, OVERALL, row.system, run, part.board.n, *_csv_overall(row))
+            system: dict[str, object] = {"measure": name, "system": row.system, "run": run}
+            yield system | {"group": OVERALL, "n": part.board.n} | _csv_overall(row)
             for category, mean in row.categories.items():
-                values = (*[""] * 4, *_csv_mean(mean), *[""] * 5)
-                yield (name, category, row.system, run, "", *values)
+                yield system | {"group": category} | _csv_mean(mean)
 
 
-def _csv_mean(mean: RankedMean) -> tuple[object, ...]:
-    return (mean.mean, *(mean.ci95 or ("", "")))
+def _csv_mean(mean: RankedMean) -> dict[str, object]:
+    cells: dict[str, object] = {"mean": mean.mean}
+    if mean.ci95:
+        cells["low"], cells["high"] = mean.ci95
+    return cells
 
 
-def _csv_overall(row: RankedSystem) -> Iterator[object]:
-    yield from (row.rank, *row.rank_interval, letters(row.groups), *_csv_mean(row.overall))
-    yield row.missing
-    if row.difference is None:
-        yield from ("", "", "", "")
-    else:
-        ci95 = row.difference.ci95 or ("", "")
-        yield from (row.difference.mean, *ci95, row.difference.p)
+def _csv_overall(row: RankedSystem) -> dict[str, object]:
+    cells = _csv_mean(row.overall)
+    cells["rank"] = row.rank
+    cells["rank_low"], cells["rank_high"] = row.rank_interval
+    cells["groups"] = letters(row.groups)
+    cells["missing"] = row.missing
+    if row.difference is not None:
+        cells["difference"] = row.difference.mean
+        if row.difference.ci95:
+            cells["difference_low"], cells["difference_high"] = row.difference.ci95
+        cells["p"] = row.difference.p
+    return cells
 
 
 def as_json(ranked: RankedRuns) -> JsonObject:
@@ -230,22 +262,25 @@ def as_json(ranked: RankedRuns) -> JsonObject:
     return {
         "title": f"{title(ranked)}, {judge(ranked)}",
         "reference": ranked.reference,
-        "systems": {
-            system: {
-                "run": run.run,
-                "editor": run.editor.spec,
-                "finished": run.finished,
-                "commit": None if run.commit is None else run.commit.sha,
-                "pairs": len(run.items),
-            }
-            for system, run in ranked.runs.items()
-        },
+        "systems": {system: _run_json(run) for system, run in ranked.runs.items()},
         "measures": {name: _measure_json(part) for name, part in ranked.measures.items()},
         "notes": list(ranked.notes),
     }
 
 
+def _run_json(run: Baseline) -> JsonObject:
+    return {
+        "run": run.run,
+        "editor": run.editor.spec,
+        "finished": run.finished,
+        "commit": None if run.commit is None else run.commit.sha,
+        "pairs": len(run.items),
+    }
+
+
 def _measure_json(part: RankedMeasure) -> JsonObject:
-    board = asdict(part.board)
-    rows = [{**row, "groups": letters(row["groups"])} for row in board["rows"]]
-    return {**part.measure.model_dump(mode="json"), **board, "rows": rows}
+    document: JsonObject = part.measure.model_dump(mode="json")
+    document |= asdict(part.board)
+    for row in document["rows"]:
+        row["groups"] = letters(row["groups"])
+    return document

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -18,15 +19,36 @@ Rows = Sequence[Sequence[str]]
 #: Columns that a narrow terminal omits, the first one first; then columns of measures, the last one
 #: first; then those that it omits last.
 DROPPED_FIRST = (
-    *("MDE", "p of rise", "p of drop", "95% CI"),
-    *("std", "median", "busy s", "load s", "min", "max", "device", "AUC"),
-    *("pending", "rewriting", "sampling", "order", "provider", "source"),
+    "MDE",
+    "p of rise",
+    "p of drop",
+    "95% CI",
+    "std",
+    "median",
+    "busy s",
+    "load s",
+    "min",
+    "max",
+    "device",
+    "AUC",
+    "pending",
+    "rewriting",
+    "sampling",
+    "order",
+    "provider",
+    "source",
 )
 DROPPED_LAST = ("errors", "refused", "scored", "before")
 #: Columns that only `-v` and the reports show.
 ONLY_VERBOSE = (
-    *("scored", "std", "median", "AUC"),
-    *("provider", "order", "sampling", "rewriting"),
+    "scored",
+    "std",
+    "median",
+    "AUC",
+    "provider",
+    "order",
+    "sampling",
+    "rewriting",
 )
 #: Columns that are omitted if every row has a zero.
 ONLY_COUNTS = ("errors", "refused", "pending")
@@ -61,25 +83,23 @@ def render(
     _print_gates(console, results.gates, verbose)
     for note in verdict.notes:
         _print_line(console, note)
-    warnings = [
-        *(line for line in remarks if line.startswith("warning: ")),
-        *(f"warning: {line}" for line in warnings),
-        *tables.error_lines(results),
-    ]
-    for line in warnings:
+    urgent = [line for line in remarks if line.startswith("warning: ")]
+    urgent += [f"warning: {line}" for line in warnings]
+    urgent += tables.error_lines(results)
+    for line in urgent:
         _print_line(console, line, style="yellow")
     console.print()
-    editor, judge = results.editor.spec, tables.judge_name(results)
-    _print_line(console, f"suite {results.suite.name} · editor {editor} · judge {judge}")
+    judge = tables.judge_name(results)
+    _print_line(
+        console, f"suite {results.suite.name} · editor {results.editor.spec} · judge {judge}"
+    )
     if results.overall.micro.scored:
         _print_scores(console, results, verbose)
     for line in remarks:
-        if line not in warnings:
+        if line not in urgent:
             _print_line(console, line)
-    further = [
-        *measure_tables.tables_of_measures(results, brief=not verbose),
-        *tables.further_tables(results, brief=not verbose),
-    ]
+    further = list(measure_tables.tables_of_measures(results, brief=not verbose))
+    further += tables.further_tables(results, brief=not verbose)
     _print_further(console, further, verbose)
     _print_line(console, tables.timing_line(results))
     if verbose and results.workers:
@@ -92,8 +112,12 @@ def render(
 
 
 def _print_verdict(console: Console, verdict: Outcome) -> None:
-    style = "red" if verdict.fails else "green" if verdict.state == "PASS" else "yellow"
-    _print_line(console, f"imgedit: {verdict.line}", style=f"bold {style}")
+    color = "yellow"
+    if verdict.fails:
+        color = "red"
+    elif verdict.state == "PASS":
+        color = "green"
+    _print_line(console, f"imgedit: {verdict.line}", style=f"bold {color}")
 
 
 def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -> None:
@@ -103,8 +127,9 @@ def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    states = (*WORST_FIRST, "NOT SELECTED")
-    room = console.width - max((cell_len(f"  {gate.state}  ") for gate in gates), default=0)
+    states = WORST_FIRST + ("NOT SELECTED",)
+    widest = max((cell_len(f"  {gate.state}  ") for gate in gates), default=0)
+    room = console.width - widest
     for gate in sorted(gates, key=lambda gate: states.index(gate.state)):
         line = printable(gate_line(gate))
         if gate.state == "PASS" and not verbose:
@@ -194,42 +219,71 @@ def _print_table(
 
     If `brief`, columns of statistics and those that hold nothing are omitted too.
     """
-    header = [printable(name) for name in header]
-    rows, totals = ([tuple(map(printable, row)) for row in part] for part in (rows, totals))
-    measures = [printable(name) for name in measures]
-    columns = [
-        column
-        for column in range(len(header))
-        if not brief or _is_brief(header[column], {row[column] for row in (*rows, *totals)})
-    ]
-    widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, *totals, strict=True)]
-    dropped = []
-    for name in (*DROPPED_FIRST, *reversed(measures), *DROPPED_LAST):
-        if sum(widths[column] + 1 for column in columns) - 1 <= console.width:
-            break
-        if name in [header[column] for column in columns]:
-            columns.remove(header.index(name))
-            dropped.append(name)
+    columns = _columns(header, rows, totals)
+    if brief:
+        columns = [column for column in columns if _is_brief(column)]
+    hidden = _hide_columns(columns, console.width, measures)
     table = Table(
         box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold"
     )
-    for name in (header[column] for column in columns):
-        is_text = name in tables.WORDS
+    for column in columns:
+        is_text = column.name in tables.WORDS
         table.add_column(
-            name, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+            column.name,
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
         )
-    for row in rows:
-        table.add_row(*(row[column] for column in columns))
+    for position in range(len(rows)):
+        table.add_row(*[column.cells[position] for column in columns])
     if totals:
         table.add_section()
-    for row in totals:
-        table.add_row(*(row[column] for column in columns), style="bold")
+    for position in range(len(rows), len(rows) + len(totals)):
+        table.add_row(*[column.cells[position] for column in columns], style="bold")
     console.print(table)
-    if dropped:
-        _print_line(console, f"hidden at this width: {', '.join(dropped)}")
+    if hidden:
+        _print_line(console, f"hidden at this width: {', '.join(hidden)}")
 
 
-def _is_brief(name: str, cells: set[str]) -> bool:
-    if name in ONLY_VERBOSE or cells == {"–"}:
+class _Column(NamedTuple):
+    """A column of a table: the cells of its rows and totals, and the width of the widest."""
+
+    name: str
+    cells: Sequence[str]
+    width: int
+
+
+def _columns(header: Sequence[str], rows: Rows, totals: Rows) -> list[_Column]:
+    columns = []
+    for position, name in enumerate(map(printable, header)):
+        cells = [printable(row[position]) for row in rows]
+        cells += [printable(row[position]) for row in totals]
+        width = max(map(cell_len, [name] + cells))
+        columns.append(_Column(name, cells, width))
+    return columns
+
+
+def _is_brief(column: _Column) -> bool:
+    """Tell whether a brief table keeps a column: not one of statistics, nor one without values."""
+    cells = set(column.cells)
+    if column.name in ONLY_VERBOSE or cells == {"–"}:
         return False
-    return name not in ONLY_COUNTS or cells != {"0"}
+    return column.name not in ONLY_COUNTS or cells != {"0"}
+
+
+def _hide_columns(columns: list[_Column], width: int, measures: Sequence[str]) -> list[str]:
+    """Remove columns until the others fit into the width; return the names of those removed."""
+    order = list(DROPPED_FIRST)
+    order += [printable(name) for name in reversed(measures)]
+    order += DROPPED_LAST
+    hidden: list[str] = []
+    for name in order:
+        separators = len(columns) - 1
+        if sum(column.width for column in columns) + separators <= width:
+            break
+        for column in columns:
+            if column.name == name:
+                columns.remove(column)
+                hidden.append(name)
+                break
+    return hidden
