@@ -1,11 +1,11 @@
 """The Markdown report: the same tables, for pull requests and CI summaries."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from pytest_imgedit.core.measures import OVERALL
-from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import GateResult, Results, Section
 from pytest_imgedit.core.sanitize import counted, printable, shorten
 from pytest_imgedit.report import measure_tables, tables
 from pytest_imgedit.stats.outcome import outcome
@@ -15,6 +15,10 @@ from pytest_imgedit.stats.outcome import outcome
 _LINK = re.compile(r"(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
 #: The most characters of a line above the tables, where the page is cut.
 _LONGEST = 2000
+#: Number of lines of the page above what follows the outcome.
+_BELOW_OUTCOME = 4
+#: Number of lines of a table above its rows.
+_HEADER_LINES = 2
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@])")
 
 
@@ -35,8 +39,8 @@ class PagePart(NamedTuple):
     ranks: Sequence[tuple[float, ...]]
 
 
-#: What of a page that is cut stays, the first longest: what failed, what fell, then what the run is
-#: made of, and the groups by tag and difficulty at last.
+#: The order in which parts of a page that is cut stay: what failed, what fell, then what the run is
+#: made of, and at last the groups by tag and difficulty.
 _TITLE, _SCORES, _GATES, _ERRORS, _COMPARED, _MEASURES, _OTHERS, _COMPARED_TAGS, _TAGS = range(9)
 
 
@@ -52,35 +56,51 @@ def render_within(results: Results, most: int, why: str) -> str:
     where not even the first lines fit.
     """
     parts = _parts(results)
-    if _size([_joined(parts)]) <= most:
-        return _joined(parts)
-    title, *others = parts
-    title = title._replace(head=[shorten(line, _LONGEST) for line in title.head])
-    rows = sorted(
-        (rank, place, number)
-        for place, part in enumerate(others)
-        for number, rank in enumerate(part.ranks)
-    )
-    left = most - _size(title.head) - _size([_left_out(len(rows), len(others), why), ""])
-    kept: dict[int, set[int]] = {}
-    for _, place, number in rows:
-        part = others[place]
+    whole = _joined(parts)
+    if _size([whole]) <= most:
+        return whole
+    others = parts[1:]
+    head = [shorten(line, _LONGEST) for line in parts[0].head]
+    longest_note = _left_out(sum(len(part.rows) for part in others), len(others), why)
+    shortened = _shortened(others, most - _size(head) - _size([longest_note, ""]))
+    rows_cut = 0
+    parts_cut = 0
+    for part, short in zip(others, shortened, strict=True):
+        if len(short.rows) < len(part.rows):
+            rows_cut += len(part.rows) - len(short.rows)
+            parts_cut += 1
+    note = _left_out(rows_cut, parts_cut, why)
+    head[_BELOW_OUTCOME:_BELOW_OUTCOME] = [note, ""]
+    text = _joined([parts[0]._replace(head=head)] + shortened)
+    return text if _size([text]) <= most else ""
+
+
+def _shortened(parts: Sequence[PagePart], most: int) -> list[PagePart]:
+    """Shorten each part to the rows of it that stay where all parts have at most `most` bytes; one
+    without rows becomes empty.
+    """
+    order: list[tuple[tuple[float, ...], int, int]] = []
+    for position, part in enumerate(parts):
+        for number, rank in enumerate(part.ranks):
+            order.append((rank, position, number))
+    left = most
+    staying: list[set[int]] = [set() for _ in parts]
+    for _, position, number in sorted(order):
+        part = parts[position]
         size = _size([part.rows[number]])
-        if place not in kept:
-            size += _size([*part.head, *part.tail])
+        if not staying[position]:
+            size += _size(part.head) + _size(part.tail)
         if size <= left:
             left -= size
-            kept.setdefault(place, set()).add(number)
-    shortened = [
-        part._replace(rows=[row for number, row in enumerate(part.rows) if number in kept[place]])
-        for place, part in enumerate(others)
-        if place in kept
-    ]
-    cut = [len(part.rows) - len(kept.get(place, ())) for place, part in enumerate(others)]
-    told = _left_out(sum(cut), sum(number > 0 for number in cut), why)
-    title = title._replace(head=[*title.head[:4], told, "", *title.head[4:]])
-    text = _joined([title, *shortened])
-    return text if _size([text]) <= most else ""
+            staying[position].add(number)
+    return [_with_rows(part, numbers) for part, numbers in zip(parts, staying, strict=True)]
+
+
+def _with_rows(part: PagePart, numbers: Collection[int]) -> PagePart:
+    """Return a part with the rows of these numbers; nothing of it without any."""
+    if not numbers:
+        return PagePart([], [], [], [])
+    return part._replace(rows=[part.rows[number] for number in sorted(numbers)])
 
 
 def _left_out(rows: int, parts: int, why: str) -> str:
@@ -88,7 +108,11 @@ def _left_out(rows: int, parts: int, why: str) -> str:
 
 
 def _joined(parts: Iterable[PagePart]) -> str:
-    lines = [line for part in parts for line in (*part.head, *part.rows, *part.tail)]
+    lines: list[str] = []
+    for part in parts:
+        lines += part.head
+        lines += part.rows
+        lines += part.tail
     return "\n".join(lines)
 
 
@@ -106,76 +130,101 @@ def _list(rank: int, lines: Iterable[str], title: str = "") -> PagePart:
 
 def _table(table: tables.Table, rank: int, of_tags: int) -> PagePart:
     """Make a part of a table; rows of groups by tag or difficulty have the rank `of_tags`."""
-    order: Sequence[int] = range(len(table.rows))
+    most_urgent_first = list(range(len(table.rows)))
     if table.urgency:
-        order = sorted(order, key=lambda number: table.urgency[number])
-    place = {number: index for index, number in enumerate(order)}
-    ranks = [
-        (of_tags if "=" in row[0] else rank, row[0] != OVERALL, place[number])
-        for number, row in enumerate(table.rows)
-    ]
-    header, marks, *rows = table_lines(table.header, table.rows)
-    notes = [line for note in table.notes for line in (escape(note), "")]
-    heading = [f"## {escape(table.title)}", ""] if table.title else []
-    head = [*heading, header, marks] if rows else heading
-    return PagePart(head, rows, ["", *notes] if rows else notes, ranks)
+        most_urgent_first.sort(key=table.urgency.__getitem__)
+    ranks: list[tuple[float, ...]] = [()] * len(table.rows)
+    for index, number in enumerate(most_urgent_first):
+        group = table.rows[number][0]
+        ranks[number] = (of_tags if "=" in group else rank, group != OVERALL, index)
+    head: list[str] = []
+    tail: list[str] = []
+    if table.title:
+        head += [f"## {escape(table.title)}", ""]
+    lines = table_lines(table.header, table.rows)
+    if table.rows:
+        head += lines[:_HEADER_LINES]
+        tail.append("")
+    for note in table.notes:
+        tail += [escape(note), ""]
+    return PagePart(head, lines[_HEADER_LINES:], tail, ranks)
 
 
 def _parts(results: Results) -> list[PagePart]:
     """Make the parts of the page, the first of which is never cut."""
-    run, verdict = results.run, outcome(results)
-    means = [row.mean for row in results.categories.values()]
-    overall = tables.overall_rows(results)
-    title = [
-        f"# Image editing run {escape(run.id)}",
-        "",
-        f"**{escape(verdict.line)}**",
-        "",
-        *(f"- {escape(note)}" for note in verdict.notes),
-        f"- suite: {escape(results.suite.name)} ({counted(results.suite.pairs, 'pair')})",
-        f"- started {escape(run.started)}, finished {escape(run.finished)}",
-        *(f"- {escape(line)}" for line in tables.provenance_lines(results)),
-        "",
-    ]
-    scores = tables.Table(
-        "",
-        tables.category_header(results),
-        [*tables.category_rows(results), *overall],
-        [],
-        urgency=[*map(tables.urgency, means), *(float("-inf") for _ in overall)],
-    )
-    parts = [PagePart(title, [], [], [])]
-    if failing := [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]:
-        whys = (f"{gate.state}: {gate.why}" for gate in failing)
-        part = _list(_GATES, whys, "Gates that did not pass")
-        is_fail = [gate.state == "FAIL" for gate in failing]
-        worst_first = [(_GATES, not fails, number) for number, fails in enumerate(is_fail)]
-        parts.append(part._replace(ranks=worst_first))
-    if errors := tables.error_lines(results, most=50):
+    parts = [_title(results)]
+    failing = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
+    if failing:
+        parts.append(_gates(failing))
+    errors = tables.error_lines(results, most=50)
+    if errors:
         parts.append(_list(_ERRORS, errors, "Pairs without a score"))
-    parts.append(_table(scores, _SCORES, _SCORES))
-    parts += (_list(_OTHERS, [line]) for line in tables.remarks(results))
+    parts.append(_table(_scores(results), _SCORES, _SCORES))
+    parts += [_list(_OTHERS, [line]) for line in tables.remarks(results)]
     for table in measure_tables.tables_of_measures(results, brief=False):
-        is_compared = "before" in table.header
-        rank, of_tags = (_COMPARED, _COMPARED_TAGS) if is_compared else (_MEASURES, _TAGS)
-        parts.append(_table(table, rank, of_tags))
-    parts += (_table(table, _OTHERS, _OTHERS) for table in tables.further_tables(results))
+        if "before" in table.header:
+            parts.append(_table(table, _COMPARED, _COMPARED_TAGS))
+        else:
+            parts.append(_table(table, _MEASURES, _TAGS))
+    parts += [_table(table, _OTHERS, _OTHERS) for table in tables.further_tables(results)]
     parts.append(_list(_OTHERS, [tables.timing_line(results)]))
     if results.workers:
         workers = tables.Table("", tables.WORKER_HEADER, tables.worker_rows(results), [])
         parts.append(_table(workers, _OTHERS, _OTHERS))
-    for section in results.sections:
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", section.body)), default=0))
-        body = [printable(line) for line in section.body.strip().splitlines()]
-        ranks = [(_OTHERS, number) for number in range(len(body))]
-        parts.append(PagePart([f"## {escape(section.title)}", "", fence], body, [fence, ""], ranks))
+    parts += [_section(section) for section in results.sections]
     return parts
+
+
+def _title(results: Results) -> PagePart:
+    """Make the part with the outcome, and with what the run is made of."""
+    run = results.run
+    verdict = outcome(results)
+    lines = [f"# Image editing run {escape(run.id)}", "", f"**{escape(verdict.line)}**", ""]
+    lines += [f"- {escape(note)}" for note in verdict.notes]
+    lines += [
+        f"- suite: {escape(results.suite.name)} ({counted(results.suite.pairs, 'pair')})",
+        f"- started {escape(run.started)}, finished {escape(run.finished)}",
+    ]
+    lines += [f"- {escape(line)}" for line in tables.provenance_lines(results)]
+    lines.append("")
+    return PagePart(lines, [], [], [])
+
+
+def _gates(failing: Sequence[GateResult]) -> PagePart:
+    """Make the list of gates that did not pass; where the page is cut, those that failed stay."""
+    whys = [f"{gate.state}: {gate.why}" for gate in failing]
+    ranks = [(_GATES, gate.state != "FAIL", number) for number, gate in enumerate(failing)]
+    return _list(_GATES, whys, "Gates that did not pass")._replace(ranks=ranks)
+
+
+def _scores(results: Results) -> tables.Table:
+    """Return the table of scores, whose overall rows are the most urgent."""
+    rows = tables.category_rows(results)
+    urgency = [tables.urgency(row.mean) for row in results.categories.values()]
+    for overall in tables.overall_rows(results):
+        rows.append(overall)
+        urgency.append(float("-inf"))
+    return tables.Table("", tables.category_header(results), rows, [], urgency=urgency)
+
+
+def _section(section: Section) -> PagePart:
+    """Make a part of a user's section, between fences that are longer than any in it."""
+    fences = re.findall("`+", section.body)
+    longest = max(map(len, fences), default=0)
+    fence = "`" * max(3, longest + 1)
+    body = [printable(line) for line in section.body.strip().splitlines()]
+    ranks = [(_OTHERS, number) for number in range(len(body))]
+    return PagePart([f"## {escape(section.title)}", "", fence], body, [fence, ""], ranks)
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table, with its texts escaped."""
     marks = ["---" if name in tables.WORDS else "---:" for name in header]
-    return [
-        f"| {' | '.join(row)} |"
-        for row in (map(escape, header), marks, *(map(escape, row) for row in rows))
-    ]
+    lines = [_table_line(map(escape, header)), _table_line(marks)]
+    for row in rows:
+        lines.append(_table_line(map(escape, row)))
+    return lines
+
+
+def _table_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
