@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_imgedit.core.measures import SCORE
-from pytest_imgedit.core.results import ComparedPair, Item, Measure, Results
+from pytest_imgedit.core.results import ComparedPair, GateResult, Item, Measure, Results
 from pytest_imgedit.core.sanitize import counted, escaped, number, readable
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, outcome
@@ -24,21 +24,23 @@ from pytest_imgedit.stats.outcome import WORST_FIRST, outcome
 FIRST_PAIRS = 6
 #: Columns that a narrow screen omits.
 WIDE_ONLY = (
-    *(
-        "scored",
-        "errors",
-        "refused",
-        "pending",
-        "std",
-        "median",
-        "min",
-        "max",
-        "before",
-        "now",
-        "p of drop",
-    ),
-    *("MDE", "AUC", "p of rise"),
-    *("device", "load s", "host GiB"),
+    "scored",
+    "errors",
+    "refused",
+    "pending",
+    "std",
+    "median",
+    "min",
+    "max",
+    "before",
+    "now",
+    "p of drop",
+    "MDE",
+    "AUC",
+    "p of rise",
+    "device",
+    "load s",
+    "host GiB",
 )
 #: Candidates for the id of a pair in a line of text.
 _ID = re.compile(r"([A-Za-z0-9._-]+)")
@@ -49,73 +51,84 @@ def render(results: Results, locate: pictures.Locate) -> str:
 
     The page's own script and style are the only ones that it allows.
     """
-    ids = {item.id for item in results.items}
+    header = tables.category_header(results)
+    measures = header[len(tables.CATEGORY_HEADER) :]
+    verdict = outcome(results)
     cards = [_card(item, results, locate) for item in results.items]
-    return (
-        environment()
-        .get_template("report.html")
-        .render(
-            run=results.run,
-            finished=tables.human_time(results.run.finished),
-            suite=results.suite,
-            editor=results.editor,
-            judge=tables.judge_name(results),
-            verdict=outcome(results),
-            title=f"{outcome(results).state} · {results.editor.spec} · {results.run.id}",
-            first=_first_pairs(cards, is_compared=results.comparison is not None),
-            header=_mean_first(tables.category_header(results)),
-            rows=list(map(_mean_first, tables.category_rows(results))),
-            totals=list(map(_mean_first, tables.overall_rows(results))),
-            remarks=tables.remarks(results),
-            provenance=tables.provenance_lines(results),
-            chart=charts.category_chart(results),
-            histogram=charts.histogram(results),
-            scatter=charts.scatter(results),
-            axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
-            tables=[
-                table._replace(notes=[_linked(note, ids) for note in table.notes])
-                for table in (
-                    *measure_tables.tables_of_measures(results, brief=False),
-                    *tables.further_tables(results),
-                )
-            ],
-            timing=tables.timing_line(results),
-            worker_header=tables.WORKER_HEADER,
-            workers=tables.worker_rows(results),
-            gates=[
-                replace(gate, why=_linked(gate.why, ids))
-                for gate in sorted(
-                    results.gates, key=lambda gate: (*WORST_FIRST, "NOT SELECTED").index(gate.state)
-                )
-            ],
-            words=tables.WORDS,
-            wide_only=(*WIDE_ONLY, *tables.category_header(results)[len(tables.CATEGORY_HEADER) :]),
-            sections=results.sections,
-            compared=results.comparison is not None,
-            measures=[
-                {"name": name, "sign": -1 if measure.lower_is_better else 1}
-                for name, measure in _further_measures(results)
-            ],
-            cards=cards,
-            **one_file("report.js"),
-        )
+    template = environment().get_template("report.html")
+    return template.render(
+        run=results.run,
+        finished=tables.human_time(results.run.finished),
+        suite=results.suite,
+        editor=results.editor,
+        judge=tables.judge_name(results),
+        verdict=verdict,
+        title=f"{verdict.state} · {results.editor.spec} · {results.run.id}",
+        first=_first_pairs(cards, is_compared=results.comparison is not None),
+        header=_mean_first(header),
+        rows=list(map(_mean_first, tables.category_rows(results))),
+        totals=list(map(_mean_first, tables.overall_rows(results))),
+        remarks=tables.remarks(results),
+        provenance=tables.provenance_lines(results),
+        chart=charts.category_chart(results),
+        histogram=charts.histogram(results),
+        scatter=charts.scatter(results),
+        axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
+        tables=_tables(results),
+        timing=tables.timing_line(results),
+        worker_header=tables.WORKER_HEADER,
+        workers=tables.worker_rows(results),
+        gates=_gates(results),
+        words=tables.WORDS,
+        wide_only=WIDE_ONLY + measures,
+        sections=results.sections,
+        compared=results.comparison is not None,
+        measures=_measures(results),
+        cards=cards,
+        **one_file("report.js"),
     )
+
+
+def _tables(results: Results) -> list[tables.Table]:
+    """Return all tables below the scores, with links to pairs in their notes."""
+    ids = {item.id for item in results.items}
+    shown = list(measure_tables.tables_of_measures(results, brief=False))
+    shown += tables.further_tables(results)
+    return [table._replace(notes=[_linked(note, ids) for note in table.notes]) for table in shown]
+
+
+def _gates(results: Results) -> list[GateResult]:
+    """Return the gates, the worst first, with links to pairs in their reasons."""
+    ids = {item.id for item in results.items}
+    states = WORST_FIRST + ("NOT SELECTED",)
+    worst_first = sorted(results.gates, key=lambda gate: states.index(gate.state))
+    return [replace(gate, why=_linked(gate.why, ids)) for gate in worst_first]
+
+
+def _measures(results: Results) -> list[dict[str, Any]]:
+    """Return the measures beside the score, with the sign that sorts the worst values first."""
+    measures = []
+    for name, measure in _further_measures(results):
+        measures.append({"name": name, "sign": -1 if measure.lower_is_better else 1})
+    return measures
 
 
 def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:
     """Return the pairs that fell most, or else those with the lowest scores, with their source, old
     and new edit.
     """
-    measure, edit = "score", "edit"
-    shown = [card for card in cards if card["score"] is not None]
+    captions = {"source": "source", "baseline edit": "before", "edit": "edit"}
     if is_compared:
-        measure, edit = "difference", "now"
+        captions["edit"] = "now"
         shown = [card for card in cards if (card["difference"] or 0.0) < 0]
-    captions = {"source": "source", "baseline edit": "before", "edit": edit}
-    return [
-        {**card, "images": _first_images(card["images"], captions)}
-        for card in sorted(shown, key=itemgetter(measure))[:FIRST_PAIRS]
-    ]
+        shown.sort(key=itemgetter("difference"))
+    else:
+        shown = [card for card in cards if card["score"] is not None]
+        shown.sort(key=itemgetter("score"))
+    first = []
+    for card in shown[:FIRST_PAIRS]:
+        first.append(card | {"images": _first_images(card["images"], captions)})
+    return first
 
 
 def _first_images(
@@ -125,7 +138,9 @@ def _first_images(
     first: dict[str, dict[str, str]] = {}
     for image in images:
         first.setdefault(image["label"].split(",")[0], image)
-    return [{**first[label], "label": captions[label]} for label in captions if label in first]
+    return [
+        first[label] | {"label": caption} for label, caption in captions.items() if label in first
+    ]
 
 
 def _linked(text: str, ids: Container[str]) -> Markup:
@@ -139,14 +154,15 @@ def _linked(text: str, ids: Container[str]) -> Markup:
 
 def _mean_first(row: Sequence[str]) -> tuple[str, ...]:
     """Put the mean, its interval and the measures behind the category."""
-    mean, measures = tables.CATEGORY_HEADER.index("mean"), len(tables.CATEGORY_HEADER)
-    return (
-        row[0],
-        *row[mean : mean + 2],
-        *row[measures:],
-        *row[1:mean],
-        *row[mean + 2 : measures],
-    )
+    mean = tables.CATEGORY_HEADER.index("mean")
+    behind_interval = mean + 2
+    measures = len(tables.CATEGORY_HEADER)
+    cells = [row[0]]
+    cells += row[mean:behind_interval]
+    cells += row[measures:]
+    cells += row[1:mean]
+    cells += row[behind_interval:measures]
+    return tuple(cells)
 
 
 @cache
@@ -183,7 +199,9 @@ def readable_parts(value: Any) -> Any:
         return readable(value)
     if isinstance(value, dict):
         return {readable(str(name)): readable_parts(part) for name, part in value.items()}
-    return list(map(readable_parts, value)) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [readable_parts(part) for part in value]
+    return value
 
 
 def template_text(name: str) -> str:
@@ -195,7 +213,9 @@ def one_file(*scripts: str) -> dict[str, str]:
     with further scripts, and what a content security policy calls them.
     """
     style = template_text("page.css")
-    script = "".join(map(template_text, ("page.js", *scripts)))
+    script = template_text("page.js")
+    for name in scripts:
+        script += template_text(name)
     return {
         "style": style,
         "style_source": _csp_source(style),
@@ -206,7 +226,8 @@ def one_file(*scripts: str) -> dict[str, str]:
 
 def _csp_source(text: str) -> str:
     """Return the source of a style or script as a content security policy names it."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _further_measures(results: Results) -> list[tuple[str, Measure]]:
@@ -214,21 +235,23 @@ def _further_measures(results: Results) -> list[tuple[str, Measure]]:
 
 
 def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, Any]:
-    comparison, error = results.comparison, item.error
+    comparison = results.comparison
     before = None if comparison is None else comparison.pairs.get(item.id)
-    replies = [reply for verdict in item.verdicts for reply in verdict.replies.values() if reply]
-    if error is not None and error.reply is not None:
-        replies.append(error.reply)
-    greedy = [verdict.greedy for verdict in item.verdicts if verdict.greedy is not None]
-    is_expected = bool(greedy) and len(greedy) == len(item.verdicts)
-    changes = [edit.change for edit in item.edits if edit.change is not None]
-    marks = {
-        item.difficulty: bool(item.difficulty),
-        "near-copy": any(edit.near_copy for edit in item.edits),
-        "reframed": any(edit.reframed for edit in item.edits),
-        "leak": any(edit.leaked for edit in item.edits),
-        "collapsed": comparison is not None and item.id in comparison.collapsed,
-    }
+    near_copy = any(edit.near_copy for edit in item.edits)
+    reframed = any(edit.reframed for edit in item.edits)
+    leaked = any(edit.leaked for edit in item.edits)
+    collapsed = comparison is not None and item.id in comparison.collapsed
+    tags = list(item.tags)
+    if item.difficulty:
+        tags.append(item.difficulty)
+    if near_copy:
+        tags.append("near-copy")
+    if reframed:
+        tags.append("reframed")
+    if leaked:
+        tags.append("leak")
+    if collapsed:
+        tags.append("collapsed")
     return {
         "id": item.id,
         "category": item.category,
@@ -236,36 +259,73 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "score": item.score,
         "before": before and before.before,
         "difference": before and before.difference,
-        "change": min(changes, default=None),
-        "near_copy": marks["near-copy"],
-        "reframed": marks["reframed"],
-        "leaked": marks["leak"],
-        "collapsed": marks["collapsed"],
+        "change": _smallest_change(item),
+        "near_copy": near_copy,
+        "reframed": reframed,
+        "leaked": leaked,
+        "collapsed": collapsed,
         "instruction": item.instruction,
-        "tags": [*item.tags, *filter(marks.get, marks)],
+        "tags": tags,
         "aspects": [[name, number(value)] for name, value in item.aspects.items()],
         "values": [item.value(name) for name, _ in _further_measures(results)],
-        "error": str(error) if error is not None and item.status != "not_needed" else None,
-        "greedy": number(sum(greedy) / len(greedy)) if is_expected else None,
-        "replies": replies,
+        "error": _shown_error(item),
+        "greedy": _greedy_mean(item),
+        "replies": list(_replies(item)),
         "images": list(_images(item, before, locate)),
     }
+
+
+def _smallest_change(item: Item) -> float | None:
+    changes = [edit.change for edit in item.edits if edit.change is not None]
+    return min(changes, default=None)
+
+
+def _shown_error(item: Item) -> str | None:
+    if item.error is None or item.status == "not_needed":
+        return None
+    return str(item.error)
+
+
+def _greedy_mean(item: Item) -> str | None:
+    """Return the mean score of the greedy replies, if all verdicts are made of expected grades."""
+    greedy = [verdict.greedy for verdict in item.verdicts if verdict.greedy is not None]
+    if not greedy or len(greedy) < len(item.verdicts):
+        return None
+    return number(sum(greedy) / len(greedy))
+
+
+def _replies(item: Item) -> Iterator[str]:
+    """Yield the replies about a pair, and at last one that could not be read."""
+    for verdict in item.verdicts:
+        for reply in verdict.replies.values():
+            if reply:
+                yield reply
+    if item.error is not None and item.error.reply is not None:
+        yield item.error.reply
 
 
 def _images(
     item: Item, before: ComparedPair | None, locate: pictures.Locate
 ) -> Iterator[dict[str, Any]]:
-    names = [("source", item.source)]
+    """Yield the images of a pair that are there, with their labels."""
+    for label, name in _image_names(item, before):
+        picture = locate(name) if name else None
+        if picture is not None:
+            yield {"label": label} | asdict(picture)
+
+
+def _image_names(item: Item, before: ComparedPair | None) -> Iterator[tuple[str, str | None]]:
+    """Yield the labels and names of the images of a pair; an edit that is the baseline's is named
+    once.
+    """
+    yield "source", item.source
     for position, seed in enumerate(item.seeds):
         of_seed = f", seed {seed.seed}" if len(item.seeds) > 1 else ""
         edit = None if seed.edit is None else seed.edit.blob
-        names.append((f"edit{of_seed}", _blob(edit)))
+        yield f"edit{of_seed}", _blob(edit)
         if before is not None and before.edits[position] != edit:
-            names.append((f"baseline edit{of_seed}", _blob(before.edits[position])))
-    names.append(("reference", item.reference))
-    for label, picture in [(label, locate(name)) for label, name in names if name]:
-        if picture is not None:
-            yield {"label": label, **asdict(picture)}
+            yield f"baseline edit{of_seed}", _blob(before.edits[position])
+    yield "reference", item.reference
 
 
 def _blob(sha256: str | None) -> str | None:
