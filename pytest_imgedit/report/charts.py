@@ -2,24 +2,33 @@
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import Results, Summary
 from pytest_imgedit.core.sanitize import escaped, first_of, number
 from pytest_imgedit.report import tables
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
-WIDTH, LEFT, RIGHT = 720, 190, 660
-ROW, BIN_HEIGHT, TOP = 28, 120, 20
+WIDTH = 720
+LEFT = 190
+RIGHT = 660
+#: Height of a chart's row.
+ROW = 28
+#: Height of the histogram's highest bar, the room above it, and the number of its bars.
+BIN_HEIGHT = 120
+TOP = 20
 BINS = 20
 #: Columns of a chart's label; a wide character takes two.
 LABEL = 20
-#: Steps between round ticks, as multiples of a power of ten, and the most ticks.
-STEPS, TICKS = (1, 2, 5), 6
+#: Steps between round ticks, as multiples of a power of ten.
+STEPS = (1, 2, 5)
+#: The most ticks of an axis.
+TICKS = 6
 #: Height of the scatter plot, and the distance of its axes from its ends.
-SCATTER, EDGE = 420, 40
+SCATTER = 420
+EDGE = 40
 
 
 def x_of(score: float | None) -> float | None:
@@ -28,26 +37,32 @@ def x_of(score: float | None) -> float | None:
 
 
 def category_chart(results: Results) -> dict[str, Any]:
-    """One row a category and the overall score: mean, 95% interval and, if there is one, the
-    baseline's mean.
+    """Return a row for each category and for the overall score: mean, 95% interval and, if there is
+    one, the baseline's mean.
     """
-    compared = results.comparison.rows if results.comparison else {}
-    before = {name: row.before for name, row in compared.items()}
-    summaries = {**results.categories, "overall": results.overall.macro}
-    rows = [
-        {
-            "name": name,
-            "label": fit_label(name),
-            "y": ROW * position + ROW / 2,
-            "mean": x_of(row.mean),
-            "text": "no score" if row.mean is None else f"{row.mean:.2f}",
-            "low": row.ci95 and x_of(row.ci95[0]),
-            "high": row.ci95 and x_of(row.ci95[1]),
-            "before": x_of(before.get(name)),
-        }
-        for position, (name, row) in enumerate(summaries.items())
-    ]
+    before: dict[str, float | None] = {}
+    if results.comparison:
+        before = {name: row.before for name, row in results.comparison.rows.items()}
+    summaries = results.categories | {"overall": results.overall.macro}
+    rows: list[dict[str, Any]] = []
+    for name, summary in summaries.items():
+        row = _category_row(name, summary, y=ROW * len(rows) + ROW / 2)
+        row["before"] = x_of(before.get(name))
+        rows.append(row)
     return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
+
+
+def _category_row(name: str, summary: Summary, y: float) -> dict[str, Any]:
+    low, high = summary.ci95 or (None, None)
+    return {
+        "name": name,
+        "label": fit_label(name),
+        "y": y,
+        "mean": x_of(summary.mean),
+        "text": "no score" if summary.mean is None else f"{summary.mean:.2f}",
+        "low": x_of(low),
+        "high": x_of(high),
+    }
 
 
 def fit_label(name: str) -> str:
@@ -58,31 +73,44 @@ def fit_label(name: str) -> str:
 
 def round_ticks(low: float, high: float) -> list[float]:
     """Return ticks at round numbers, from the last one under `low` to the first one over `high`."""
-    power = math.floor(math.log10((high - low) or 1.0)) - 1
-    sizes = [step * 10.0**exponent for exponent in (power, power + 1) for step in STEPS]
-    size = next((size for size in sizes if (high - low) / size <= TICKS - 1), 10.0 ** (power + 2))
-    first, last = math.floor(low / size), math.ceil(high / size)
-    return [round(number * size, 9) for number in range(first, max(last, first + 1) + 1)]
+    size = _tick_distance(high - low)
+    first = math.floor(low / size)
+    last = max(math.ceil(high / size), first + 1)
+    return [round(number * size, 9) for number in range(first, last + 1)]
+
+
+def _tick_distance(span: float) -> float:
+    """Return the smallest round distance at which `TICKS` ticks reach over a span."""
+    power = math.floor(math.log10(span or 1.0)) - 1
+    for exponent in (power, power + 1):
+        for step in STEPS:
+            distance = step * 10.0**exponent
+            if span / distance <= TICKS - 1:
+                return distance
+    return 10.0 ** (power + 2)
 
 
 def histogram(results: Results) -> dict[str, Any]:
-    """Counts of pairs by score, in bins half a point wide; the last one includes 10."""
+    """Count pairs by score, in bins half a point wide; the last one includes 10."""
     scores = [item.score for item in results.items if item.score is not None]
     counts = Counter(min(BINS - 1, int(score * BINS / 10)) for score in scores)
     most = max(counts.values(), default=1)
-    width = (RIGHT - LEFT) / BINS
-    bars = [
-        {
-            "x": round(LEFT + width * position + 1, 1),
-            "width": round(width - 2, 1),
-            "y": round(BIN_HEIGHT * (1 - counts[position] / most) + TOP, 1),
-            "height": round(BIN_HEIGHT * counts[position] / most, 1),
-            "count": counts[position],
-            "range": f"{position * 10 / BINS:g} to {(position + 1) * 10 / BINS:g}",
-        }
-        for position in range(BINS)
-    ]
+    bars = [_bar(position, counts[position], most) for position in range(BINS)]
     return {"bars": bars, "height": BIN_HEIGHT + TOP, "ticks": _ticks()}
+
+
+def _bar(position: int, count: int, most: int) -> dict[str, Any]:
+    """Place the bar of a bin; that of the bin with the `most` pairs is the highest."""
+    width = (RIGHT - LEFT) / BINS
+    gap = 1
+    return {
+        "x": round(LEFT + width * position + gap, 1),
+        "width": round(width - 2 * gap, 1),
+        "y": round(BIN_HEIGHT * (1 - count / most) + TOP, 1),
+        "height": round(BIN_HEIGHT * count / most, 1),
+        "count": count,
+        "range": f"{position * 10 / BINS:g} to {(position + 1) * 10 / BINS:g}",
+    }
 
 
 def _ticks() -> list[dict[str, float | None]]:
@@ -90,37 +118,43 @@ def _ticks() -> list[dict[str, float | None]]:
 
 
 def scatter(results: Results) -> dict[str, Any] | None:
-    """Pairs by the first two main measures, such as following the instruction and preserving the
-    rest: a circle for those with the same values, whose area is their number; `None` for a run
+    """Place pairs by the first two main measures, such as following the instruction and preserving
+    the rest: a circle for those with the same values, whose area is their number; `None` for a run
     without two such measures.
     """
     main = tables.main_measures(results)
     names = [name for name in main if not tables.is_further(name, results)][:2]
     if len(names) < 2 or not all(results.measures[name].is_bounded for name in names):
         return None
+    x_axis, y_axis = (_Axis(name, *results.measures[name].ends) for name in names)
     pairs: dict[tuple[float, float], list[str]] = {}
     for item in results.items:
-        x, y = (item.value(name) for name in names)
+        x = item.value(x_axis.name)
+        y = item.value(y_axis.name)
         if x is not None and y is not None:
             pairs.setdefault((x, y), []).append(item.id)
-    axes = [(name, *results.measures[name].ends) for name in names]
-    return {
-        "axes": axes,
-        "size": SCATTER,
-        "edge": EDGE,
-        "points": [
+    points = []
+    for (x, y), ids in pairs.items():
+        points.append(
             {
                 "first": ids[0],
-                "text": f"{first_of(ids)}: {names[0]} {number(x)}, {names[1]} {number(y)}",
-                "x": _along(x, *axes[0][1:]),
-                "y": SCATTER - _along(y, *axes[1][1:]),
+                "text": f"{first_of(ids)}: {x_axis.name} {number(x)}, {y_axis.name} {number(y)}",
+                "x": x_axis.place(x),
+                "y": SCATTER - y_axis.place(y),
                 "radius": round(4 * len(ids) ** 0.5, 1),
             }
-            for (x, y), ids in pairs.items()
-        ],
-    }
+        )
+    return {"axes": [x_axis, y_axis], "size": SCATTER, "edge": EDGE, "points": points}
 
 
-def _along(value: float, low: float, high: float) -> float:
-    """Place a value on an axis of the scatter plot."""
-    return round(EDGE + (SCATTER - 2 * EDGE) * (value - low) / (high - low), 1)
+class _Axis(NamedTuple):
+    """An axis of the scatter plot: its measure, and the ends of its scale."""
+
+    name: str
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Place a value on the axis."""
+        length = SCATTER - 2 * EDGE
+        return round(EDGE + length * (value - self.low) / (self.high - self.low), 1)

@@ -22,8 +22,15 @@ from typing import Any
 from urllib.parse import quote
 
 from pytest_imgedit.core import files, pairs
-from pytest_imgedit.core.measures import SCORE
-from pytest_imgedit.core.results import Item, ItemError, Results, SeedResult, Verdict
+from pytest_imgedit.core.measures import OVERALL, SCORE
+from pytest_imgedit.core.results import (
+    Item,
+    ItemError,
+    MeasuredGroups,
+    Results,
+    SeedResult,
+    Verdict,
+)
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import html, tables
 from pytest_imgedit.report.parameters import differing, parameters_of
@@ -114,21 +121,28 @@ def _write_into(
             for name, thumbnail in thumbnails.items():
                 _copy(run.blobs / name, thumbnail, (made / _PICTURES / name).parent)
         rows.append(_row(key, run.results, params))
-        facts = _facts(run.results, thumbnails)
-        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-        items = {"pairs": name, "url": url, **_items(run.results, thumbnails)}
-        _write_script(made / f"runs/{name}-pairs.js", "pairs", name, facts)
-        _write_script(made / f"runs/{key}.js", "items", key, items)
-        _write_script(made / f"runs/{key}-replies.js", "replies", key, _replies(run.results))
-    _write_script(made / "runs.js", "list", "", [*rows, *going_on])
+        _write_run(made / "runs", key, run.results, url, thumbnails)
+    _write_script(made / "runs.js", "list", "", rows + list(going_on))
+
+
+def _write_run(
+    folder: Path, key: str, results: Results, url: str, thumbnails: Container[str]
+) -> None:
+    """Write the scripts of a run, whose images are below `url`; runs of the same pairs share one of
+    them.
+    """
+    facts = _facts(results, thumbnails)
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    items = {"pairs": name, "url": url} | _items(results, thumbnails)
+    _write_script(folder / f"{name}-pairs.js", "pairs", name, facts)
+    _write_script(folder / f"{key}.js", "items", key, items)
+    _write_script(folder / f"{key}-replies.js", "replies", key, _replies(results))
 
 
 def _write_script(path: Path, kind: str, key: str, value: Any) -> None:
     """Write a script that gives the page a value."""
-    arguments = ",".join(
-        json.dumps(part, separators=(",", ":")) for part in (kind, key, html.readable_parts(value))
-    )
-    files.write_text(path, f"imgedit.receive({arguments});\n")
+    arguments = json.dumps([kind, key, html.readable_parts(value)], separators=(",", ":"))
+    files.write_text(path, f"imgedit.receive({arguments[1:-1]});\n")
 
 
 def _keys(runs: Sequence[StoredRun]) -> Iterator[str]:
@@ -162,23 +176,26 @@ def _row(key: str, results: Results, params: str) -> JsonObject:
         "outcome": conclusion.line,
         "finished": tables.human_time(results.run.finished),
         "seconds": _seconds(results),
-        "measures": [
-            {
-                "name": name,
-                "mean": measured.rows["overall"].mean,
-                "ci95": measured.rows["overall"].ci95,
-                "lower": measured.lower_is_better,
-                "decimals": measured.decimals,
-            }
-            for name, measured in results.measures.items()
-        ],
+        "measures": [_measure(name, measured) for name, measured in results.measures.items()],
+    }
+
+
+def _measure(name: str, measured: MeasuredGroups) -> JsonObject:
+    overall = measured.rows[OVERALL]
+    return {
+        "name": name,
+        "mean": overall.mean,
+        "ci95": overall.ci95,
+        "lower": measured.lower_is_better,
+        "decimals": measured.decimals,
     }
 
 
 def _seconds(results: Results) -> int | None:
     """Return how long a run took; `None` if it does not say so."""
     with suppress(ValueError, TypeError):
-        started, finished = map(datetime.fromisoformat, (results.run.started, results.run.finished))
+        started = datetime.fromisoformat(results.run.started)
+        finished = datetime.fromisoformat(results.run.finished)
         return round((finished - started).total_seconds())
     return None
 
@@ -201,19 +218,29 @@ def _facts(results: Results, there: Container[str]) -> JsonObject:
 
 def _items(results: Results, there: Container[str]) -> JsonObject:
     """What a run made of its pairs, by columns; columns with few values are by position."""
-    items = results.items
+    statuses: dict[int, str] = {}
+    marks: dict[int, list[str]] = {}
+    errors: dict[int, str] = {}
+    for position, item in enumerate(results.items):
+        if item.status != "scored":
+            statuses[position] = item.status
+        item_marks = _marks(item)
+        if item_marks:
+            marks[position] = item_marks
+        error = _error(item)
+        if error:
+            errors[position] = error
     measures = [name for name in results.measures if name != SCORE]
+    values: dict[str, list[float | None]] = {}
+    for name in [SCORE] + measures:
+        values[name] = [_rounded(item.value(name)) for item in results.items]
     return {
-        "status": {
-            place: item.status for place, item in enumerate(items) if item.status != "scored"
-        },
-        "edits": [_shown_edit(item.seeds[0], there) for item in items],
-        "marks": {place: marks for place, item in enumerate(items) if (marks := _marks(item))},
-        "change": [_change(item) for item in items],
-        "error": {place: text for place, item in enumerate(items) if (text := _error(item))},
-        "values": {
-            name: [_rounded(item.value(name)) for item in items] for name in (SCORE, *measures)
-        },
+        "status": statuses,
+        "edits": [_shown_edit(item.seeds[0], there) for item in results.items],
+        "marks": marks,
+        "change": [_change(item) for item in results.items],
+        "error": errors,
+        "values": values,
     }
 
 
@@ -240,12 +267,14 @@ def _edited(seed: SeedResult) -> str | None:
 
 
 def _marks(item: Item) -> list[str]:
-    marks = {
-        "near-copy": any(edit.near_copy for edit in item.edits),
-        "reframed": any(edit.reframed for edit in item.edits),
-        "leak": any(edit.leaked for edit in item.edits),
-    }
-    return list(filter(marks.get, marks))
+    marks = []
+    if any(edit.near_copy for edit in item.edits):
+        marks.append("near-copy")
+    if any(edit.reframed for edit in item.edits):
+        marks.append("reframed")
+    if any(edit.leaked for edit in item.edits):
+        marks.append("leak")
+    return marks
 
 
 def _change(item: Item) -> float | None:
@@ -265,17 +294,24 @@ def _replies(results: Results) -> list[list[list[Any]]]:
 
 def _seed(seed: SeedResult) -> list[Any]:
     """Its number, answers as judge, call and text, and of an edit the size, seconds and keys."""
-    answers = {"": seed.verdict or seed.error, **seed.further}
-    said = [[name, *reply] for name, answer in answers.items() if answer for reply in _said(answer)]
+    answers: dict[str, Verdict | ItemError | None] = {"": seed.verdict or seed.error}
+    answers.update(seed.further)
+    replies = []
+    for judge, answer in answers.items():
+        if answer:
+            replies += [[judge, call, text] for call, text in _replies_of(answer)]
+    row: list[Any] = [seed.seed, replies]
     if seed.edit is None:
-        return [seed.seed, said]
-    keys = () if seed.verdict is None else seed.verdict.keys.values()
-    size = f"{seed.edit.width}×{seed.edit.height}"
-    records = [key[:KEY] for key in (seed.edit.key, *keys)]
-    return [seed.seed, said, size, round(seed.edit.seconds, 3), *records]
+        return row
+    keys = [seed.edit.key]
+    if seed.verdict is not None:
+        keys += seed.verdict.keys.values()
+    row += [f"{seed.edit.width}×{seed.edit.height}", round(seed.edit.seconds, 3)]
+    row += [key[:KEY] for key in keys]
+    return row
 
 
-def _said(answer: Verdict | ItemError) -> Iterator[tuple[str, str]]:
+def _replies_of(answer: Verdict | ItemError) -> Iterator[tuple[str, str]]:
     """Yield the replies of an answer by call, or its error."""
     if isinstance(answer, Verdict):
         yield from answer.replies.items()
@@ -290,10 +326,16 @@ def _thumbnails(run: StoredRun) -> Iterator[tuple[str, Path]]:
     blobs = Blobs(run.blobs)
     names: dict[str | None, None] = {}
     for item in run.results.items:
-        names |= dict.fromkeys((item.source, item.reference, *map(_edited, item.seeds)))
-    for name in filter(None, names):
-        path = run.blobs / name
-        if path.is_file() and (thumbnail := blobs.made_thumbnail(path.stem, path.suffix)):
+        names[item.source] = None
+        names[item.reference] = None
+        for seed in item.seeds:
+            names[_edited(seed)] = None
+    for name in names:
+        path = run.blobs / name if name else None
+        if path is None or not path.is_file():
+            continue
+        thumbnail = blobs.made_thumbnail(path.stem, path.suffix)
+        if thumbnail and name:
             yield name, thumbnail
 
 
