@@ -10,22 +10,20 @@ def render(ranked: RankedRuns, pairs_url: str = "") -> str:
     """Render a leaderboard as one HTML page, with a link to the pairs of its runs if there is
     one.
     """
-    templates = html.environment()
-    return templates.get_template("leaderboard.html").render(
+    parts = []
+    for name, part in ranked.measures.items():
+        board = leaderboard_tables.measure_table(name, part, ranked.reference)
+        intervals = leaderboard_tables.interval_table(name, part)
+        parts.append({"board": board, "intervals": intervals, "chart": chart(part)})
+    template = html.environment().get_template("leaderboard.html")
+    return template.render(
         title=leaderboard_tables.title(ranked),
         judge=leaderboard_tables.judge(ranked),
         pairs_url=pairs_url,
         headline=_headline(ranked),
         notes=leaderboard_tables.notes(ranked),
         axis={"WIDTH": charts.WIDTH, "LEFT": charts.LEFT},
-        parts=[
-            {
-                "board": leaderboard_tables.measure_table(name, part, ranked.reference),
-                "intervals": leaderboard_tables.interval_table(name, part),
-                "chart": chart(part),
-            }
-            for name, part in ranked.measures.items()
-        ],
+        parts=parts,
         words=tables.WORDS,
         wide_only=(),
         **html.one_file(),
@@ -35,9 +33,9 @@ def render(ranked: RankedRuns, pairs_url: str = "") -> str:
 def _headline(ranked: RankedRuns) -> str:
     """Name the best system by the first measure, and those that may be as good."""
     name, part = next(iter(ranked.measures.items()))
-    best, *others = part.board.rows
+    best = part.board.rows[0]
     mean = number(best.overall.mean, part.measure.decimals)
-    rivals = [row.system for row in others if set(row.groups) & set(best.groups)]
+    rivals = [row.system for row in part.board.rows[1:] if set(row.groups) & set(best.groups)]
     told_apart = f"not told apart from {first_of(rivals)}" if rivals else "better than all others"
     return f"{best.system}: {name} {mean}, {told_apart}"
 
@@ -47,29 +45,34 @@ def chart(ranked: RankedMeasure) -> JsonObject:
 
     Without intervals it spans the scale, so that systems that may be equal do not look far apart.
     """
-    rows = ranked.board.rows
-    means = [row.overall for row in rows]
-    ends = [end for mean in means for end in (mean.ci95 or (mean.mean, mean.mean))]
-    if ranked.measure.is_bounded and not any(mean.ci95 for mean in means):
-        ends += ranked.measure.ends
-    ticks = charts.round_ticks(min(ends), max(ends))
+    systems = ranked.board.rows
+    values: list[float] = []
+    for system in systems:
+        values += system.overall.ci95 or (system.overall.mean,)
+    has_intervals = any(system.overall.ci95 for system in systems)
+    if ranked.measure.is_bounded and not has_intervals:
+        values += ranked.measure.ends
+    ticks = charts.round_ticks(min(values), max(values))
 
     def place(value: float) -> float:
         share = (value - ticks[0]) / (ticks[-1] - ticks[0])
         return round(charts.LEFT + (charts.RIGHT - charts.LEFT) * share, 1)
 
+    rows: list[JsonObject] = []
+    for position, system in enumerate(systems):
+        overall = system.overall
+        rows.append(
+            {
+                "name": system.system,
+                "label": charts.fit_label(system.system),
+                "y": charts.ROW * position + charts.ROW / 2,
+                "mean": place(overall.mean),
+                "text": number(overall.mean, ranked.measure.decimals),
+                "ends": overall.ci95 and [place(end) for end in overall.ci95],
+            }
+        )
     return {
         "height": charts.ROW * len(rows),
         "ticks": [{"x": place(tick), "score": f"{tick:g}"} for tick in ticks],
-        "rows": [
-            {
-                "name": row.system,
-                "label": charts.fit_label(row.system),
-                "y": charts.ROW * position + charts.ROW / 2,
-                "mean": place(row.overall.mean),
-                "text": number(row.overall.mean, ranked.measure.decimals),
-                "ends": row.overall.ci95 and [place(end) for end in row.overall.ci95],
-            }
-            for position, row in enumerate(rows)
-        ],
+        "rows": rows,
     }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from pytest_imgedit.core.measures import OVERALL, SCORE
-from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results
+from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results, Summary
 from pytest_imgedit.core.sanitize import interval, number, shorten, signed
 from pytest_imgedit.report.tables import (
     MICRO,
@@ -14,9 +14,27 @@ from pytest_imgedit.report.tables import (
     with_numbers,
 )
 
-GROUP_HEADER = (*("group", "n", "scored", "mean", "95% CI", "std", "median", "min", "max", "MDE"),)
+GROUP_HEADER = (
+    "group",
+    "n",
+    "scored",
+    "mean",
+    "95% CI",
+    "std",
+    "median",
+    "min",
+    "max",
+    "MDE",
+)
 COMPARED_HEADER = (
-    *("before", "now", "diff", "95% CI", "p of drop", "p of rise", "finding", "MDE"),
+    "before",
+    "now",
+    "diff",
+    "95% CI",
+    "p of drop",
+    "p of rise",
+    "finding",
+    "MDE",
 )
 
 
@@ -40,36 +58,43 @@ def _tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
 
 
 def _groups_table(results: Results, name: str) -> Table:
-    """One row a group of a measure, with the mean over pairs below `overall` where categories are
-    uneven; the score's rows are those that the table of scores lacks.
+    """Return one row a group of a measure, with the mean over pairs below `overall` where
+    categories are uneven; the score's rows are those that the table of scores lacks.
     """
     measured = results.measures[name]
     groups = {OVERALL: measured.rows[OVERALL]}
     if measured.is_uneven:
         groups[MICRO] = measured.micro
     groups |= measured.rows
-    groups = {group: row for group, row in groups.items() if name != SCORE or "=" in group}
-    rows = [
-        (
-            shorten(group, 60),
-            str(row.n),
-            str(row.scored),
-            number(row.mean, measured.decimals),
-            interval(row.ci95, digits=measured.decimals),
-            *(
-                number(value, measured.decimals)
-                for value in (row.std, row.median, row.min, row.max, row.mde)
-            ),
-        )
-        for group, row in groups.items()
-    ]
+    if name == SCORE:
+        groups = {group: row for group, row in groups.items() if _is_of_tags(group)}
     return Table(
         f"measure {label(name, measured)}",
         GROUP_HEADER,
-        rows,
+        [_group_row(group, row, measured.decimals) for group, row in groups.items()],
         [],
         is_detail=True,
         urgency=[urgency(row.mean, measured.lower_is_better) for row in groups.values()],
+    )
+
+
+def _is_of_tags(group: str) -> bool:
+    """Tell whether a group is that of a tag or a difficulty."""
+    return "=" in group
+
+
+def _group_row(group: str, row: Summary, decimals: int) -> tuple[str, ...]:
+    return (
+        shorten(group, 60),
+        str(row.n),
+        str(row.scored),
+        number(row.mean, decimals),
+        interval(row.ci95, digits=decimals),
+        number(row.std, decimals),
+        number(row.median, decimals),
+        number(row.min, decimals),
+        number(row.max, decimals),
+        number(row.mde, decimals),
     )
 
 
@@ -85,53 +110,47 @@ def compared_tables(
     """Yield a table of the measures beside the score against a baseline, and unless `brief` one for
     the groups of each.
     """
-    others = {
-        name: (measures[name], rows)
-        for name, rows in comparison.measures.items()
-        if name != SCORE and OVERALL in rows
-    }
-    if others:
-        yield Table(
-            f"measures against baseline {comparison.name}, all pairs",
-            ("measure", "n", *COMPARED_HEADER),
-            [
-                (label(name, measure), str(rows[OVERALL].n), *_compared(rows[OVERALL], measure))
-                for name, (measure, rows) in others.items()
-            ],
-            [],
-        )
+    rows = []
+    for name, groups in comparison.measures.items():
+        if name != SCORE and OVERALL in groups:
+            measure = measures[name]
+            rows.append(_compared_row(label(name, measure), groups[OVERALL], measure.decimals))
+    if rows:
+        title = f"measures against baseline {comparison.name}, all pairs"
+        yield Table(title, ("measure", "n") + COMPARED_HEADER, rows, [])
     if brief:
         return
-    for name, rows in comparison.measures.items():
-        groups = {
-            group: row
-            for group, row in rows.items()
-            if group != OVERALL and (name != SCORE or "=" in group)
-        }
-        if groups:
-            yield Table(
-                f"{label(name, measures[name])} against baseline {comparison.name}",
-                ("group", "n", *COMPARED_HEADER),
-                [
-                    (
-                        shorten(group, 60),
-                        str(row.n),
-                        *_compared(row, measures[name]),
-                    )
-                    for group, row in groups.items()
-                ],
-                [],
-                is_detail=True,
-                urgency=[
-                    urgency(row.difference, measures[name].lower_is_better)
-                    for row in groups.values()
-                ],
-            )
+    for name in comparison.measures:
+        groups_table = _compared_groups(comparison, name, measures[name])
+        if groups_table.rows:
+            yield groups_table
 
 
-def _compared(row: ComparisonRow, measure: Measure) -> tuple[str, ...]:
-    decimals = measure.decimals
+def _compared_groups(comparison: Comparison, name: str, measure: Measure) -> Table:
+    """Return one row a group of a measure against the baseline; the score's rows are those that the
+    table of the comparison lacks.
+    """
+    rows = []
+    urgencies = []
+    for group, row in comparison.measures[name].items():
+        if group == OVERALL or (name == SCORE and not _is_of_tags(group)):
+            continue
+        rows.append(_compared_row(shorten(group, 60), row, measure.decimals))
+        urgencies.append(urgency(row.difference, measure.lower_is_better))
+    return Table(
+        f"{label(name, measure)} against baseline {comparison.name}",
+        ("group", "n") + COMPARED_HEADER,
+        rows,
+        [],
+        is_detail=True,
+        urgency=urgencies,
+    )
+
+
+def _compared_row(name: str, row: ComparisonRow, decimals: int) -> tuple[str, ...]:
     return (
+        name,
+        str(row.n),
         number(row.before, decimals),
         number(row.now, decimals),
         signed(row.difference, decimals),

@@ -1,7 +1,7 @@
 """The parameters in which runs of one editor differ."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import shorten
@@ -15,15 +15,18 @@ def parameters_of(results: Results) -> JsonObject:
     """Return what may differ between two runs of one editor: its parameters, the seeds, and the
     judge with its parameters.
     """
-    editor, judge = results.run.options.editor, results.judge
-    return {
-        **results.editor.params,
+    editor = results.run.options.editor
+    judge = results.judge
+    parameters: JsonObject = dict(results.editor.params)
+    parameters |= {
         "seed": editor.seed,
         "seeds": editor.seeds,
         "judge": judge.spec,
         "protocol": judge.protocol,
-        **{f"judge.{name}": value for name, value in judge.params.items()},
     }
+    for name, value in judge.params.items():
+        parameters[f"judge.{name}"] = value
+    return parameters
 
 
 def differing(runs: Iterable[tuple[str, str, JsonObject]]) -> list[str]:
@@ -37,14 +40,20 @@ def differing(runs: Iterable[tuple[str, str, JsonObject]]) -> list[str]:
         groups.setdefault((suite, editor), []).append(parameters)
     texts = []
     for suite, editor, parameters in rows:
-        group = groups[suite, editor]
-        names = dict.fromkeys(name for others in group for name in others)
-        first = group[0]
-        names_differing = [
-            name for name in names if any(other.get(name) != first.get(name) for other in group)
-        ]
-        texts.append(" ".join(f"{name}={_value(parameters, name)}" for name in names_differing))
+        names = _names_differing(groups[suite, editor])
+        texts.append(" ".join(f"{name}={_value(parameters, name)}" for name in names))
     return texts
+
+
+def _names_differing(group: Sequence[JsonObject]) -> list[str]:
+    """Return the names of the parameters that two runs of a group have different values of."""
+    first = group[0]
+    names = dict.fromkeys(name for parameters in group for name in parameters)
+    return [
+        name
+        for name in names
+        if any(parameters.get(name) != first.get(name) for parameters in group)
+    ]
 
 
 def _value(parameters: JsonObject, name: str) -> str:

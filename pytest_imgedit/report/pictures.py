@@ -50,7 +50,8 @@ def copied(blobs: Path, page: Path) -> Locate:
 
     The images themselves stay in the store.
     """
-    folder, prefix = folder_of(page), _store_url(blobs, page)
+    folder = folder_of(page)
+    prefix = _store_url(blobs, page)
 
     def copy(thumbnail: Path, name: str) -> Picture:
         folder.mkdir(parents=True, exist_ok=True)

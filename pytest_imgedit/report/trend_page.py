@@ -14,7 +14,14 @@ from pytest_imgedit.report import charts, html, tables
 from pytest_imgedit.report.measure_tables import label
 
 #: Size of a plot, and the left and top margins of its labels, in SVG units.
-WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
+WIDTH = 660
+HEIGHT = 180
+LEFT = 60
+TOP = 10
+#: Distance of the first and the last run from the ends of a plot.
+_EDGE = 10
+#: The power of ten at which the axis of the evidence begins.
+_LEAST_POWER = -3
 HEADER = ("run", "overall", "state", "evidence", "95% CI", "pairs", "finished", "commit")
 #: Columns that a narrow screen omits.
 WIDE_ONLY = ("evidence", "95% CI", "pairs", "finished", "commit")
@@ -38,22 +45,20 @@ def render(document: JsonObject, pairs_url: str = "") -> str:
     """Render the document of `imgedit trend --json` as one HTML page, with a link to the pairs of
     its newest runs if there is one.
     """
-    templates = html.environment()
-    return templates.get_template("trend.html").render(
+    parts = []
+    for table in tables_of(document):
+        means = _means(document, table.measure)
+        evidence = _evidence_chart(document, table.measure)
+        parts.append({"table": table, "means": means, "evidence": evidence})
+    template = html.environment().get_template("trend.html")
+    return template.render(
         title=document["title"],
         pairs_url=pairs_url,
         outcome=document["outcome"],
         state="fail" if document["worse"] else "pass",
         notes=document["notes"],
         axis={"width": WIDTH, "height": HEIGHT, "left": LEFT, "top": TOP},
-        parts=[
-            {
-                "table": table,
-                "means": _means(document, table.measure),
-                "evidence": _evidence_chart(document, table.measure),
-            }
-            for table in tables_of(document)
-        ],
+        parts=parts,
         words=tables.WORDS,
         wide_only=WIDE_ONLY,
         **html.one_file(),
@@ -71,10 +76,11 @@ def tables_of(document: JsonObject) -> Iterator[MeasureTable]:
 def _row(run: JsonObject, name: str, measure: Measure) -> tuple[str, ...]:
     mean = run["measures"][name]
     worse = [field.group for field in map(Field.parse, run["worse"]) if field.measure == name]
+    state = f"{moved(measure)}: {', '.join(worse)}" if worse else ""
     return (
         run["name"],
         number(mean["mean"], measure.decimals),
-        f"{moved(measure)}: {', '.join(worse)}" if worse else "",
+        state,
         _evidence(run["evidence"][str(Field(name, OVERALL))]),
         interval(mean["ci95"], digits=measure.decimals),
         str(mean["pairs"]),
@@ -86,42 +92,48 @@ def _row(run: JsonObject, name: str, measure: Measure) -> tuple[str, ...]:
 def _means(document: JsonObject, name: str) -> JsonObject:
     """Place the means of a measure and the ends of their intervals, on an axis that holds them."""
     means = [run["measures"][name] for run in document["runs"]]
-    ends = [value for mean in means for value in (mean["ci95"] or [mean["mean"]])]
-    known = [value for value in ends if value is not None]
-    ticks = charts.round_ticks(min(known, default=0.0), max(known, default=10.0))
-    low, high = ticks[0], ticks[-1]
+    ends: list[float] = []
+    for mean in means:
+        if mean["ci95"]:
+            ends += mean["ci95"]
+        elif mean["mean"] is not None:
+            ends.append(mean["mean"])
+    ticks = charts.round_ticks(min(ends, default=0.0), max(ends, default=10.0))
+    low = ticks[0]
+    high = ticks[-1]
     points = _points([mean["mean"] for mean in means], low, high, document)
     for point in points:
         ci95 = means[point["run"]]["ci95"]
         point["ends"] = None if ci95 is None else [_y(end, low, high) for end in ci95]
-    return {
-        "points": points,
-        "ticks": [{"y": _y(tick, low, high), "text": f"{tick:g}"} for tick in ticks],
-    }
+    return {"points": points, "ticks": _ticks(ticks, low, high)}
 
 
 def _evidence_chart(document: JsonObject, name: str) -> JsonObject:
     """Place the evidence of a measure on a logarithmic axis."""
-    lines = {
-        field.group: [
-            math.log10(max(1e-3, run["evidence"][str(field)])) for run in document["runs"]
-        ]
-        for field in map(Field.parse, document["fields"])
-        if field.measure == name
-    }
+    low = _LEAST_POWER
+    powers_by_group: dict[str, list[float]] = {}
+    for field in map(Field.parse, document["fields"]):
+        if field.measure == name:
+            evidence = [run["evidence"][str(field)] for run in document["runs"]]
+            powers_by_group[field.group] = [math.log10(max(10.0**low, e)) for e in evidence]
     limit = math.log10(document["limit"])
-    low, high = -3, max(limit + 1, *(max(values) for values in lines.values()))
-    powers = range(low, math.floor(high) + 1)
-    every = max(1, len(powers) // charts.TICKS)
-    return {
-        "lines": [(group, _points(line, low, high, document)) for group, line in lines.items()],
-        "ticks": [
-            {"y": _y(power, low, high), "text": f"{10.0**power:g}"}
-            for power in powers
-            if power % every == 0
-        ],
-        "limit": _y(limit, low, high),
-    }
+    high = limit + 1
+    for powers in powers_by_group.values():
+        high = max(high, max(powers))
+    lines = []
+    for group, powers in powers_by_group.items():
+        lines.append((group, _points(powers, low, high, document)))
+    whole_powers = range(low, math.floor(high) + 1)
+    every = max(1, len(whole_powers) // charts.TICKS)
+    ticks = []
+    for power in whole_powers:
+        if power % every == 0:
+            ticks.append({"y": _y(power, low, high), "text": f"{10.0**power:g}"})
+    return {"lines": lines, "ticks": ticks, "limit": _y(limit, low, high)}
+
+
+def _ticks(ticks: Sequence[float], low: float, high: float) -> list[JsonObject]:
+    return [{"y": _y(tick, low, high), "text": f"{tick:g}"} for tick in ticks]
 
 
 def _evidence(value: float) -> str:
@@ -136,15 +148,18 @@ def _points(
     values: Sequence[float | None], low: float, high: float, document: JsonObject
 ) -> list[JsonObject]:
     """Place the values of the runs from left to right, without those that are `None`."""
-    step = (WIDTH - LEFT - 20) / max(1, len(values) - 1)
-    return [
-        {
-            "run": position,
-            "x": round(LEFT + 10 + step * position, 1),
-            "y": _y(value, low, high),
-            "name": document["runs"][position]["name"],
-            "text": f"{value:.4g}",
-        }
-        for position, value in enumerate(values)
-        if value is not None
-    ]
+    step = (WIDTH - LEFT - 2 * _EDGE) / max(1, len(values) - 1)
+    points = []
+    for position, value in enumerate(values):
+        if value is None:
+            continue
+        points.append(
+            {
+                "run": position,
+                "x": round(LEFT + _EDGE + step * position, 1),
+                "y": _y(value, low, high),
+                "name": document["runs"][position]["name"],
+                "text": f"{value:.4g}",
+            }
+        )
+    return points
