@@ -1,8 +1,8 @@
 """`imgedit compare`: whether scores fell between two runs."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY, Field, groups_in
-from pytest_imgedit.core.results import Comparison, GateResult, Measure
+from pytest_imgedit.core.results import Comparison, ComparisonRow, GateResult, Measure
 from pytest_imgedit.core.sanitize import number, printable, signed
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
@@ -21,6 +21,7 @@ from pytest_imgedit.report.view import pairs_url
 from pytest_imgedit.stats import collapse, controls, gates, rules
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.stats.outcome import WORST_FIRST, fails
+from pytest_imgedit.store.baselines import Baseline
 
 #: The most columns of the verdict.
 WIDTH = 80
@@ -32,100 +33,133 @@ _FINDINGS = {
 }
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """Two runs by each of their `measures`, with the gates that apply to the later one."""
+
+    comparison: Comparison
+    measures: Mapping[str, Measure]
+    gates: Sequence[GateResult]
+    settings: GatesSettings
+
+
 def compare_runs(
     references: Sequence[str], html: Path | None, out: Path, **options: Any
 ) -> tuple[JsonObject, str, int]:
     """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs
     as pytest does, with the trial of the later run's judge. `options` are those of gates, by name.
 
-    More of them are ranked in a leaderboard, whose reference is the first.
+    More than two are ranked in a leaderboard, whose reference is the first.
     """
     is_gated = bool(options["max_drop"] or options["max_collapsed"] is not None)
     if len(references) > 2:
         if is_gated:
             raise errors.UsageError("gates compare two runs, not a leaderboard of more: name two")
-        return leaderboard(references, references[0], (), None, None, html, out)
+        return leaderboard(
+            references, references[0], measure=(), md=None, csv=None, html=html, out=out
+        )
     if len(references) < 2:
         raise errors.UsageError(f"compare {references[0]}: expected two or more runs or baselines")
-    before, now = references
-    try:
-        settings = GatesSettings.model_validate(
-            {**options, "max_collapsed": options["max_collapsed"] or 0}
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise errors.UsageError(
-            f"--{str(first['loc'][0]).replace('_', '-')}: "
-            f"{first['msg'].removeprefix('Value error, ')}"
-        ) from None
-    a, b = read_all((before, now), out)
-    refuse_to_compare(a, b, f"{before} and {now}", gated=is_gated)
-    kept = outputs.inputs(out, *suites_of((a, b)))
-    paths = {} if html is None else {"html": html}
-    outputs.check(paths, kept)
-    measures = {**SCORE_ONLY, **b.measures}
-    gates.check_fields("--max-drop", settings.max_drop, groups_in(b.items), measures)
-    paired = PairedItems(a, b.items, measures)
-    is_judge_tried = controls.passed(b.controls)
-    results = rules.max_drop(settings, paired.differences, a.name, measures, is_judge_tried)
-    tail, fallen = collapse.max_collapsed(settings, paired.moves, a.name)
-    comparison = compare(paired, settings.alpha, results, environment_differences(a, b), fallen)
-    if is_gated:
-        results.append(tail)
-        if b.controls is not None:
-            results.append(controls.controls_gate(b.controls))
-    verdict = _verdict(comparison, measures, results, settings)
-    title = f"{b.name}: editor {b.editor.spec}, run {b.run}"
-    shown = [
-        tables.comparison_table(comparison, len(b.items)),
-        *measure_tables.compared_tables(comparison, measures, brief=False),
-    ]
-    lines = [
-        verdict,
-        *(
-            printable(
-                f"{gate.state}{' (warning)' if settings.only_warns(gate) else ''}: {gate.why}"
-            )
-            for gate in results
-        ),
-        printable(title),
-        terminal.render_tables(shown).rstrip(),
-    ]
+    settings = _gates_settings(options)
+    before, now = read_all(references, out)
+    refuse_to_compare(before, now, " and ".join(references), gated=is_gated)
+    kept = outputs.inputs(out, *suites_of((before, now)))
+    outputs.check({} if html is None else {"html": html}, kept)
+
+    compared = _compare(before, now, settings, is_gated)
+
+    verdict = _verdict(compared)
+    title = f"{now.name}: editor {now.editor.spec}, run {now.run}"
+    shown = [tables.comparison_table(compared.comparison, len(now.items))]
+    shown += measure_tables.compared_tables(compared.comparison, compared.measures, brief=False)
+    lines = [verdict]
+    lines += _gate_lines(compared)
+    lines += [printable(title), terminal.render_tables(shown).rstrip()]
     if html is not None:
-        url = pairs_url(html, out, (a.run, b.run))
-        outputs.write(html, comparison_page.render(title, verdict, results, shown, url), kept)
+        url = pairs_url(html, out, (before.run, now.run))
+        page = comparison_page.render(title, verdict, compared.gates, shown, url)
+        outputs.write(html, page, kept)
         lines.append(f"html: {os.path.relpath(html)}")
     document = {
-        "comparison": comparison.model_dump(mode="json"),
-        "gates": [asdict(gate) for gate in results],
+        "comparison": compared.comparison.model_dump(mode="json"),
+        "gates": [asdict(gate) for gate in compared.gates],
     }
-    return document, "\n".join(lines), int(any(fails(gate, settings) for gate in results))
+    is_failed = any(fails(gate, settings) for gate in compared.gates)
+    return document, "\n".join(lines), int(is_failed)
 
 
-def _verdict(
-    comparison: Comparison,
-    measures: Mapping[str, Measure],
-    gates: Sequence[GateResult],
-    settings: GatesSettings,
-) -> str:
+def _gates_settings(options: Mapping[str, Any]) -> GatesSettings:
+    """Return the settings of gates; raise `UsageError` for an option with a wrong value."""
+    values = dict(options)
+    values["max_collapsed"] = options["max_collapsed"] or 0
+    try:
+        return GatesSettings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = str(first["loc"][0]).replace("_", "-")
+        problem = first["msg"].removeprefix("Value error, ")
+        raise errors.UsageError(f"--{option}: {problem}") from None
+
+
+def _compare(before: Baseline, now: Baseline, settings: GatesSettings, is_gated: bool) -> _Compared:
+    """Compare two runs pair by pair; the gates on collapsed pairs and on the judge count only if
+    `is_gated`.
+    """
+    measures = {**SCORE_ONLY, **now.measures}
+    gates.check_fields("--max-drop", settings.max_drop, groups_in(now.items), measures)
+    paired = PairedItems(before, now.items, measures)
+    is_judge_tried = controls.passed(now.controls)
+    results = rules.max_drop(settings, paired.differences, before.name, measures, is_judge_tried)
+    tail, collapsed = collapse.max_collapsed(settings, paired.moves, before.name)
+    environment = environment_differences(before, now)
+    comparison = compare(paired, settings.alpha, results, environment, collapsed)
+    if is_gated:
+        results.append(tail)
+        if now.controls is not None:
+            results.append(controls.controls_gate(now.controls))
+    return _Compared(comparison, measures, results, settings)
+
+
+def _gate_lines(compared: _Compared) -> Iterator[str]:
+    """Yield the state of each gate, and why it has it."""
+    for gate in compared.gates:
+        warning = " (warning)" if compared.settings.only_warns(gate) else ""
+        yield printable(f"{gate.state}{warning}: {gate.why}")
+
+
+def _verdict(compared: _Compared) -> str:
     """Say in at most 80 columns which state the gates have, and how the overall mean of the first
     measure moved that both have.
     """
-    head = ""
-    if gates:
-        worst = min(gates, key=lambda gate: WORST_FIRST.index(gate.state))
-        only_warns = worst.state != "PASS" and not any(fails(gate, settings) for gate in gates)
-        head = f"{worst.state}{' (warning)' if only_warns else ''}: "
-    for name, rows in comparison.measures.items():
-        row, measure = rows[OVERALL], measures[name]
+    head = _worst_state(compared)
+    for name, rows in compared.comparison.measures.items():
+        row = rows[OVERALL]
         if row.difference is None:
             continue
-        now, before = (number(value, measure.decimals) for value in (row.now, row.before))
-        finding = _FINDINGS.get(row.finding, "")
-        if row.finding in ("fell", "rose"):
-            is_better = (row.finding == "fell") == measure.lower_is_better
-            finding = f", shown to be {'better' if is_better else 'worse'}"
-        moved = f"{now}, was {before}: {signed(row.difference, measure.decimals)}{finding}"
+        moved = _moved(row, compared.measures[name])
         field = str(Field(name, OVERALL))
-        return printable(f"{head}{field[: WIDTH - len(head) - len(moved) - 1]} {moved}")
+        room = WIDTH - len(head) - len(moved) - 1
+        return printable(f"{head}{field[:room]} {moved}")
     return f"{head}no pair has a value on both sides"
+
+
+def _worst_state(compared: _Compared) -> str:
+    """Return the state that decides, as the head of a verdict; an empty text without gates."""
+    if not compared.gates:
+        return ""
+    worst = min(compared.gates, key=lambda gate: WORST_FIRST.index(gate.state))
+    is_failed = any(fails(gate, compared.settings) for gate in compared.gates)
+    if worst.state == "PASS" or is_failed:
+        return f"{worst.state}: "
+    return f"{worst.state} (warning): "
+
+
+def _moved(row: ComparisonRow, measure: Measure) -> str:
+    """Say how the mean of a measure moved, and whether that is shown to be a change."""
+    now = number(row.now, measure.decimals)
+    before = number(row.before, measure.decimals)
+    finding = _FINDINGS.get(row.finding, "")
+    if row.finding in ("fell", "rose"):
+        is_better = (row.finding == "fell") == measure.lower_is_better
+        finding = f", shown to be {'better' if is_better else 'worse'}"
+    return f"{now}, was {before}: {signed(row.difference, measure.decimals)}{finding}"

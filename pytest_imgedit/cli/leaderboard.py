@@ -28,6 +28,7 @@ _RENDERERS = {"md": tables.markdown, "csv": tables.csv_text}
 def leaderboard(
     references: Sequence[str],
     reference: str | None,
+    *,
     measure: Sequence[str],
     md: Path | None,
     csv: Path | None,
@@ -39,9 +40,8 @@ def leaderboard(
     The `reference` of differences takes part too. `measure` names measures; without any they are
     all that the runs share. Raises `UsageError` for runs that cannot be compared.
     """
-    paths = {
-        kind: path for kind, path in (("md", md), ("csv", csv), ("html", html)) if path is not None
-    }
+    chosen = {"md": md, "csv": csv, "html": html}
+    paths = {kind: path for kind, path in chosen.items() if path is not None}
     outputs.check(paths, outputs.inputs(out))
     runs, base = _read_runs(references, reference, out)
     kept = outputs.inputs(out, *suites_of(runs))
@@ -66,7 +66,9 @@ def _read_runs(
 
     Raises `UsageError` for a run that occurs twice, ended early, or is unlike another one.
     """
-    names = [*references] if reference is None else [*references, reference]
+    names = list(references)
+    if reference is not None:
+        names.append(reference)
     runs = list(zip(names, read_all(names, out), strict=True))
     base = None
     if reference is not None:
@@ -91,8 +93,9 @@ def _terminal_lines(ranked: RankedRuns) -> list[str]:
     board = tables.measure_table(name, first, ranked.reference)
     width = shutil.get_terminal_size().columns
     # A narrow terminal has no room for the last of these.
-    further = ("95% CI of diff", "missing", *tables.categories(first))
-    shown = terminal.render_table(board.header, board.rows, width, further)
+    dispensable = ["95% CI of diff", "missing"]
+    dispensable += tables.categories(first)
+    shown = terminal.render_table(board.header, board.rows, width, dispensable)
     lines = [
         printable(f"{tables.title(ranked)}, {tables.judge(ranked)}"),
         "",
@@ -107,4 +110,6 @@ def _terminal_lines(ranked: RankedRuns) -> list[str]:
             printable(summary.title),
             terminal.render_table(summary.header, summary.rows, width),
         ]
-    return [*lines, "", *map(printable, tables.notes(ranked))]
+    lines.append("")
+    lines += map(printable, tables.notes(ranked))
+    return lines

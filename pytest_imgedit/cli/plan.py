@@ -23,10 +23,12 @@ from pytest_imgedit.store.references import LATEST
 
 #: Edits a pair for which is planned.
 SEEDS = (1, 2, 4)
+#: Pairs from which a stated spread is taken to be known, which gives its degrees of freedom.
+_STATED_PAIRS = 100
 HEADER = ("gate", "seeds", "pairs now", "MDE now", "pairs needed", "edits")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Spread:
     """What is known of a gate's number: its standard error with `pairs` pairs, and how much of it
     comes from the seeds.
@@ -44,7 +46,7 @@ class Spread:
     noise: float | None
 
     def error_with(self, seeds: int) -> float | None:
-        """Return the standard error with so many seeds a pair, or `None` if it is unknown."""
+        """Return the standard error with `seeds` seeds a pair, or `None` if it is unknown."""
         if seeds == self.seeds:
             return self.error
         if self.noise is None:
@@ -52,9 +54,25 @@ class Spread:
         return self.error * math.sqrt(1 - self.noise + self.noise * self.seeds / seeds)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Basis:
+    """What a plan is estimated from: the spreads of the gates' numbers, and where they come from.
+
+    `alpha` is shared by all gates on means. `cost` is the time of an edit and its verdict in
+    seconds, or `None` if it is unknown; `time_unit` says whose time that is.
+    """
+
+    spreads: Sequence[Spread]
+    origin: str
+    alpha: float
+    cost: float | None = None
+    time_unit: str = "hours"
+
+
 def plan(
     reference: str | None,
     before: str | None,
+    *,
     gate: Sequence[str],
     spread: float | None,
     power: float | None,
@@ -67,79 +85,126 @@ def plan(
     `gate` names fields; `power` and `spread` are on the scales of their measures.
     """
     fields = list(dict.fromkeys(map(Field.parse, gate))) or [Field(SCORE, OVERALL)]
-    if power is not None and not 0 < power < math.inf:
-        raise errors.UsageError(f"--power={power:g}: expected a number over 0")
-    if not 0 < alpha < 0.5:
-        raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
+    _check_numbers(power, alpha)
     if (reference is None) == (spread is None):
         raise errors.UsageError(
             "expected a RUN to go by, or --spread=SD, the standard deviation of a pair's number"
         )
-    cost, hours, share = None, "hours", alpha
-    if reference is None:
-        if before is not None or spread is None or not 0 < spread < math.inf:
-            raise errors.UsageError(f"--spread={spread}: expected a number over 0, and no --before")
-        if power is None:
-            raise errors.UsageError(
-                f"--spread={spread:g}: says nothing of pairs at hand, expected --power=MDE too"
-            )
-        spreads = [Spread(f"of spread {spread:g}", Measure(), 100, spread / 10, 99.0, 1, None)]
-        origin = f"pairs whose number has a standard deviation of {spread:g}"
+    if spread is not None:
+        _check_spread(spread, before, power)
+        basis = _stated_basis(spread, alpha)
     else:
+        assert reference is not None
         run, baseline = _read(reference, before, out)
-        origin = f"run {run.run.id}"
-        if baseline is not None:
-            refuse_to_compare(baseline, make_baseline(run, "now"), f"{before} and {run.run.id}")
-            origin += f" against {before}"
-            share = alpha / 2  # gates on drops share α with the gate on the tail
-        spreads = list(_spreads(run, baseline, fields))
-        cost = _cost(run)
-        hours = "GPU hours" if run.run.machine.gpus else "worker hours"
-        if unneeded := sum(item.status == "not_needed" for item in run.items):
-            origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
-    count = len(fields)
+        basis = _basis_of_run(run, baseline, before, fields, alpha)
+    alpha_of_gate = basis.alpha / len(fields)
+    gates_at_alpha = f"alpha {alpha:g} over {counted(len(fields), 'gate')}, by {basis.origin}"
     if power is None:
-        return _decidable(
-            spreads, share / count, f"alpha {alpha:g} over {counted(count, 'gate')}, by {origin}"
-        )
-    rows = list(_rows(spreads, power, share / count, cost))
-    table = [
-        (
-            row["gate"],
-            str(row["seeds"]),
-            "–" if spread else str(row["pairs_now"]),
-            "–" if spread else number(row["mde"]),
-            f"{row['pairs']:,}" if row["pairs"] else "over a million",
-            f"{row['edits']:,}" if row["edits"] else "–",
-            number(row["hours"]),
-        )
-        for row in rows
-    ]
+        return _decidable(basis.spreads, alpha_of_gate, gates_at_alpha)
+    rows = list(_rows(basis, power, alpha_of_gate))
+    header = (*HEADER, basis.time_unit)
+    table = [_cells(row, has_run=reference is not None) for row in rows]
     lines = [
-        f"for an MDE of {power:g} in 80% of runs at alpha {alpha:g} over "
-        f"{counted(count, 'gate')}, by {printable(origin)}",
-        terminal.render_table((*HEADER, hours), table).rstrip(),
+        f"for an MDE of {power:g} in 80% of runs at {printable(gates_at_alpha)}",
+        terminal.render_table(header, table).rstrip(),
     ]
-    if any(known.noise is None for known in spreads):
+    if any(known.noise is None for known in basis.spreads):
         lines.append(
             "what further seeds would do is known for the score alone, from a run with two or more "
             "of them"
         )
-    return {"mde": power, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0
+    document = {"mde": power, "alpha": alpha, "by": basis.origin, "rows": rows}
+    return document, "\n".join(lines), 0
+
+
+def _check_numbers(power: float | None, alpha: float) -> None:
+    """Raise `UsageError` for numbers out of their range."""
+    if power is not None and not 0 < power < math.inf:
+        raise errors.UsageError(f"--power={power:g}: expected a number over 0")
+    if not 0 < alpha < 0.5:
+        raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
+
+
+def _check_spread(spread: float, before: str | None, power: float | None) -> None:
+    """Raise `UsageError` for a stated spread that no plan can be made from."""
+    if before is not None or not 0 < spread < math.inf:
+        raise errors.UsageError(f"--spread={spread}: expected a number over 0, and no --before")
+    if power is None:
+        raise errors.UsageError(
+            f"--spread={spread:g}: says nothing of pairs at hand, expected --power=MDE too"
+        )
+
+
+def _stated_basis(spread: float, alpha: float) -> _Basis:
+    """Go by the standard deviation of a pair's number alone."""
+    stated = Spread(
+        gate=f"of spread {spread:g}",
+        measure=Measure(),
+        pairs=_STATED_PAIRS,
+        error=spread / math.sqrt(_STATED_PAIRS),
+        freedom=_STATED_PAIRS - 1.0,
+        seeds=1,
+        noise=None,
+    )
+    origin = f"pairs whose number has a standard deviation of {spread:g}"
+    return _Basis(spreads=[stated], origin=origin, alpha=alpha)
+
+
+def _basis_of_run(
+    run: Results,
+    baseline: Baseline | None,
+    before: str | None,
+    fields: Sequence[Field],
+    alpha: float,
+) -> _Basis:
+    """Go by the values of a run, or by their differences to the baseline `before`."""
+    origin = f"run {run.run.id}"
+    if baseline is not None:
+        refuse_to_compare(baseline, make_baseline(run, "now"), f"{before} and {run.run.id}")
+        origin += f" against {before}"
+        alpha /= 2  # gates on drops share α with the gate on the tail
+    unneeded = sum(item.status == "not_needed" for item in run.items)
+    if unneeded:
+        origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
+    return _Basis(
+        spreads=list(_spreads(run, baseline, fields)),
+        origin=origin,
+        alpha=alpha,
+        cost=_cost(run),
+        time_unit="GPU hours" if run.run.machine.gpus else "worker hours",
+    )
+
+
+def _cells(row: JsonObject, has_run: bool) -> tuple[str, ...]:
+    """Return the cells of a row; without a run, nothing is known of its pairs."""
+    return (
+        row["gate"],
+        str(row["seeds"]),
+        str(row["pairs_now"]) if has_run else "–",
+        number(row["mde"]) if has_run else "–",
+        f"{row['pairs']:,}" if row["pairs"] else "over a million",
+        f"{row['edits']:,}" if row["edits"] else "–",
+        number(row["hours"]),
+    )
 
 
 def _read(reference: str, before: str | None, out: Path) -> tuple[Results, Baseline | None]:
     """Read the run to go by, and what it is compared with."""
     if before is None or before == LATEST:
         run = read_run(reference, out)
-        return run, None if before is None else read_either(before, out, names_of(run.suite))
+        if before is None:
+            return run, None
+        return run, read_either(before, out, names_of(run.suite))
     baseline = read_either(before, out)
     return read_run(reference, out, names_of(baseline.suite)), baseline
 
 
-def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[JsonObject, str, int]:
+def _decidable(
+    spreads: Sequence[Spread], alpha: float, gates_at_alpha: str
+) -> tuple[JsonObject, str, int]:
     """Say what the pairs at hand can detect, each gate at `alpha`."""
-    rows, lines = [], [f"in 80% of runs at {printable(told)}:"]
+    rows = []
+    lines = [f"in 80% of runs at {printable(gates_at_alpha)}:"]
     for spread in spreads:
         mde = planning.mde(spread.error, spread.freedom, alpha)
         rows.append({"gate": spread.gate, "pairs_now": spread.pairs, "mde": mde})
@@ -150,11 +215,11 @@ def _decidable(spreads: Sequence[Spread], alpha: float, told: str) -> tuple[Json
     return {"rows": rows}, "\n".join(lines), 0
 
 
-def _rows(
-    spreads: Sequence[Spread], power: float, alpha: float, cost: float | None
-) -> Iterator[JsonObject]:
-    """Yield a row for each spread and each number of seeds for which its error is known."""
-    for spread, seeds in product(spreads, SEEDS):
+def _rows(basis: _Basis, power: float, alpha: float) -> Iterator[JsonObject]:
+    """Yield a row for each spread and each number of seeds for which its error is known; each gate
+    is at `alpha`.
+    """
+    for spread, seeds in product(basis.spreads, SEEDS):
         error = spread.error_with(seeds)
         if error is None:
             continue
@@ -171,7 +236,8 @@ def _rows(
         if factor is not None:
             row["pairs"] = max(estimates.ENOUGH, math.ceil(factor * spread.pairs))
             row["edits"] = row["pairs"] * seeds
-            row["hours"] = None if cost is None else row["edits"] * cost / 3600
+            if basis.cost is not None:
+                row["hours"] = row["edits"] * basis.cost / 3600
         yield row
 
 
@@ -183,7 +249,8 @@ def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -
         gates.check_field("--gate", str(field), groups_in(items), measures)
         measure = measures[field.measure]
         if baseline is None:
-            kind, observations = "fail_under", gates.observe(items, field.measure, measure)
+            kind = "fail_under"
+            observations = gates.observe(items, field.measure, measure)
         else:
             kind = "max_drop"
             paired = PairedItems(baseline, items, {field.measure: measure})
@@ -200,8 +267,15 @@ def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -
         noise = None
         if field.measure == SCORE:
             noise = _noise(field.group, items, baseline, mean)
-        seeds = run.run.options.editor.seeds
-        spread = Spread(f"{kind} {field}", measure, mean.n, mean.se, mean.freedom, seeds, noise)
+        spread = Spread(
+            gate=f"{kind} {field}",
+            measure=measure,
+            pairs=mean.n,
+            error=mean.se,
+            freedom=mean.freedom,
+            seeds=run.run.options.editor.seeds,
+            noise=noise,
+        )
         yield spread
         if noise and baseline is None:
             yield replace(
@@ -218,23 +292,29 @@ def _noise(
     """Return the share of the variance of a mean score, or of a mean difference, that comes from
     the seeds; `None` with a single seed.
     """
-    earlier = {item.id: item for item in (baseline.items if baseline else ())}
     members = [item for item in items if group in groups_of(item) and item.score is not None]
+    sides = [members]
     if baseline is not None:
+        earlier = {item.id: item for item in baseline.items}
         members = [item for item in members if earlier[item.id].score is not None]
+        sides = [members, [earlier[item.id] for item in members]]
     seeds = len(members[0].seeds)
     if seeds == 1:
         return None
-    sides = [members]
-    if baseline is not None:
-        sides.append([earlier[item.id] for item in members])
-    within = sum(float(np.mean(list(map(_variance, side)))) for side in sides) / seeds
-    return min(1.0, within / max(within, (mean.se or 0.0) ** 2 * len(members)))
+    within = sum(map(_mean_variance, sides)) / seeds
+    total = (mean.se or 0.0) ** 2 * len(members)
+    return min(1.0, within / max(within, total))
+
+
+def _mean_variance(items: Sequence[BaselineItem]) -> float:
+    """Return the mean of the variances within items."""
+    return float(np.mean([_variance(item) for item in items]))
 
 
 def _variance(item: BaselineItem) -> float:
     """Return the sample variance of the scores of an item's seeds."""
-    return float(np.var([seed.score for seed in item.seeds if seed.score is not None], ddof=1))
+    scores = [seed.score for seed in item.seeds if seed.score is not None]
+    return float(np.var(scores, ddof=1))
 
 
 def _cost(run: Results) -> float | None:

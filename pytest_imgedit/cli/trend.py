@@ -34,6 +34,7 @@ CHART = 24
 def trend(
     references: Sequence[str],
     last: int | None,
+    *,
     measure: Sequence[str],
     alpha: float,
     out: Path,

@@ -151,7 +151,9 @@ def out(tmp_path, monkeypatch):
 
 def ranked(out, *references, reference=None, md=None, csv=None, html=None):
     """The document and the text of a leaderboard."""
-    document, text, code = leaderboard(references, reference, (), md, csv, html, out)
+    document, text, code = leaderboard(
+        references, reference, measure=(), md=md, csv=csv, html=html, out=out
+    )
     assert code == 0
     return document, text
 

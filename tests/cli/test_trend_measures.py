@@ -71,7 +71,7 @@ def latest(tmp_path):
 
 def test_a_rise_is_worse_where_lower_is_better(nights, tmp_path):
     page = tmp_path / "trend.html"
-    document, text, code = trend(nights, None, [], 0.05, tmp_path, page)
+    document, text, code = trend(nights, None, measure=[], alpha=0.05, out=tmp_path, html=page)
     assert (code, document["worse"]) == (1, {"lpips@overall": 2})
     assert text.splitlines()[-2] == "FAIL: lpips@overall rose at night2"
     assert "lpips (0 to 1, lower is better)" in text
@@ -81,13 +81,15 @@ def test_a_rise_is_worse_where_lower_is_better(nights, tmp_path):
 
 
 def test_named_measures_take_the_place_of_the_usual_ones(nights, tmp_path):
-    document, _, code = trend(nights, None, ["score"], 0.05, tmp_path, None)
+    document, _, code = trend(nights, None, measure=["score"], alpha=0.05, out=tmp_path, html=None)
     assert (code, document["fields"]) == (0, ["overall"])
 
 
 def test_a_measure_without_ends_is_judged_too(nights, tmp_path):
     page = tmp_path / "trend.html"
-    document, text, code = trend(nights, None, ["psnr"], 0.05, tmp_path, page)
+    document, text, code = trend(
+        nights, None, measure=["psnr"], alpha=0.05, out=tmp_path, html=page
+    )
     assert (code, document["worse"]) == (1, {"psnr@overall": 2})
     assert text.splitlines()[-2] == "FAIL: psnr@overall fell at night2"
     first = document["runs"][0]["measures"]["psnr"]
@@ -99,7 +101,7 @@ def test_a_measure_without_ends_is_judged_too(nights, tmp_path):
 
 def test_a_measure_that_the_newest_run_lacks_is_refused(nights, tmp_path):
     with pytest.raises(UsageError, match=r"--measure=lpip: .*expected one of: score, lpips, psnr"):
-        trend(nights, None, ["lpip"], 0.05, tmp_path, None)
+        trend(nights, None, measure=["lpip"], alpha=0.05, out=tmp_path, html=None)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,9 @@ def test_a_measure_that_the_newest_run_lacks_is_refused(nights, tmp_path):
     ],
 )
 def test_a_plan_takes_the_fields_of_gates(latest, tmp_path, field, pairs, side):
-    document, text, _ = plan(latest, None, [field], None, None, 0.05, tmp_path)
+    document, text, _ = plan(
+        latest, None, gate=[field], spread=None, power=None, alpha=0.05, out=tmp_path
+    )
     (row,) = document["rows"]
     assert (row["gate"], row["pairs_now"]) == (f"fail_under {field}", pairs)
     assert f"{pairs} pairs can detect a mean about" in text
@@ -120,7 +124,9 @@ def test_a_plan_takes_the_fields_of_gates(latest, tmp_path, field, pairs, side):
 
 
 def test_a_plan_against_a_baseline_is_on_the_scale_of_its_measure(latest, nights, tmp_path):
-    document, text, _ = plan(latest, nights[3], ["lpips@overall"], None, None, 0.05, tmp_path)
+    document, text, _ = plan(
+        latest, nights[3], gate=["lpips@overall"], spread=None, power=None, alpha=0.05, out=tmp_path
+    )
     (row,) = document["rows"]
     assert row["gate"] == "max_drop lpips@overall"
     assert 0 < row["mde"] < 0.005  # differences spread by 0.0015
@@ -129,9 +135,11 @@ def test_a_plan_against_a_baseline_is_on_the_scale_of_its_measure(latest, nights
 
 def test_a_plan_refuses_a_measure_that_the_run_lacks(latest, tmp_path):
     with pytest.raises(UsageError, match="unknown measure 'ssim' in 'ssim@overall'"):
-        plan(latest, None, ["ssim@overall"], None, None, 0.05, tmp_path)
+        plan(latest, None, gate=["ssim@overall"], spread=None, power=None, alpha=0.05, out=tmp_path)
 
 
 def test_the_document_is_json(nights, tmp_path):
-    document, _, _ = trend(nights, None, ["score", "psnr"], 0.05, tmp_path, None)
+    document, _, _ = trend(
+        nights, None, measure=["score", "psnr"], alpha=0.05, out=tmp_path, html=None
+    )
     assert json.loads(json.dumps(document))["measures"]["psnr"]["scale"] == [None, None]
