@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,14 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.adapters import ADAPTERS
 from pytest_imgedit.report import outputs, tables, terminal
 
-#: The most bytes of a config, tables and lists inside each other, values, and characters of one.
-MOST, DEEPEST, MOST_VALUES, MOST_CHARACTERS = 2**20, 8, 5000, 4000
+#: The most bytes of a config.
+MOST = 2**20
+#: The most tables and lists inside each other.
+DEEPEST = 8
+#: The most values of a config.
+MOST_VALUES = 5000
+#: The most characters of a value.
+MOST_CHARACTERS = 4000
 #: What is read as a value here; a date is its text.
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "str", "timestamp")}
@@ -83,6 +89,8 @@ NO_COUNTERPART = {
 }
 
 
+#: A key that holds a value or a list, with its `file:line` and its node.
+_Entry = tuple[str, str, yaml.Node]
 #: Columns of a report.
 _NUMBERS = ("mean", "std", "median", "min", "max")
 _KEYS = ("num_samples", *_NUMBERS)
@@ -97,65 +105,109 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     if path.suffix == ".json":
         return _report(path)
     entries = list(_entries(_root(path), "", path))
-    if not any(
-        key.startswith(("diffusion_model.", "reward_model.", "benchmark.")) for key, _, _ in entries
-    ):
-        raise errors.UsageError(
-            f"{path}: expected the keys benchmark, diffusion_model and reward_model of "
-            "image_edit_benchmark"
-        )
+    _check_sections(path, entries)
     if os.path.lexists(to):
         raise errors.UsageError(f"{to}: is there already, expected a new file (--to)")
     outputs.check({"": to})
+
     prompts_file = to.with_name(f"{OWN_PROMPTS}.toml")
     tables: dict[str, JsonObject] = {}
-    prompts = own_prompts.Prompts()
+    prompts = own_prompts.PromptTexts()
     rows: list[JsonObject] = []
     for key, location, node in entries:
         if key.startswith("prompts."):
             rows.append(_prompt(key, location, node, prompts, prompts_file))
         else:
-            rows += _rows(key, location, node, path.parent, to.parent, tables)
+            rows += _rows(key, location, node, folder=path.parent, target=to.parent, tables=tables)
     always = dict(ALWAYS)
-    if prompts.user or prompts.system:
+    has_prompts = bool(prompts.user or prompts.system)
+    if has_prompts:
         if os.path.lexists(prompts_file):
             raise errors.UsageError(f"{prompts_file}: is there already, expected no such file")
         always["judge.protocol"] = OWN_PROMPTS
         tables[f"protocols.{OWN_PROMPTS}"] = {"file": prompts_file.name}
-    for role, (section, _) in _MODELS.items():
-        if "spec" not in tables.get(section, {}):
-            classes = (entry for entry in entries if entry[0] == f"{role}.class_path")
-            _name_model(role, next(classes, (role, str(path), None)), rows, tables)
+    _name_models(path, entries, rows, tables)
     rows += [_always(key, value, path, tables) for key, value in always.items()]
     _without_batches(tables.get("editor", {}), rows)
-    text = "\n".join(
-        f"[{section}]\n"
-        + "".join(
-            f"{key} = {_to_toml(value)}{_comment(f'{section}.{key}')}\n"
-            for key, value in table.items()
+
+    text = _config_text(path, tables)
+    texts = {}
+    if has_prompts:
+        texts[prompts_file] = prompts.protocol(path.name)
+    texts[to] = text
+    _write_all(texts)
+    lines = [_line(row) for row in rows]
+    lines.append(f"wrote {to}; next: pytest --imgedit --imgedit-config={to}")
+    return {"config": str(to), "keys": rows}, "\n".join(lines), 0
+
+
+def _check_sections(path: Path, entries: Sequence[_Entry]) -> None:
+    """Raise `UsageError` for a YAML file without a key of image_edit_benchmark."""
+    sections = ("diffusion_model.", "reward_model.", "benchmark.")
+    if not any(key.startswith(sections) for key, _, _ in entries):
+        raise errors.UsageError(
+            f"{path}: expected the keys benchmark, diffusion_model and reward_model of "
+            "image_edit_benchmark"
         )
-        for section, table in tables.items()
-    )
+
+
+def _name_models(
+    path: Path,
+    entries: Sequence[_Entry],
+    rows: list[JsonObject],
+    tables: dict[str, JsonObject],
+) -> None:
+    """Name the models that have no `model_name`."""
+    for role, (section, _) in _MODELS.items():
+        if "spec" not in tables.get(section, {}):
+            _name_model(role, _class_entry(role, path, entries), rows, tables)
+
+
+def _class_entry(
+    role: str, path: Path, entries: Sequence[_Entry]
+) -> tuple[str, str, yaml.Node | None]:
+    """Return the key of a model's class with its location and node; one without a node if there is
+    none.
+    """
+    for entry in entries:
+        key = entry[0]
+        if key == f"{role}.class_path":
+            return entry
+    return role, str(path), None
+
+
+def _config_text(path: Path, tables: Mapping[str, JsonObject]) -> str:
+    """Write tables as TOML; raise `UsageError` if the text would not be valid."""
+    blocks = []
+    for section, table in tables.items():
+        block = f"[{section}]\n"
+        for key, value in table.items():
+            block += f"{key} = {_to_toml(value)}{_comment(f'{section}.{key}')}\n"
+        blocks.append(block)
+    text = "\n".join(blocks)
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise errors.UsageError(
             f"{path}: holds what a TOML config cannot say: {sanitize.one_line(error)}"
         ) from None
+    return text
+
+
+def _write_all(texts: Mapping[Path, str]) -> None:
+    """Write new files; after an error none is left."""
     with ExitStack() as on_failure:
-        if always["judge.protocol"] == OWN_PROMPTS:
-            outputs.write(prompts_file, prompts.protocol(path.name))
-            on_failure.callback(prompts_file.unlink)
-        outputs.write(to, text)
+        for path, text in texts.items():
+            outputs.write(path, text)
+            on_failure.callback(path.unlink)
         on_failure.pop_all()
-    lines = [*map(_line, rows), f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
-    return {"config": str(to), "keys": rows}, "\n".join(lines), 0
 
 
 def _rows(
     key: str,
     location: str,
     node: yaml.Node,
+    *,
     folder: Path,
     target: Path,
     tables: dict[str, JsonObject],
@@ -164,7 +216,8 @@ def _rows(
     that says why there is none.
     """
     row = {"place": location, "key": key, "as": None, "value": None, "why": None}
-    value, problem = "", None
+    value = ""
+    problem = None
     try:
         value = _plain(node, f"{location}: {key}")
     except errors.UsageError as error:
@@ -185,7 +238,7 @@ def _rows(
 
 
 def _prompt(
-    key: str, location: str, node: yaml.Node, prompts: own_prompts.Prompts, file: Path
+    key: str, location: str, node: yaml.Node, prompts: own_prompts.PromptTexts, file: Path
 ) -> JsonObject:
     """Add a prompt of theirs, `prompts.CATEGORY.KIND` or `prompts.KIND` for all categories; return
     its row.
@@ -286,9 +339,10 @@ def _check_size(text: str, path: Path) -> None:
     """
     depth = 0
     for count, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
-            event, yaml.CollectionEndEvent
-        )
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
         location = f"{path}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
             raise errors.UsageError(
@@ -304,9 +358,7 @@ def _check_size(text: str, path: Path) -> None:
             )
 
 
-def _entries(
-    table: yaml.MappingNode, prefix: str, path: Path
-) -> Iterator[tuple[str, str, yaml.Node]]:
+def _entries(table: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
     """Yield each key that holds a value or a list, with its `file:line` and its node."""
     for name, node in table.value:
         location = f"{path}:{name.start_mark.line + 1}"
@@ -360,11 +412,9 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
         return {SAME[key]: value}
     if key == "benchmark.data_path":
         data = Path(str(value))
-        return {
-            "suite.spec": str(data)
-            if data.is_absolute()
-            else os.path.relpath(folder / data, target)
-        }
+        if data.is_absolute():
+            return {"suite.spec": str(data)}
+        return {"suite.spec": os.path.relpath(folder / data, target)}
     if name == "model_name" and role in _MODELS:
         section, kind = _MODELS[role]
         return {f"{section}.spec": f"{kind}:{hub_names.WRONG.get(str(value), value)}"}
@@ -382,10 +432,16 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
         if "qwen" in str(value).lower():
             return "the spec says it"
         return "rewrite the class (docs/models.md); its spec is package.module:Class"
-    names = (key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1))
-    return next(
-        (NO_COUNTERPART[name] for name in names if name in NO_COUNTERPART), "not known here"
-    )
+    return _why_none(key)
+
+
+def _why_none(key: str) -> str:
+    """Say why a key has no counterpart, by its own name or by that of a table around it."""
+    for cut in range(key.count(".") + 1):
+        name = key.rsplit(".", cut)[0]
+        if name in NO_COUNTERPART:
+            return NO_COUNTERPART[name]
+    return "not known here"
 
 
 def _size(value: Any) -> dict[str, Any] | str:
@@ -403,24 +459,28 @@ def _size(value: Any) -> dict[str, Any] | str:
 def _report(path: Path) -> tuple[JsonObject, str, int]:
     """Print the table of an `evaluation_report_*.json`."""
     document = files.read_object(path, "a report of image_edit_benchmark")
-    statistics, overall = document.get("category_statistics"), document.get("overall_statistics")
+    statistics = document.get("category_statistics")
+    overall = document.get("overall_statistics")
     if not isinstance(statistics, dict) or not isinstance(overall, dict):
         raise errors.UsageError(
             f"{path}: no category_statistics, expected a report of image_edit_benchmark"
         )
     rows: list[JsonObject] = []
-    for name, row in [*statistics.items(), (tables.MICRO, overall)]:
+    named_rows = list(statistics.items())
+    named_rows.append((tables.MICRO, overall))
+    for name, row in named_rows:
         if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
             raise errors.UsageError(
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
             )
         slug = pairs.category_slug(name)
         category = slug if slug in pairs.CATEGORIES else sanitize.shorten(name, 100)
-        rows.append({"category": category, **{key: row[key] for key in _KEYS}})
-    table = [
-        (row["category"], str(row["num_samples"]), *(sanitize.number(row[key]) for key in _NUMBERS))
-        for row in rows
-    ]
+        values = {key: row[key] for key in _KEYS}
+        rows.append({"category": category} | values)
+    table = []
+    for row in rows:
+        numbers = [sanitize.number(row[key]) for key in _NUMBERS]
+        table.append([row["category"], str(row["num_samples"])] + numbers)
     notes = [
         "std is the population's in this report, and the sample's in reports of pytest-imgedit",
         "the report has no scores of single pairs, so it cannot be a baseline or be compared",
@@ -428,7 +488,8 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
         "baseline",
     ]
     shown = terminal.render_table(("category", "n", *_NUMBERS), table)
-    return {"statistics": rows, "notes": notes}, "\n".join([shown, *notes]), 0
+    text = "\n".join([shown] + notes)
+    return {"statistics": rows, "notes": notes}, text, 0
 
 
 def _is_number(value: object) -> bool:

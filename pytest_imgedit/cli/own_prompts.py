@@ -2,7 +2,7 @@
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
@@ -37,8 +37,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass
-class Prompts:
-    """Texts by category slug, an empty one for all other categories."""
+class PromptTexts:
+    """Texts of a config's prompts by category slug, an empty one for all other categories."""
 
     system: dict[str, str] = field(default_factory=dict)
     user: dict[str, str] = field(default_factory=dict)
@@ -56,16 +56,24 @@ class Prompts:
         """Return the protocol: that of the seeds, with these texts for their categories."""
         shipped = files("pytest_imgedit.protocols").joinpath("seeds.toml").read_text("utf-8")
         rest = shipped.partition("\n")[2]
-        for name, texts, before in (("system", self.system, ""), ("user", self.user, _IMAGES)):
-            templates = {slug: before + template(text.strip()) for slug, text in texts.items()}
-            match = re.search(rf'^{name} = """\n(.*?)"""$', rest, re.M | re.S)
-            if templates and match:
-                new = _by_category(templates, match[1])
-                rest = f"{rest[: match.start(1)]}{new}{rest[match.end(1) :]}"
+        rest = _with_texts(rest, "system", self.system, before="")
+        rest = _with_texts(rest, "user", self.user, before=_IMAGES)
         return (
             f"# The prompts of {printable(origin)} by category. A category without one has that\n"
             f"# of the protocol seeds, and reply and score are as there.\n{rest}"
         )
+
+
+def _with_texts(protocol: str, name: str, texts: Mapping[str, str], before: str) -> str:
+    """Put texts into a key of a protocol, each behind the template `before`; the protocol's own
+    text stays for categories without one.
+    """
+    templates = {slug: before + template(text.strip()) for slug, text in texts.items()}
+    match = re.search(rf'^{name} = """\n(.*?)"""$', protocol, re.M | re.S)
+    if not templates or match is None:
+        return protocol
+    new = _by_category(templates, match[1])
+    return f"{protocol[: match.start(1)]}{new}{protocol[match.end(1) :]}"
 
 
 def template(text: str) -> str:
@@ -78,16 +86,28 @@ def template(text: str) -> str:
         parts = list(string.Formatter().parse(text))
     except ValueError:
         parts = []
-    fields = [part[1:] for part in parts if part[1] is not None]
-    if fields and all(
-        _variable(name or "") and (form, how) == ("", None) for name, form, how in fields
-    ):
+    if _is_format(parts):
         return "".join(_literal(literal) + _variable(name or "") for literal, name, _, _ in parts)
-    pieces = _PLACEHOLDER.split(text)  # text and names in turn
-    return "".join(
-        (_variable(piece) or _literal(f"{{{piece}}}")) if index % 2 else _literal(piece)
-        for index, piece in enumerate(pieces)
-    )
+    pieces = []
+    for index, piece in enumerate(_PLACEHOLDER.split(text)):  # text and names in turn
+        is_name = index % 2 == 1
+        if is_name:
+            pieces.append(_variable(piece) or _literal(f"{{{piece}}}"))
+        else:
+            pieces.append(_literal(piece))
+    return "".join(pieces)
+
+
+def _is_format(parts: Sequence[tuple[str, str | None, str | None, str | None]]) -> bool:
+    """Whether a parsed text has fields, all of which are plain names of known placeholders."""
+    has_fields = False
+    for _, name, form, conversion in parts:
+        if name is None:
+            continue
+        has_fields = True
+        if not _variable(name) or form or conversion is not None:
+            return False
+    return has_fields
 
 
 def _variable(placeholder: str) -> str:
@@ -102,14 +122,17 @@ def _literal(text: str) -> str:
 
 def _by_category(templates: Mapping[str, str], otherwise: str) -> str:
     """Return one template for all categories; `otherwise` is text of TOML already."""
-    cases = "".join(
-        f'{{% {"elif" if number else "if"} category == "{slug}" %}}{_toml(text)}\n'
-        for number, (slug, text) in enumerate(
-            (slug, text) for slug, text in templates.items() if slug
-        )
-    )
-    last = _toml(templates[""]) + "\n" if "" in templates else otherwise
-    return f"{cases}{{% else %}}{last}{{% endif %}}\n" if cases else last
+    last = otherwise
+    cases = ""
+    for slug, text in templates.items():
+        if slug:
+            keyword = "elif" if cases else "if"
+            cases += f'{{% {keyword} category == "{slug}" %}}{_toml(text)}\n'
+        else:
+            last = f"{_toml(text)}\n"
+    if not cases:
+        return last
+    return f"{cases}{{% else %}}{last}{{% endif %}}\n"
 
 
 def _toml(text: str) -> str:
