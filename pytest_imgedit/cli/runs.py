@@ -4,6 +4,7 @@ hold.
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
@@ -44,25 +45,35 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
         except errors.UsageError as error:
             broken.append(str(error))
         else:
-            conclusion = outcome(results)
-            rows.append(
-                {
-                    "id": results.run.id,
-                    "name": results.run.name,
-                    "finished": results.run.finished,
-                    "suite": results.suite.name,
-                    "editor": results.editor.spec,
-                    "judge": results.judge.spec,
-                    "parameters": parameters_of(results),
-                    "pairs": len(results.items),
-                    "overall": results.overall.macro.mean,
-                    "state": conclusion.state,
-                    "outcome": conclusion.line,
-                }
-            )
-    parameters = differing((row["suite"], row["editor"], row["parameters"]) for row in rows)
+            rows.append(_run_row(results))
+    lines = [_runs_table(rows) if rows else f"{out}: no finished run"]
+    lines += map(printable, broken)
+    return {"runs": rows, "broken": broken}, "\n".join(lines), int(bool(broken))
+
+
+def _run_row(results: Results) -> JsonObject:
+    """Describe a finished run."""
+    conclusion = outcome(results)
+    return {
+        "id": results.run.id,
+        "name": results.run.name,
+        "finished": results.run.finished,
+        "suite": results.suite.name,
+        "editor": results.editor.spec,
+        "judge": results.judge.spec,
+        "parameters": parameters_of(results),
+        "pairs": len(results.items),
+        "overall": results.overall.macro.mean,
+        "state": conclusion.state,
+        "outcome": conclusion.line,
+    }
+
+
+def _runs_table(rows: Sequence[JsonObject]) -> str:
+    """Render a line for each run, with its parameters if runs of one suite and editor differ."""
+    header = list(_HEADER)
     table = [
-        (
+        [
             row["id"],
             row["name"] or "–",
             tables.human_time(row["finished"]),
@@ -71,14 +82,15 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
             str(row["pairs"]),
             number(row["overall"]),
             row["state"],
-            *([text] if any(parameters) else []),
-        )
-        for row, text in zip(rows, parameters, strict=True)
+        ]
+        for row in rows
     ]
-    header = (*_HEADER, "parameters") if any(parameters) else _HEADER
-    text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
-    lines = [text, *map(printable, broken)]
-    return {"runs": rows, "broken": broken}, "\n".join(lines), int(bool(broken))
+    parameters = differing((row["suite"], row["editor"], row["parameters"]) for row in rows)
+    if any(parameters):
+        header.append("parameters")
+        for cells, text in zip(table, parameters, strict=True):
+            cells.append(text)
+    return terminal.render_table(header, table)
 
 
 def render_again(
@@ -99,24 +111,24 @@ def render_again(
         raise errors.UsageError(
             f"{path}: not in a store, and {out} is none: expected the run's store as --out"
         )
-    folder, why = path.parent, ""
+    folder = path.parent
+    why = ""
     is_ours = files.is_writable(folder)
     if is_ours:
-        reports = {**write.write_reports(results, folder, blobs, settings), "results": str(path)}
+        reports = write.write_reports(results, folder, blobs, settings)
+        reports["results"] = str(path)
     else:  # another user's
         why = f"{folder}: {files.why_denied(folder)}, so that the reports in it stay as they are"
-        reports = {
-            name: str(report)
-            for name, report in {**write.paths(folder), "results": path}.items()
-            if report.is_file()
-        }
+        reports = _existing_reports(path)
     for problem in write.write_copies(results, folder, blobs, settings, kept, is_ours):
         raise errors.UsageError(problem)
     conclusion = outcome(results)
     copies = list(map(str, settings.copies.values()))
-    lines = [*(f"{name}: {report}" for name, report in reports.items()), *copies]
+    lines = [f"{name}: {report}" for name, report in reports.items()]
+    lines += copies
     if why:
-        lines.append(printable(why if copies else f"{why}; --html or --md writes them elsewhere"))
+        hint = "" if copies else "; --html or --md writes them elsewhere"
+        lines.append(printable(f"{why}{hint}"))
     lines.append(conclusion.line)
     document = {
         "reports": reports,
@@ -126,6 +138,13 @@ def render_again(
         "outcome": conclusion.line,
     }
     return document, "\n".join(lines), int(conclusion.fails)
+
+
+def _existing_reports(path: Path) -> dict[str, str]:
+    """Return the paths of the reports that are beside a results.json, and its own."""
+    paths = write.paths(path.parent)
+    paths["results"] = path
+    return {name: str(report) for name, report in paths.items() if report.is_file()}
 
 
 def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, int]:
@@ -154,26 +173,24 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
             raise
     rows = document["edits"]
     missing = [row for row in rows if row["file"] is None]
-    lines = [
-        f"wrote {counted(len(rows) - len(missing), 'edit')} of run {results.run.id} and {LIST} to "
-        f"{folder}",
-        *(f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing),
-    ]
+    written = counted(len(rows) - len(missing), "edit")
+    lines = [f"wrote {written} of run {results.run.id} and {LIST} to {folder}"]
+    lines += [f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing]
     return document, "\n".join(map(printable, lines)), int(bool(missing))
 
 
 def _export_all(results: Results, blobs: Blobs, folder: Path) -> JsonObject:
     """Copy all edits, and write their list; return it. Raises `OSError`."""
+    rows: list[JsonObject] = []
+    for item in results.items:
+        for index, result in enumerate(item.seeds):
+            rows.append(_export(item, index, result, blobs, folder))
     document = {
         "run": results.run.id,
         "suite": results.suite.name,
         "editor": results.editor.spec,
         "base_seed": results.run.options.editor.seed,
-        "edits": [
-            _export(item, index, result, blobs, folder)
-            for item in results.items
-            for index, result in enumerate(item.seeds)
-        ],
+        "edits": rows,
     }
     files.write_json(folder / LIST, document)
     return document
@@ -198,22 +215,27 @@ def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Pa
         "instruction": item.instruction,
         "seed": result.seed,
         "file": None,
-        "score": None if result.verdict is None else result.verdict.score,
-        "aspects": {} if result.verdict is None else dict(result.verdict.aspects),
-        "error": None if result.error is None else str(result.error),
+        "score": None,
+        "aspects": {},
+        "error": None,
     }
+    if result.verdict is not None:
+        row["score"] = result.verdict.score
+        row["aspects"] = dict(result.verdict.aspects)
+    if result.error is not None:
+        row["error"] = str(result.error)
     if result.edit is None:
         return row
     data = blobs.get(result.edit.blob)
     if data is None:
-        return {
-            **row,
-            "error": f"{blobs.path(result.edit.blob)} is not in the store any more, or damaged",
-        }
+        path = blobs.path(result.edit.blob)
+        row["error"] = f"{path} is not in the store any more, or damaged"
+        return row
     name = Path(item.category, f"seed{result.seed}" if index else "", f"{item.id}.png")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     files.write_bytes(folder / name, data, durable=False)
-    return {**row, "file": str(name)}
+    row["file"] = str(name)
+    return row
 
 
 def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
@@ -229,10 +251,11 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
             f"{reference!r}: expected at least {MIN_PREFIX} characters of a key, as results.json "
             "has it"
         )
-    records: tuple[Stored, ...] = (
-        *Journal(out / "edits.jsonl", EditRecord, reads_only=True).records.values(),
-        *Journal(out / "verdicts.jsonl", VerdictRecord, reads_only=True).records.values(),
-    )
+    edits = Journal(out / "edits.jsonl", EditRecord, reads_only=True).records
+    verdicts = Journal(out / "verdicts.jsonl", VerdictRecord, reads_only=True).records
+    records: list[Stored] = []
+    records += edits.values()
+    records += verdicts.values()
     matches = [record for record in records if _is_meant(record, reference)]
     if not matches:
         raise errors.UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
@@ -276,13 +299,16 @@ def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | Non
     if record.environment.compiled is not None:
         lines.append(f"  networks {'compiled' if record.environment.compiled else 'not compiled'}")
     lines += ["", f"decided by the {model}:"]
-    lines += (
-        _listed(recipe) if recipe is not None else ["  its record is not in this store any more"]
-    )
+    if recipe is not None:
+        lines += _listed(recipe)
+    else:
+        lines.append("  its record is not in this store any more")
     asked = {name: value for name, value in record.recipe.items() if name != model}
-    lines += ["", "and by what was asked:", *_listed(asked)]
+    lines += ["", "and by what was asked:"]
+    lines += _listed(asked)
     if record.code:
-        lines += ["", "and by modules that were imported while it ran:", *_listed(record.code)]
+        lines += ["", "and by modules that were imported while it ran:"]
+        lines += _listed(record.code)
     return "\n".join(lines)
 
 
@@ -291,12 +317,12 @@ def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
     lines = []
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            lines += [f"{indent}{name}:", *_listed(value, indent + "  ")]
+            lines.append(f"{indent}{name}:")
+            lines += _listed(value, indent + "  ")
         elif isinstance(value, list) and any(isinstance(entry, list | dict) for entry in value):
-            lines += [
-                f"{indent}{name}:",
-                *(f"{indent}  {json.dumps(entry, ensure_ascii=False)}" for entry in value),
-            ]
+            lines.append(f"{indent}{name}:")
+            for entry in value:
+                lines.append(f"{indent}  {json.dumps(entry, ensure_ascii=False)}")
         else:
             lines.append(f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}")
     return lines

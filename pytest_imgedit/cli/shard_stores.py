@@ -86,13 +86,16 @@ def read_stores(shards: Sequence[ShardRun]) -> list[ShardStore]:
     Raises `UsageError` for a damaged journal, and if a record or an image that the results of a
     shard name is missing or damaged.
     """
-    stores = {
-        folder: ShardStore(folder) for folder in dict.fromkeys(shard.store for shard in shards)
-    }
-    losses = [(shard, _losses(shard, stores[shard.store])) for shard in shards]
-    told = [_told(shard, lost) for shard, lost in losses if lost]
+    folders = list(dict.fromkeys(shard.store for shard in shards))
+    stores = {folder: ShardStore(folder) for folder in folders}
+    number = 0
+    told: list[str] = []
+    for shard in shards:
+        lost = _losses(shard, stores[shard.store])
+        if lost:
+            number += sum(map(len, lost.values()))
+            told.append(_told(shard, lost))
     if told:
-        number = sum(len(names) for _, lost in losses for names in lost.values())
         others = len(told) - _SHARDS_TOLD
         more = f"; and {counted(others, 'shard')} more" if others > 0 else ""
         raise errors.UsageError(
@@ -105,15 +108,15 @@ def read_stores(shards: Sequence[ShardRun]) -> list[ShardStore]:
 
 def _told(shard: ShardRun, lost: _Losses) -> str:
     """Count what a shard has lost by kind, and name the first of each."""
-    kinds = (
-        f"{counted(len(names), noun)} {state} ({first_of([*names.values()], _NAMES_TOLD)})"
-        for (noun, state), names in lost.items()
-    )
+    kinds = []
+    for (noun, state), names in lost.items():
+        first = first_of(list(names.values()), _NAMES_TOLD)
+        kinds.append(f"{counted(len(names), noun)} {state} ({first})")
     return f"shard {shard.info} ({shard.store}): {', '.join(kinds)}"
 
 
 def _losses(shard: ShardRun, store: ShardStore) -> _Losses:
-    """Name what the items of a shard claim and its store has not."""
+    """Name what the items of a shard claim and its store does not hold."""
     lost: _Losses = defaultdict(dict)
     for item in shard.results.items:
         for name in _images_of(item):
@@ -121,37 +124,45 @@ def _losses(shard: ShardRun, store: ShardStore) -> _Losses:
                 state = "damaged" if name in store.images else "missing"
                 lost["image", state][name] = f"blobs/{name}"
         for seed in item.seeds:
-            if seed.edit is not None:
-                edit = store.edits.records.get(seed.edit.key)
-                is_it = edit is not None and edit.blob == seed.edit.blob
-                _find(lost, "edits", f"{item.id} {seed.seed}", item.id, edit, is_it)
-                _find_model(lost, edit, "editor", store)
-            for key, name in _verdicts_of(seed):
-                verdict = store.verdicts.records.get(key)
-                is_it = verdict is not None and verdict.recipe.get("edited") == (
-                    seed.edit and seed.edit.blob
-                )
-                _find(lost, "verdicts", f"{item.id} {seed.seed} {name}", item.id, verdict, is_it)
-                _find_model(lost, verdict, "judge", store)
+            _find_edit(lost, item, seed, store)
+            _find_verdicts(lost, item, seed, store)
     return lost
 
 
-def _find(
-    lost: _Losses,
-    kind: str,
-    key: str,
-    pair_id: str,
-    record: Record | None,
-    is_it: bool,
-) -> None:
-    if not is_it:
-        state = "missing" if record is None else "of another edit"
-        lost["record", f"of {kind} {state}"][key] = pair_id
+def _find_edit(lost: _Losses, item: Item, seed: SeedResult, store: ShardStore) -> None:
+    """Add to `lost` the record of an edit, or that of its editor, if the store lacks it."""
+    if seed.edit is None:
+        return
+    record = store.edits.records.get(seed.edit.key)
+    if record is None or record.blob != seed.edit.blob:
+        _lose_record(lost, "edits", f"{item.id} {seed.seed}", item.id, record)
+    _find_model(lost, record, "editor", store)
+
+
+def _find_verdicts(lost: _Losses, item: Item, seed: SeedResult, store: ShardStore) -> None:
+    """Add to `lost` the records of the verdicts on an edit, or of their judges, that the store
+    lacks.
+    """
+    edited = None if seed.edit is None else seed.edit.blob
+    for key, name in _verdicts_of(seed):
+        record = store.verdicts.records.get(key)
+        if record is None or record.recipe.get("edited") != edited:
+            _lose_record(lost, "verdicts", f"{item.id} {seed.seed} {name}", item.id, record)
+        _find_model(lost, record, "judge", store)
+
+
+def _lose_record(lost: _Losses, kind: str, key: str, pair_id: str, record: Record | None) -> None:
+    """Add a record to `lost` that is missing, or is that of another edit."""
+    state = "missing" if record is None else "of another edit"
+    lost["record", f"of {kind} {state}"][key] = pair_id
 
 
 def _find_model(lost: _Losses, record: Record | None, role: str, store: ShardStore) -> None:
-    digest = "" if record is None else str(record.recipe.get(role))
-    if record is not None and digest not in store.models.records:
+    """Add to `lost` the record of the model that a record names, if the store lacks it."""
+    if record is None:
+        return
+    digest = str(record.recipe.get(role))
+    if digest not in store.models.records:
         lost["record", "of models missing"][digest] = f"{role} {digest[:12]}"
 
 
@@ -178,8 +189,9 @@ def collect(stores: Iterable[ShardStore], into: Store) -> None:
     Raises `StoreError` if they cannot be written.
     """
     for store in stores:
-        whole = [name for name, is_whole in store.images.items() if is_whole]
-        for name in (*whole, *store.thumbnails):
+        names = [name for name, is_whole in store.images.items() if is_whole]
+        names += store.thumbnails
+        for name in names:
             _link(store.folder / "blobs" / name, into.blobs.folder / name)
         journals: Sequence[tuple[Journal[Any], Journal[Any]]] = (
             (store.edits, into.edits),
