@@ -151,36 +151,25 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     """
     ratings_by_id = read_ratings(ratings)
     results = read_run(reference, out)
-    count = sum(map(len, ratings_by_id.values()))
-    raters = sorted({rating.rater for rows in ratings_by_id.values() for rating in rows} - {""})
+    raters = _raters(ratings_by_id)
     rated = [item for item in results.items if item.id in ratings_by_id]
     scored = [item for item in rated if item.score is not None]
+    unscored = len(rated) - len(scored)
     known = {item.id for item in results.items}
     unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
-    judge_rows: dict[str, RankAgreement] = {}
-    rater_rows: dict[str, RaterAgreement] = {}
-    progress = _Progress()
-    for field in (*pairs.in_order(item.category for item in scored), "overall"):
-        members = [item for item in scored if field in ("overall", item.category)]
-        judge_rows[field] = _judge_agreement(members, ratings_by_id)
-        progress.tell(field, f"{counted(len(members), 'pair')} of the judge")
-        if raters:
-            rater_rows[field] = _rater_agreement(
-                members, ratings_by_id, raters, partial(progress.tell, field)
-            )
+    judge_rows, rater_rows = _agreements(scored, ratings_by_id, raters)
+    count = sum(map(len, ratings_by_id.values()))
+    rated_pairs = counted(len(ratings_by_id), "pair")
+    judge = printable(tables.judge_name(results))
     lines = [
-        f"judge {printable(tables.judge_name(results))} against {counted(count, 'rating')} of "
-        f"{counted(len(ratings_by_id), 'pair')}{_by(raters)} in {ratings}",
+        f"judge {judge} against {counted(count, 'rating')} of {rated_pairs}{_by(raters)} in "
+        f"{ratings}",
         _judge_table(judge_rows),
     ]
     if raters:
-        lines += [
-            "raters against each other, over the same pairs",
-            _rater_table(rater_rows),
-            *_samples(rater_rows),
-            _ceiling(judge_rows["overall"], rater_rows["overall"]),
-        ]
-    unscored = len(rated) - len(scored)
+        lines += ["raters against each other, over the same pairs", _rater_table(rater_rows)]
+        lines += _samples(rater_rows)
+        lines.append(_ceiling(judge_rows["overall"], rater_rows["overall"]))
     if unscored:
         lines.append(f"{unscored} rated pairs have no score in the run")
     if unknown:
@@ -192,10 +181,42 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
         "raters": len(raters) if raters else None,
         "unscored": unscored,
         "unknown": unknown,
-        "rows": {field: asdict(row) for field, row in judge_rows.items()},
-        "rater_rows": {field: asdict(row) for field, row in rater_rows.items()},
+        "rows": _as_dicts(judge_rows),
+        "rater_rows": _as_dicts(rater_rows),
     }
     return document, "\n".join(lines), int(not scored)
+
+
+def _raters(ratings: Ratings) -> list[str]:
+    """Return the names of all raters, sorted."""
+    raters = {rating.rater for rows in ratings.values() for rating in rows}
+    raters.discard("")
+    return sorted(raters)
+
+
+def _agreements(
+    scored: Sequence[Item], ratings: Ratings, raters: Sequence[str]
+) -> tuple[dict[str, RankAgreement], dict[str, RaterAgreement]]:
+    """Return the agreement of the judge with the ratings, and that of the raters with each other,
+    by category and `overall`.
+    """
+    judge_rows: dict[str, RankAgreement] = {}
+    rater_rows: dict[str, RaterAgreement] = {}
+    progress = _Progress()
+    fields = list(pairs.in_order(item.category for item in scored))
+    fields.append("overall")
+    for field in fields:
+        members = [item for item in scored if field in ("overall", item.category)]
+        judge_rows[field] = _judge_agreement(members, ratings)
+        progress.tell(field, f"{counted(len(members), 'pair')} of the judge")
+        if raters:
+            tell = partial(progress.tell, field)
+            rater_rows[field] = _rater_agreement(members, ratings, raters, tell)
+    return judge_rows, rater_rows
+
+
+def _as_dicts(rows: Mapping[str, RankAgreement | RaterAgreement]) -> JsonObject:
+    return {field: asdict(row) for field, row in rows.items()}
 
 
 def _judge_agreement(members: Sequence[Item], ratings: Ratings) -> RankAgreement:
@@ -203,9 +224,9 @@ def _judge_agreement(members: Sequence[Item], ratings: Ratings) -> RankAgreement
     for item in members:
         scores = [rating.score for rating in ratings[item.id]]
         means.append(math.fsum(scores) / len(scores))
-    return agreement(
-        [item.score or 0.0 for item in members], means, [item.cluster for item in members]
-    )
+    scores_of_judge = [item.score or 0.0 for item in members]
+    clusters = [item.cluster for item in members]
+    return agreement(scores_of_judge, means, clusters)
 
 
 def _rater_agreement(
@@ -214,7 +235,7 @@ def _rater_agreement(
     raters: Sequence[str],
     progress: Callable[[str], None],
 ) -> RaterAgreement:
-    index = {rater: place for place, rater in enumerate(raters)}
+    index = {rater: position for position, rater in enumerate(raters)}
     rows = [
         (index[rating.rater], pair, rating.score)
         for pair, item in enumerate(members)
@@ -267,7 +288,7 @@ def _samples(rows: Mapping[str, RaterAgreement]) -> Iterator[str]:
     if sampled:
         yield (
             f"rater to rater: of {max(sampled.values())} random two raters "
-            f"({first_of([*sampled])}), the same in each call"
+            f"({first_of(list(sampled))}), the same in each call"
         )
 
 

@@ -63,8 +63,8 @@ class Needs:
         named: list[tuple[Role, EditorSettings | JudgeSettings]] = [
             ("editor", settings.editor),
             ("judge", settings.judge),
-            *((entry.role, entry.settings.judge) for entry in settings.further.values()),
         ]
+        named += [(entry.role, entry.settings.judge) for entry in settings.further.values()]
         packages: set[str] = set()
         keys: dict[str, None] = {}
         here: dict[Role, None] = {}
@@ -76,8 +76,10 @@ class Needs:
             packages.add("openai")
             if _LOCAL_HOSTS.fullmatch(_host(section.spec)):
                 here[role] = None
-            elif name := _key_of(kind, section.params):
-                keys[name] = None
+                continue
+            key = _key_of(kind, section.params)
+            if key is not None:
+                keys[key] = None
         if settings.suite.spec.lower().endswith(".parquet"):
             packages.add("pyarrow")
         if settings.workers.executor == "ray":
@@ -122,9 +124,10 @@ def with_extras(text: str, extras: Iterable[str]) -> str:
     """Add extras to this package in a file of requirements, which else stays as it is."""
     match = _REQUIREMENT.search(text)
     known = _extras_of(match)
-    names = [*known, *(name for name in extras if name not in known)]
-    if match is None or names == known:
+    new = [name for name in extras if name not in known]
+    if match is None or not new:
         return text
+    names = known + new
     return f"{text[: match.start()]}{match['name']}[{','.join(names)}]{text[match.end() :]}"
 
 

@@ -70,7 +70,8 @@ def guess_suite(data: Path | None) -> Guess:
         raise errors.UsageError(
             f"{data}: no such file or folder, expected a CSV, a JSON or a folder of images"
         )
-    if problem := _bad_name(data):
+    problem = _bad_name(data)
+    if problem:
         raise errors.UsageError(f"{str(data)!a}: {problem}")
     if not data.is_file():
         return _of_folder(data, is_named=True)
@@ -86,15 +87,15 @@ def _of_folder(folder: Path, is_named: bool) -> Guess:
     """Take the first table of a folder, or its images; raise `UsageError` if one `is_named` by the
     user has neither.
     """
-    what = folders.of_hub_cache(folder) or folders.of_arrow(folder) if is_named else None
-    if what is not None:
-        raise errors.UsageError(f"{folder} is {what}")
+    if is_named:
+        what = folders.of_hub_cache(folder) or folders.of_arrow(folder)
+        if what is not None:
+            raise errors.UsageError(f"{folder} is {what}")
     unused = _unusable(folder)
     guess = _first_table(folder, unused) or _all_images(folder, is_named, unused)
     if guess is None and is_named:
-        raise errors.UsageError(
-            next(iter(unused), f"{folder}: holds no table of prompts and no image")
-        )
+        nothing = f"{folder}: holds no table of prompts and no image"
+        raise errors.UsageError(unused[0] if unused else nothing)
     return replace(guess or Guess("scenes (no prompts for images found)"), unused=unused)
 
 
@@ -150,21 +151,27 @@ def _of_table(path: Path) -> Guess:
     others = [name for name in names if name != image]
     instruction = _column(others, rows, "instruction", _is_text)
     if image is None or instruction is None:
-        what = (
-            f"names images below {finder.root.resolve()}" if image is None else "holds instructions"
-        )
+        what = "holds instructions"
+        if image is None:
+            what = f"names images below {finder.root.resolve()}"
         raise errors.UsageError(f"{path}: no column {what}, found {', '.join(names) or 'none'}")
     pairs = [_pair(row, image, instruction, finder) for row in rows]
-    ids = Counter(pair["id"] for pair in pairs if "id" in pair)
-    if twice := next((name for name, count in ids.items() if count > 1), None):
-        raise errors.UsageError(
-            f"{path}: id {twice!r} occurs {ids[twice]} times, expected unique ids"
-        )
+    _check_unique_ids(path, pairs)
     return Guess(
         f"{counted(len(pairs), 'row')} of {path}: image {image!r}, instruction {instruction!r}",
         rows=pairs,
         root=finder.root,
     )
+
+
+def _check_unique_ids(path: Path, pairs: Sequence[strict_json.JsonObject]) -> None:
+    """Raise `UsageError` for an id that several rows have."""
+    counts = Counter(pair["id"] for pair in pairs if "id" in pair)
+    for name, count in counts.items():
+        if count > 1:
+            raise errors.UsageError(
+                f"{path}: id {name!r} occurs {count} times, expected unique ids"
+            )
 
 
 def _pair(row: SuiteRow, image: str, instruction: str, finder: _Finder) -> strict_json.JsonObject:
@@ -211,9 +218,10 @@ def _usual_name(name: str) -> str:
     small = name.strip().lower()
     if small in chain.from_iterable(native.FIELDS.values()):
         return small
-    return next(
-        (key for key in ("category", "reference") if small in native.USUAL_NAMES[key]), name
-    )
+    for key in ("category", "reference"):
+        if small in native.USUAL_NAMES[key]:
+            return key
+    return name
 
 
 def _column(
@@ -225,7 +233,7 @@ def _column(
         for name in names
         if name.strip().lower() in native.USUAL_NAMES[key] or name in native.FIELDS[key]
     ]
-    for name in (*usual, *names):
+    for name in usual + list(names):
         if sum(holds(row.values.get(name)) for row in rows) >= _MOST_ROWS * len(rows):
             return name
     return None
@@ -236,11 +244,14 @@ def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
 
     Raises `UsageError` for one that is no text of a few thousand characters below the folder.
     """
-    rows, missing = [], 0
+    rows = []
+    missing = 0
     for path in images:
-        beside, text = path.with_suffix(".txt"), ""
+        beside = path.with_suffix(".txt")
+        text = ""
         if beside.exists():
-            if problem := _problem(beside, folder):
+            problem = _problem(beside, folder)
+            if problem:
                 raise errors.UsageError(f"{beside}: {problem}")
             text = files.read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
         missing += not text
@@ -257,10 +268,10 @@ class _Finder:
         for relative in (path.relative_to(root) for path in _usable(root, SUFFIXES)):
             self._known[str(relative)] = relative
             for name in (relative.name, relative.stem):
-                # What two images are called names neither.
-                self._known[name] = (
-                    None if self._known.get(name, relative) != relative else relative
-                )
+                if self._known.get(name, relative) == relative:
+                    self._known[name] = relative
+                else:  # what two images are called names neither
+                    self._known[name] = None
 
     def find(self, value: Any) -> Path | None:
         """Return an image's path below the root."""
@@ -297,6 +308,7 @@ def _walk(top: Path) -> tuple[list[Path], list[str]]:
     The files of a folder come before those of folders in it. Environments and hidden folders hold
     none.
     """
+    named_suffixes = set(_TABLES) | set(SUFFIXES)
     usable: list[Path] = []
     unusable: list[str] = []
     folders = [top]
@@ -318,7 +330,7 @@ def _walk(top: Path) -> tuple[list[Path], list[str]]:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _SKIPPED:
                     inside.append(path)
-            elif path.suffix.lower() in (*_TABLES, *SUFFIXES):
+            elif path.suffix.lower() in named_suffixes:
                 try:
                     if not entry.is_file():
                         continue

@@ -9,22 +9,21 @@ from pytest_imgedit.suites.public import BENCHMARKS, Benchmark
 def list_suites(price_in: float | None, price_out: float | None) -> tuple[JsonObject, str, int]:
     """List each benchmark with its size, licence, origin, judge, questions and cost."""
     prices = (price_in or 0.0, price_out or 0.0)
-    costs = {benchmark.name: benchmark.cost(prices) for benchmark in BENCHMARKS}
-    document = {
-        "suites": [
-            {**asdict(benchmark), "cost": costs[benchmark.name] if any(prices) else None}
-            for benchmark in BENCHMARKS
-        ]
-    }
-    blocks = [_block(benchmark, prices) for benchmark in BENCHMARKS]
-    last = (
+    rows = []
+    blocks = []
+    for benchmark in BENCHMARKS:
+        row = asdict(benchmark)
+        row["cost"] = benchmark.cost(prices) if any(prices) else None
+        rows.append(row)
+        blocks.append(_block(benchmark, prices))
+    blocks.append(
         "seeds:FILE takes your own file by the seeds' protocol; docs/protocols.md has a page each"
     )
-    return document, "\n\n".join([*blocks, last]), 0
+    return {"suites": rows}, "\n\n".join(blocks), 0
 
 
 def _block(benchmark: Benchmark, prices: tuple[float, float]) -> str:
-    tokens = [each * benchmark.calls / 1e6 for each in benchmark.tokens]
+    tokens_in, tokens_out = [tokens * benchmark.calls / 1e6 for tokens in benchmark.tokens]
     questions = f"{benchmark.calls:,} questions a model"
     if any(prices):
         questions += f", about {benchmark.cost(prices):.2f}"
@@ -32,7 +31,7 @@ def _block(benchmark: Benchmark, prices: tuple[float, float]) -> str:
         f"{benchmark.name}:DIR  {benchmark.pairs:,} pairs, licence: {benchmark.licence}",
         f"  data: {benchmark.origin}",
         f"  authors' judge: {benchmark.judge}",
-        f"  {questions} ({tokens[0]:.1f} million tokens in, {tokens[1]:.2f} out)",
+        f"  {questions} ({tokens_in:.1f} million tokens in, {tokens_out:.2f} out)",
     ]
     if benchmark.remark:
         lines.append(f"  {benchmark.remark}")

@@ -39,14 +39,16 @@ def view(references: Sequence[str], out: Path | None, serve: bool) -> tuple[Json
         raise errors.UsageError(broken[0] if broken else no_runs(stores[0]))
     home = stores[0] if stores else runs[0].blobs.parent
     folder = outputs.view_folder(home) if out is None else out
+    all_blobs = [run.blobs for run in runs]
     if out is not None:
-        _require_free(out, [*stores, *(run.blobs.parent for run in runs)])
+        _require_free(out, stores + [blobs.parent for blobs in all_blobs])
     with outputs.naming(folder):
         write_view(runs, going_on, folder, is_movable=out is not None)
     page = folder / "index.html"
-    lines = [f"{counted(len(runs), 'run')}: {os.path.relpath(page)}", *map(printable, broken)]
+    lines = [f"{counted(len(runs), 'run')}: {os.path.relpath(page)}"]
+    lines += map(printable, broken)
     if serve:
-        _serve(page, [folder, *(run.blobs for run in runs)])
+        _serve(page, [folder] + all_blobs)
     elif _has_screen():
         webbrowser.open(page.absolute().as_uri())
     document = {"page": str(page), "runs": [run.results.run.id for run in runs], "broken": broken}
@@ -71,7 +73,8 @@ def _find(references: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 def _read(paths: Sequence[Path]) -> tuple[list[StoredRun], list[str]]:
     """Read runs; say of each that cannot be read why."""
-    runs, broken = [], []
+    runs: list[StoredRun] = []
+    broken: list[str] = []
     for path in paths:
         try:
             blobs = path.parent.parent.parent / "blobs"
