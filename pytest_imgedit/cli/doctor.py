@@ -35,17 +35,13 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     ones).
     """
     find_user_modules(config)
-    settings, machine = make_settings(read_tables(config)), Hardware.here("auto")
-    cluster = settings.workers.ray_address or "a Ray cluster"
-    document: JsonObject = {
-        "versions": provenance.versions(),
-        "machine": provenance.machine(gpu.product for gpu in machine.gpus).model_dump(mode="json"),
-        "memory_gib": round(_host_memory(), 1),
-        "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
-        "gpus": [asdict(gpu) for gpu in machine.gpus],
-        "elsewhere": cluster if pools.is_remote(settings) else None,
-        "models": [],
-    }
+    settings = make_settings(read_tables(config))
+    machine = Hardware.here("auto")
+    document = _machine(machine)
+    document["elsewhere"] = None
+    if pools.is_remote(settings):
+        document["elsewhere"] = settings.workers.ray_address or "a Ray cluster"
+    document["models"] = []
     problems = list(_package_problems())
     try:
         pairs = load_suite(settings.suite).pairs
@@ -76,6 +72,18 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
             problems.append(f"{section or role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
     return document, _text(document), int(bool(problems))
+
+
+def _machine(machine: Hardware) -> JsonObject:
+    """Describe this machine, and the versions of what runs on it."""
+    info = provenance.machine(gpu.product for gpu in machine.gpus)
+    return {
+        "versions": provenance.versions(),
+        "machine": info.model_dump(mode="json"),
+        "memory_gib": round(_host_memory(), 1),
+        "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
+        "gpus": [asdict(gpu) for gpu in machine.gpus],
+    }
 
 
 def _host_memory() -> float:
@@ -124,24 +132,34 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
         return row
     model = placement.settle(model, hardware)
     need = placement.need_of(model, hardware)
-    totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
-    memories = [
-        sum(totals[name] for name in group)
-        for _, group in need.groups
-        if all(name in totals for name in group)
-    ]
-    needed, where = need.memory.weights, f" of GPU memory{need.hint}"
+    needed = need.memory.weights
+    memories = _group_memories(need, hardware)
+    where = f" of GPU memory{need.hint}"
     if not need.groups or needed is None:  # on the CPU, or offloaded to host memory
         needed = need.memory.kept * len(need.groups) or model.memory().reads or 0
-        memories, where = [_host_memory()], " of host memory"
+        memories = [_host_memory()]
+        where = " of host memory"
     if memories:
-        row["fits"] = needed / GIB <= min(memories)
+        smallest = min(memories)
+        row["fits"] = needed / GIB <= smallest
         if not row["fits"]:
             problems.append(
                 f"{model.role} {model.spec}: {needed / GIB:.1f} GiB of weights do not fit into "
-                f"{min(memories):.1f} GiB{where}"
+                f"{smallest:.1f} GiB{where}"
             )
     return row
+
+
+def _group_memories(need: placement.Need, hardware: Hardware) -> list[float]:
+    """Return the memory in GiB of each group of GPUs that a model would take, as far as it is
+    known.
+    """
+    totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
+    memories = []
+    for _, group in need.groups:
+        if all(name in totals for name in group):
+            memories.append(sum(totals[name] for name in group))
+    return memories
 
 
 def _text(document: JsonObject) -> str:
@@ -151,19 +169,8 @@ def _text(document: JsonObject) -> str:
         f"{machine['system']} {machine['architecture']}, {machine['cpus']} CPUs, "
         f"{document['memory_gib']} GiB memory, "
         f"{document['disk_free_gib']} GiB free on disk",
+        _gpu_table(document["gpus"]),
     ]
-    if document["gpus"]:
-        lines.append(
-            terminal.render_table(
-                ("GPU", "product", "free GiB", "total GiB"),
-                [
-                    (gpu["name"], gpu["product"], str(gpu["free_gib"]), str(gpu["total_gib"]))
-                    for gpu in document["gpus"]
-                ],
-            )
-        )
-    else:
-        lines.append("no GPU visible: editors and judges run on the CPU")
     if document["elsewhere"]:
         lines.append(
             f"workers run on {document['elsewhere']}, which is not looked at: all that is said is "
@@ -172,8 +179,19 @@ def _text(document: JsonObject) -> str:
     if "suite" in document:
         lines.append(f"suite {document['suite']['spec']}: {document['suite']['pairs']} pairs")
     lines += [f"{row['role']} {row['spec']}: {_weights(row)}" for row in document["models"]]
-    problems = [f"problem: {problem}" for problem in document["problems"]]
-    return "\n".join([*lines, *(problems or ["no problem found"])]).rstrip()
+    lines += [f"problem: {problem}" for problem in document["problems"]]
+    if not document["problems"]:
+        lines.append("no problem found")
+    return "\n".join(lines).rstrip()
+
+
+def _gpu_table(gpus: Sequence[JsonObject]) -> str:
+    if not gpus:
+        return "no GPU visible: editors and judges run on the CPU"
+    rows = [
+        (gpu["name"], gpu["product"], str(gpu["free_gib"]), str(gpu["total_gib"])) for gpu in gpus
+    ]
+    return terminal.render_table(("GPU", "product", "free GiB", "total GiB"), rows)
 
 
 def _weights(row: JsonObject) -> str:
