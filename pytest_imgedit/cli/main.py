@@ -29,7 +29,7 @@ _ALPHA = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Command:
     """A subcommand: `function` is a `module:function` of this folder, which is imported on call.
 
@@ -46,10 +46,11 @@ class Command:
 
 COMMANDS = (
     Command(
-        "init",
-        "init:init",
-        "write a benchmark folder, a config, a suite and a CI workflow, or update what CI needs",
-        {
+        name="init",
+        function="init:init",
+        summary="write a benchmark folder, a config, a suite and a CI workflow, or update what CI "
+        "needs",
+        arguments={
             "data": {
                 "type": Path,
                 "metavar": "DATA",
@@ -71,10 +72,10 @@ COMMANDS = (
         },
     ),
     Command(
-        "compare",
-        "compare:compare_runs",
-        "compare two runs or baselines pair by pair, or rank more of them",
-        {
+        name="compare",
+        function="compare:compare_runs",
+        summary="compare two runs or baselines pair by pair, or rank more of them",
+        arguments={
             **_STORE,
             "references": {
                 "metavar": "RUN",
@@ -106,13 +107,13 @@ COMMANDS = (
             },
             "--html": {"type": Path, "metavar": "PATH", "help": "write a page with the tables"},
         },
-        "a gate did not pass, nor only warn",
+        failure="a gate did not pass, nor only warn",
     ),
     Command(
-        "leaderboard",
-        "leaderboard:leaderboard",
-        "rank runs over the pairs that all of them have",
-        {
+        name="leaderboard",
+        function="leaderboard:leaderboard",
+        summary="rank runs over the pairs that all of them have",
+        arguments={
             **_STORE,
             "references": {
                 "metavar": "RUN",
@@ -139,10 +140,10 @@ COMMANDS = (
         },
     ),
     Command(
-        "trend",
-        "trend:trend",
-        "tell whether a series of checkpoints got worse",
-        {
+        name="trend",
+        function="trend:trend",
+        summary="tell whether a series of checkpoints got worse",
+        arguments={
             **_STORE,
             "references": {
                 "metavar": "BASELINE",
@@ -166,13 +167,13 @@ COMMANDS = (
             },
             "--html": {"type": Path, "metavar": "PATH", "help": "write a page with charts"},
         },
-        "a measure got worse",
+        failure="a measure got worse",
     ),
     Command(
-        "report",
-        "runs:render_again",
-        "render the reports of a run again",
-        {
+        name="report",
+        function="runs:render_again",
+        summary="render the reports of a run again",
+        arguments={
             **_STORE,
             "reference": {"metavar": "RUN", "help": _RUN},
             "--html": {
@@ -186,13 +187,13 @@ COMMANDS = (
                 "help": "HTML as one file, with the thumbnails inside",
             },
         },
-        "the run did not pass",
+        failure="the run did not pass",
     ),
     Command(
-        "view",
-        "view:view",
-        "show runs side by side in a browser: runs, pairs by models, each pair",
-        {
+        name="view",
+        function="view:view",
+        summary="show runs side by side in a browser: runs, pairs by models, each pair",
+        arguments={
             "references": {
                 "metavar": "RUN|STORE",
                 "nargs": "*",
@@ -209,24 +210,24 @@ COMMANDS = (
                 "help": "serve the page on 127.0.0.1 until Ctrl-C, instead of opening it",
             },
         },
-        "a run could not be read",
+        failure="a run could not be read",
     ),
     Command(
-        "export",
-        "runs:export",
-        "export a run's edits as CATEGORY/ID.png, with a list",
-        {
+        name="export",
+        function="runs:export",
+        summary="export a run's edits as CATEGORY/ID.png, with a list",
+        arguments={
             **_STORE,
             "reference": {"metavar": "RUN", "help": _RUN},
             "folder": {"type": Path, "metavar": "DIR", "help": "a new folder"},
         },
-        "edits are missing",
+        failure="edits are missing",
     ),
     Command(
-        "import",
-        "importing:import_file",
-        "convert a config of image_edit_benchmark, or show its report",
-        {
+        name="import",
+        function="importing:import_file",
+        summary="convert a config of image_edit_benchmark, or show its report",
+        arguments={
             "path": {
                 "type": Path,
                 "metavar": "FILE",
@@ -241,10 +242,10 @@ COMMANDS = (
         },
     ),
     Command(
-        "merge",
-        "merge:merge",
-        "join the shards of a run, and decide its gates",
-        {
+        name="merge",
+        function="merge:merge",
+        summary="join the shards of a run, and decide its gates",
+        arguments={
             "references": {
                 "metavar": "RUN",
                 "nargs": "+",
@@ -257,20 +258,20 @@ COMMANDS = (
                 "help": "the new store of the whole run",
             },
         },
-        "a gate did not pass",
+        failure="a gate did not pass",
     ),
     Command(
-        "runs",
-        "runs:list_runs",
-        "list the runs of a store, oldest first",
-        _STORE,
-        "a run could not be read",
+        name="runs",
+        function="runs:list_runs",
+        summary="list the runs of a store, oldest first",
+        arguments=_STORE,
+        failure="a run could not be read",
     ),
     Command(
-        "explain",
-        "runs:explain",
-        "show what an edit or a verdict depends on",
-        {
+        name="explain",
+        function="runs:explain",
+        summary="show what an edit or a verdict depends on",
+        arguments={
             **_STORE,
             "reference": {
                 "metavar": "EDIT|VERDICT",
@@ -279,10 +280,10 @@ COMMANDS = (
         },
     ),
     Command(
-        "agreement",
-        "agreement:agree",
-        "compare a run's scores with ratings by people, and these with each other",
-        {
+        name="agreement",
+        function="agreement:agree",
+        summary="compare a run's scores with ratings by people, and these with each other",
+        arguments={
             **_STORE,
             "reference": {"metavar": "RUN", "help": _WHOLE},
             "ratings": {
@@ -291,13 +292,13 @@ COMMANDS = (
                 "help": "columns id, score and (optional) rater; one row a rating",
             },
         },
-        "no rating fits a scored pair",
+        failure="no rating fits a scored pair",
     ),
     Command(
-        "plan",
-        "plan:plan",
-        "tell how many pairs gates need, and what that costs",
-        {
+        name="plan",
+        function="plan:plan",
+        summary="tell how many pairs gates need, and what that costs",
+        arguments={
             **_STORE,
             "reference": {
                 "metavar": "RUN",
@@ -329,10 +330,10 @@ COMMANDS = (
         },
     ),
     Command(
-        "qualify",
-        "doctor:qualify",
-        "try a judge alone, on edits of known quality",
-        {
+        name="qualify",
+        function="doctor:qualify",
+        summary="try a judge alone, on edits of known quality",
+        arguments={
             **_STORE,
             "judge": {
                 "metavar": "JUDGE",
@@ -357,13 +358,13 @@ COMMANDS = (
                 "help": "set a TOML key; repeatable",
             },
         },
-        "the judge failed",
+        failure="the judge failed",
     ),
     Command(
-        "suites",
-        "suites:list_suites",
-        "list the public benchmarks that can be run by their own protocol",
-        {
+        name="suites",
+        function="suites:list_suites",
+        summary="list the public benchmarks that can be run by their own protocol",
+        arguments={
             "--price-in": {
                 "type": float,
                 "metavar": "PRICE",
@@ -377,23 +378,23 @@ COMMANDS = (
         },
     ),
     Command(
-        "schema",
-        "runs:schema",
-        "print the JSON schema of results.json",
-        {"--baseline": {"action": "store_true", "help": "that of a baseline instead"}},
+        name="schema",
+        function="runs:schema",
+        summary="print the JSON schema of results.json",
+        arguments={"--baseline": {"action": "store_true", "help": "that of a baseline instead"}},
     ),
     Command(
-        "doctor",
-        "doctor:examine",
-        "tell what this machine has, lacks, and cannot hold",
-        {
+        name="doctor",
+        function="doctor:examine",
+        summary="tell what this machine has, lacks, and cannot hold",
+        arguments={
             "--config": {
                 "type": Path,
                 "metavar": "FILE",
                 "help": "a TOML config, whose models are checked",
             }
         },
-        "something is wrong",
+        failure="something is wrong",
     ),
 )
 
