@@ -27,30 +27,36 @@ def refuse_to_compare(
     """Raise `UsageError` if two baselines are of other verdicts or pairs, or, where `gated`, of
     unlike losses. `only_common` looks at the pairs of both alone.
     """
-    items = {
-        name: content
-        for name, content in b.contents.items()
-        if name in a.contents or not only_common
-    }
-    losses = unlike_losses(a, b.editor.lossy) if gated else None
-    reason = (
-        unlike_judges(a, dict(b.judge), b.seeds)
-        or unlike_further(a, {name: dict(judge) for name, judge in b.further.items()})
-        or unlike_rewrites(a, b.editor.rewrites is not None)
-        or unlike_items(a, items)
-        or losses
-    )
+    reason = _difference(a, b, only_common)
+    if gated and not reason:
+        reason = unlike_losses(a, b.editor.lossy)
     if reason:
         raise errors.UsageError(f"{names} cannot be compared, {reason}")
+
+
+def _difference(a: Baseline, b: Baseline, only_common: bool) -> str | None:
+    """Say how the judges, rewrites or pairs of two baselines differ."""
+    contents = b.contents
+    if only_common:
+        contents = {name: content for name, content in contents.items() if name in a.contents}
+    further = {name: dict(judge) for name, judge in b.further.items()}
+    return (
+        unlike_judges(a, dict(b.judge), b.seeds)
+        or unlike_further(a, further)
+        or unlike_rewrites(a, b.editor.rewrites is not None)
+        or unlike_items(a, contents)
+    )
 
 
 def baselines_folder() -> Path:
     """Return the folder of the baselines that the config of this repository names, or the usual
     one.
     """
-    files = configs_of(Path.cwd(), Path.cwd()).values()
-    named = (file.tables.get("gates", {}).get("baselines") for file in files)
-    return next((Path(folder) for folder in named if isinstance(folder, str)), FOLDER)
+    for file in configs_of(Path.cwd(), Path.cwd()).values():
+        folder = file.tables.get("gates", {}).get("baselines")
+        if isinstance(folder, str):
+            return Path(folder)
+    return FOLDER
 
 
 def read_all(references: Sequence[str], out: Path) -> list[Baseline]:
@@ -59,7 +65,8 @@ def read_all(references: Sequence[str], out: Path) -> list[Baseline]:
     """
     runs = {name: read_either(name, out) for name in references if name != LATEST}
     if LATEST in references:
-        suite = next((run.suite for run in runs.values() if run.suite is not None), None)
+        suites = [run.suite for run in runs.values() if run.suite is not None]
+        suite = suites[0] if suites else None
         runs[LATEST] = read_either(LATEST, out, names_of(suite))
     return [runs[name] for name in references]
 

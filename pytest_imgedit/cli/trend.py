@@ -1,7 +1,7 @@
 """`imgedit trend`: whether a series of checkpoints got worse, by each of its measures."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,15 +64,28 @@ def trend(
     document = _document(series, _measures(series[-1], measure), alpha)
     lines = [printable(document["title"])]
     for table in trend_page.tables_of(document):
-        marks = _marks([run["measures"][table.measure]["mean"] for run in document["runs"]])
-        rows = [(*row, mark) for row, mark in zip(table.rows, marks, strict=True)]
-        lines += ["", printable(table.label), terminal.render_table((*table.header, "chart"), rows)]
-    lines += ["", *document["notes"], printable(document["outcome"])]
+        lines += ["", printable(table.label), _with_chart(table, document["runs"])]
+    lines.append("")
+    lines += document["notes"]
+    lines.append(printable(document["outcome"]))
     if html is not None:
         url = pairs_url(html, out, [run.run for run in series], is_series=True)
         outputs.write(html, trend_page.render(document, url), kept)
         lines.append(f"html: {os.path.relpath(html)}")
     return document, "\n".join(lines), int(bool(document["worse"]))
+
+
+def _with_chart(table: trend_page.MeasureTable, runs: Sequence[JsonObject]) -> str:
+    """Render a table of a measure with a column that shows where the mean of each run lies."""
+    means = [run["measures"][table.measure]["mean"] for run in runs]
+    header = list(table.header)
+    header.append("chart")
+    rows = []
+    for row, mark in zip(table.rows, _marks(means), strict=True):
+        cells = list(row)
+        cells.append(mark)
+        rows.append(cells)
+    return terminal.render_table(header, rows)
 
 
 def _measures(newest: Baseline, names: Sequence[str]) -> dict[str, Measure]:
@@ -123,32 +136,41 @@ def _document(series: Sequence[Baseline], measures: dict[str, Measure], alpha: f
         evidence |= _evidence(series, draws, name, measure)
     limit = len(evidence) / alpha
     runs = [_look(run, measures) for run in series]
-    alarms: dict[str, int] = {}
-    outcomes: list[str] = []
     for index, run in enumerate(runs):
         run["evidence"] = {field: values[index] for field, values in evidence.items()}
         run["worse"] = [field for field, value in run["evidence"].items() if value >= limit]
-        for name, measure in measures.items():
-            first = [
-                field
-                for field in run["worse"]
-                if field not in alarms and Field.parse(field).measure == name
-            ]
-            if first:
-                alarms |= dict.fromkeys(first, index)
-                outcomes.append(f"{', '.join(first)} {trend_page.moved(measure)} at {run['name']}")
+    alarms, outcomes = _alarms(runs, measures)
+    worse = {field: alarms[field] for field in evidence if field in alarms}
+    pairs = len(series[0].items)
     return {
-        "title": f"Trend of {len(series)} runs, {len(series[0].items)} pairs, judge "
-        f"{series[0].judge.spec}",
+        "title": f"Trend of {len(series)} runs, {pairs} pairs, judge {series[0].judge.spec}",
         "alpha": alpha,
         "limit": limit,
         "measures": {name: measure.model_dump() for name, measure in measures.items()},
         "fields": list(evidence),
         "runs": runs,
-        "worse": {field: alarms[field] for field in evidence if field in alarms},
+        "worse": worse,
         "notes": list(_notes(len(evidence), alpha, copies)),
         "outcome": _outcome(outcomes, len(series) - 1),
     }
+
+
+def _alarms(
+    runs: Sequence[JsonObject], measures: Mapping[str, Measure]
+) -> tuple[dict[str, int], list[str]]:
+    """Return the index of the first run in which each field is worse, and say which fields moved
+    in which run.
+    """
+    alarms: dict[str, int] = {}
+    outcomes: list[str] = []
+    for index, run in enumerate(runs):
+        new_fields = [field for field in run["worse"] if field not in alarms]
+        for name, measure in measures.items():
+            fields = [field for field in new_fields if Field.parse(field).measure == name]
+            if fields:
+                alarms |= dict.fromkeys(fields, index)
+                outcomes.append(f"{', '.join(fields)} {trend_page.moved(measure)} at {run['name']}")
+    return alarms, outcomes
 
 
 def _outcome(outcomes: Sequence[str], looks: int) -> str:
@@ -191,30 +213,33 @@ def _evidence(
     """
     sign = -1 if measure.lower_is_better else 1
     items = list(measured_by(series[-1].items, name))
-    values = [
-        {
-            item.id: sign * value
-            for item in run.items
-            if item.id in pairs and (value := item.value(name)) is not None
-        }
-        for run, pairs in zip(series, draws, strict=True)
-    ]
-    by_group = evidence_by_group(
-        values,
-        {item.id: item.cluster for item in items},
-        {item.id: item.category for item in items},
-    )
+    values: list[dict[str, float]] = []
+    for run, pairs in zip(series, draws, strict=True):
+        values_of_run = {}
+        for item in run.items:
+            if item.id not in pairs:
+                continue
+            value = item.value(name)
+            if value is not None:
+                values_of_run[item.id] = sign * value
+        values.append(values_of_run)
+    clusters = {item.id: item.cluster for item in items}
+    categories = {item.id: item.category for item in items}
+    by_group = evidence_by_group(values, clusters, categories)
     return {str(Field(name, group)): evidence for group, evidence in by_group.items()}
 
 
 def _look(run: Baseline, measures: dict[str, Measure]) -> JsonObject:
+    """Describe a run as it is seen at its look."""
+    commit = None if run.commit is None else run.commit.sha[:10]
+    name = run.name if run.is_named else run.run
     return {
-        "name": run.name if run.is_named else run.run,
+        "name": name,
         "run": run.run,
-        "commit": None if run.commit is None else run.commit.sha[:10],
+        "commit": commit,
         "finished": run.finished,
         "editor": run.editor.spec,
-        "measures": {name: _mean(run, name, measure) for name, measure in measures.items()},
+        "measures": {key: _mean(run, key, measure) for key, measure in measures.items()},
     }
 
 
@@ -229,7 +254,8 @@ def _mean(run: Baseline, name: str, measure: Measure) -> JsonObject:
         return {"pairs": pairs, "mean": None, "ci95": None}
     ci95 = mean.interval()
     if measure.is_bounded:
-        ci95 = mean.bounded_interval(*measure.ends)
+        low, high = measure.ends
+        ci95 = mean.bounded_interval(low, high)
     return {"pairs": pairs, "mean": mean.mean, "ci95": ci95}
 
 
@@ -238,10 +264,13 @@ def _marks(means: Sequence[float | None]) -> Iterator[str]:
     highest.
     """
     known = [mean for mean in means if mean is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    low = min(known, default=0.0)
+    high = max(known, default=0.0)
+    span = (high - low) or 1.0
     for mean in means:
         if mean is None:
             yield ""
-        else:
-            position = round((mean - low) / ((high - low) or 1.0) * (CHART - 1))
-            yield f"{'·' * position}●{'·' * (CHART - 1 - position)}"
+            continue
+        before = round((mean - low) / span * (CHART - 1))
+        after = CHART - 1 - before
+        yield f"{'·' * before}●{'·' * after}"
