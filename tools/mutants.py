@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from coverage import CoverageData
@@ -59,16 +60,18 @@ def mutants(path: Path, executed: set[int]) -> Iterator[Mutant]:
     """Yield all changes of a module in lines inside functions that are executed."""
     tree = ast.parse(path.read_text())
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    inside = {
-        id(node) for function in functions for part in function.body for node in ast.walk(part)
-    }
-    for place, node in enumerate(ast.walk(tree)):
+    inside: set[int] = set()
+    for function in functions:
+        for part in function.body:
+            inside.update(map(id, ast.walk(part)))
+    for position, node in enumerate(ast.walk(tree)):
         line = getattr(node, "lineno", 0)
         if id(node) not in inside or line not in executed:
             continue
         mutated = copy.deepcopy(tree)
-        twin = next(other for number, other in enumerate(ast.walk(mutated)) if number == place)
-        if change := _change(twin):
+        twin = next(islice(ast.walk(mutated), position, None))
+        change = _change(twin)
+        if change:
             yield Mutant(path, line, change, ast.unparse(ast.fix_missing_locations(mutated)))
 
 
@@ -104,7 +107,8 @@ def tests_of(mutant: Mutant, data: CoverageData) -> list[str]:
         files = sorted(
             {str(file) for module, _ in names for file in Path("tests").rglob(f"{module}.py")}
         )
-        return [*files, "-k", " or ".join(name for _, name in names)]
+        selection = " or ".join(name for _, name in names)
+        return files + ["-k", selection]
     module = ".".join(mutant.path.with_suffix("").parts)
     imports = re.compile(rf"(from|import) {re.escape(module)}\b")
     return [
@@ -122,7 +126,7 @@ def catches(mutant: Mutant, *selections: list[str]) -> str:
     mutant.path.write_text(mutant.source)
     try:
         for tests in filter(None, selections):
-            command = [sys.executable, "-m", "pytest", *tests, *EVERYDAY]
+            command = [sys.executable, "-m", "pytest"] + tests + EVERYDAY
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode not in (0, 5):
                 failed = [
@@ -146,21 +150,25 @@ def main() -> int:
         "--near", action="store_true", help="run only the tests that execute the changed line"
     )
     options = described.parse_args()
-    data, chosen = CoverageData(), random.Random(options.seed)
+    chosen = random.Random(options.seed)
+    data = CoverageData()
     data.read()
     modules = [path for path in sorted(PACKAGE.rglob("*.py")) if "scenes" not in path.parts]
-    survivors = caught = 0
+    survivors = 0
+    caught = 0
     for path in chosen.sample(modules, len(modules)):
         candidates = list(mutants(path, set(data.lines(str(path.absolute())) or ())))
         if not candidates:
             continue
         mutant = chosen.choice(candidates)
         test = catches(mutant, tests_of(mutant, data), [] if options.near else ["tests"])
-        caught, survivors = caught + bool(test), survivors + (not test)
-        print(
-            f"{'caught' if test else 'SURVIVED'}  {path}:{mutant.line}  {mutant.change}  {test}",
-            flush=True,
-        )
+        state = "SURVIVED"
+        if test:
+            state = "caught"
+            caught += 1
+        else:
+            survivors += 1
+        print(f"{state}  {path}:{mutant.line}  {mutant.change}  {test}", flush=True)
         if caught + survivors == options.count:
             break
     print(f"{caught} of {caught + survivors} caught")

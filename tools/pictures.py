@@ -29,8 +29,10 @@ VIEWS = {
 
 def evaluate(folder: Path, editor: str, *more: str) -> None:
     """Run the embedded benchmark with an editor; a gate of a control may fail."""
-    command = ("pytest", "--imgedit", f"--imgedit-editor={editor}", f"--imgedit-name={editor}")
-    subprocess.run([sys.executable, "-m", *command, *more], cwd=folder, check=False)
+    command = [sys.executable, "-m", "pytest", "--imgedit"]
+    command += [f"--imgedit-editor={editor}", f"--imgedit-name={editor}"]
+    command += more
+    subprocess.run(command, cwd=folder, check=False)
 
 
 def shoot(page: Any, address: str, size: tuple[int, int], name: str) -> None:
@@ -51,8 +53,8 @@ def main() -> None:
         [report] = folder.glob(".imgedit/runs/*/report.html")
         for editor in EDITORS[1:]:
             evaluate(folder, editor, "--imgedit-limit=8")
-        view = ("from pytest_imgedit.cli.main import main; main(['view'])",)
-        subprocess.run([sys.executable, "-c", *view], cwd=folder, check=True)
+        view = "from pytest_imgedit.cli.main import main; main(['view'])"
+        subprocess.run([sys.executable, "-c", view], cwd=folder, check=True)
         runs = ",".join(sorted(path.name for path in folder.glob(".imgedit/runs/*"))[:4])
         chromium = playwright.chromium.launch(**CHROMIUM)
         page = chromium.new_page()
