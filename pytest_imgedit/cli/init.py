@@ -397,11 +397,10 @@ def _write(decided: _Files) -> _Outcome:
     texts = {path: text for path, text in decided.contents.items() if path not in existing}
     texts |= decided.updates
     _write_all(texts, existing)
-    return _Outcome(
-        written=[str(path) for path in texts if path not in existing],
-        updated=[str(path) for path in texts if path in existing],
-        kept=[str(path) for path in paths if path not in texts],
-    )
+    written = [str(path) for path in texts if path not in existing]
+    updated = [str(path) for path in texts if path in existing]
+    kept = [str(path) for path in paths if path not in texts]
+    return _Outcome(written, updated, kept)
 
 
 def _check_folder(path: Path) -> None:

@@ -176,16 +176,18 @@ def _basis_of_run(
 
 
 def _cells(row: JsonObject, has_run: bool) -> tuple[str, ...]:
-    """Return the cells of a row; without a run, nothing is known of its pairs."""
-    return (
-        row["gate"],
-        str(row["seeds"]),
-        str(row["pairs_now"]) if has_run else "–",
-        number(row["mde"]) if has_run else "–",
-        f"{row['pairs']:,}" if row["pairs"] else "over a million",
-        f"{row['edits']:,}" if row["edits"] else "–",
-        number(row["hours"]),
-    )
+    """Return the cells of a row; without a run there are no pairs now."""
+    pairs_now = "–"
+    mde_now = "–"
+    if has_run:
+        pairs_now = str(row["pairs_now"])
+        mde_now = number(row["mde"])
+    pairs = "over a million"
+    edits = "–"
+    if row["pairs"]:
+        pairs = f"{row['pairs']:,}"
+        edits = f"{row['edits']:,}"
+    return (row["gate"], str(row["seeds"]), pairs_now, mde_now, pairs, edits, number(row["hours"]))
 
 
 def _read(reference: str, before: str | None, out: Path) -> tuple[Results, Baseline | None]:
