@@ -53,9 +53,12 @@ Row = tuple[str, ...]
 
 def table(header: Row, rows: Iterable[Row]) -> str:
     """Render a table; in a text, `docs/PAGE.md` becomes a link."""
-    lines = [header, ("---",) * len(header), *rows]
-    escaped = [(*(cell.replace("|", "\\|") for cell in line),) for line in lines]
-    text = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    lines = [header, ("---",) * len(header)]
+    lines += rows
+    text = ""
+    for line in lines:
+        cells = [cell.replace("|", "\\|") for cell in line]
+        text += f"| {' | '.join(cells)} |\n"
     return _PAGE_NAME.sub(r"[`\1`](\1)", text)
 
 
@@ -171,10 +174,13 @@ def kinds(role: Any) -> str:
             rows.append((spec, meaning, kind.measure.range, better, parameter_names(kind.Params)))
         else:
             rows.append((spec, meaning))
-    custom = ("`package.module:Class`", in_a_cell(CUSTOM[role].__doc__))
-    rows.append((*custom, "no fixed scale", "higher", "") if role == "metric" else custom)
-    measure = ("scale", "better", "parameters") if role == "metric" else ()
-    return table(("spec", "what it is", *measure), rows)
+    header: Row = ("spec", "what it is")
+    custom: Row = ("`package.module:Class`", in_a_cell(CUSTOM[role].__doc__))
+    if role == "metric":
+        header += ("scale", "better", "parameters")
+        custom += ("no fixed scale", "higher", "")
+    rows.append(custom)
+    return table(header, rows)
 
 
 def parameter_names(params: type[Parameters] | None) -> str:
@@ -228,9 +234,10 @@ def methods() -> str:
 
 def pipelines() -> str:
     """One row a pipeline of the installed diffusers."""
-    header = ("pipeline", "source goes to", "prompt", "size of the edit", "output")
-    rows = (pipeline(name, ADAPTERS[name]) for name in sorted(ADAPTERS))
-    return table((*header, "guidance", "negative prompt", "needs", "compiled by default"), rows)
+    header: Row = ("pipeline", "source goes to", "prompt", "size of the edit", "output")
+    header += ("guidance", "negative prompt", "needs", "compiled by default")
+    rows = [pipeline(name, ADAPTERS[name]) for name in sorted(ADAPTERS)]
+    return table(header, rows)
 
 
 def pipeline(name: str, adapter: Adapter) -> Row:
@@ -244,11 +251,9 @@ def pipeline(name: str, adapter: Adapter) -> Row:
     ]
     negative = "–"
     if call is not None and "negative_prompt" in call.annotations:
-        negative = (
-            '`" "` while `true_cfg_scale` > 1'
-            if "true_cfg_scale" in call.annotations
-            else "the pipeline's own"
-        )
+        negative = "the pipeline's own"
+        if "true_cfg_scale" in call.annotations:
+            negative = '`" "` while `true_cfg_scale` > 1'
     output = f"`.{adapter.output}`" + (", last frame" if adapter.output == "frames" else "")
     source = f"`{adapter.image}`" + (", a list of one" if adapter.listed else "")
     needs = ", ".join(f"`{package}`" for package in adapter.needs) or "–"
@@ -297,8 +302,9 @@ def commands() -> str:
 
 def command_part(command: Command) -> str:
     """What a command does, its arguments, and what its exit code 1 means."""
-    names = (name_in_usage(name, options) for name, options in command.arguments.items())
-    usage = " ".join(filter(None, ("imgedit", command.name, *names)))
+    words = ["imgedit", command.name]
+    words += [name_in_usage(name, options) for name, options in command.arguments.items()]
+    usage = " ".join(filter(None, words))
     failure = f" Exit code 1: {command.failure}." if command.failure else ""
     rows = [
         (f"`{shown_argument(name, options)}`", str(options["help"]))
@@ -331,9 +337,9 @@ def name_in_usage(name: str, options: Mapping[str, Any]) -> str:
 def results() -> str:
     """A part for each object of results.json, beginning with the document."""
     schema = Results.model_json_schema(mode="serialization")
-    return "\n".join(
-        object_part(name, part) for name, part in {"Results": schema, **schema["$defs"]}.items()
-    )
+    parts = {"Results": schema}
+    parts |= schema["$defs"]
+    return "\n".join(object_part(name, part) for name, part in parts.items())
 
 
 def object_part(name: str, schema: Mapping[str, Any]) -> str:
@@ -367,7 +373,8 @@ def type_of(schema: Mapping[str, Any]) -> str:
         return f"[{', '.join(map(type_of, schema['prefixItems']))}]"
     if schema.get("type") == "array":
         return f"list of {type_of(schema['items'])}"
-    by_name = (schema.get("additionalProperties"), *schema.get("patternProperties", {}).values())
+    by_name = [schema.get("additionalProperties")]
+    by_name += schema.get("patternProperties", {}).values()
     for values in filter(None, by_name):
         return f"object of {type_of(values)}" if values is not True else "object"
     return str(schema.get("type", "any"))
@@ -438,12 +445,14 @@ def pages() -> dict[Path, str]:
         name, *arguments = place["name"].split()
         return f"{place['start']}{PARTS[name](*arguments)}{place['end']}"
 
-    texts = {path: path.read_text() for path in sorted(DOCS.rglob("*.md"))}
+    texts = {}
+    for path in sorted(DOCS.rglob("*.md")):
+        text = path.read_text()
+        if _PLACE.search(text):
+            texts[path] = _PLACE.sub(filled, text)
     schema = Results.model_json_schema(mode="serialization")
-    return {
-        **{path: _PLACE.sub(filled, text) for path, text in texts.items() if _PLACE.search(text)},
-        SCHEMA: json.dumps(schema, ensure_ascii=False, indent=1) + "\n",
-    }
+    texts[SCHEMA] = json.dumps(schema, ensure_ascii=False, indent=1) + "\n"
+    return texts
 
 
 if __name__ == "__main__":
