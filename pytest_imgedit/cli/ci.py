@@ -117,7 +117,8 @@ def _key_of(kind: type[Model], params: Mapping[str, Any]) -> str | None:
 def requirement(extras: Sequence[str]) -> str:
     """Return the requirement by which CI installs the package that is here."""
     origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "null")
-    return of_origin(origin, f"{_PACKAGE}[{','.join(extras)}]" if extras else _PACKAGE)
+    name = f"{_PACKAGE}[{','.join(extras)}]" if extras else _PACKAGE
+    return of_origin(origin, name)
 
 
 def with_extras(text: str, extras: Iterable[str]) -> str:
@@ -150,10 +151,12 @@ def of_origin(origin: Any, name: str = _PACKAGE) -> str:
     if origin is None:
         return f"{name}=={versions.__version__}"
     url: str = origin["url"]
-    if version_control := origin.get("vcs_info"):
+    version_control = origin.get("vcs_info")
+    if version_control:
         url = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
-    elif "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
-        return f"{name} @ {remote}"
+    elif "dir_info" in origin:
+        folder = Path(unquote(urlsplit(url).path))
+        url = _remote(folder) or url
     return f"{name} @ {url}"
 
 
@@ -192,7 +195,8 @@ def systems(ci: str) -> tuple[list[str], str]:
     remote = provenance.git("remote", "get-url", "origin") or ""
     host = re.split("[:/]", remote.partition("://")[2] or remote)[0]
     known = [name for name in FILES if name in host]
-    known = known or [name for name, path in FILES.items() if os.path.lexists(path)]
+    if not known:
+        known = [name for name, path in FILES.items() if os.path.lexists(path)]
     if known:
         return known, ""
     return ["github"], (
@@ -218,8 +222,8 @@ def workflow(system: str, on_gpus: bool, keys: Iterable[str] = ()) -> str:
 
 
 def with_keys(text: str, system: str, keys: Sequence[str]) -> str:
-    """Return the workflow for these keys, if the text is one that `workflow` makes; else the
-    text.
+    """Return the workflow for these keys if the text is one that `workflow` makes; if not, the
+    text as it is.
     """
     before = _USED_SECRET.findall(text)
     for on_gpus in (False, True):

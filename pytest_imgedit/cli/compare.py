@@ -64,7 +64,8 @@ def compare_runs(
     before, now = read_all(references, out)
     refuse_to_compare(before, now, " and ".join(references), gated=is_gated)
     kept = outputs.inputs(out, *suites_of((before, now)))
-    outputs.check({} if html is None else {"html": html}, kept)
+    paths = {} if html is None else {"html": html}
+    outputs.check(paths, kept)
 
     compared = _compare(before, now, settings, is_gated)
 

@@ -41,7 +41,6 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     document["elsewhere"] = None
     if pools.is_remote(settings):
         document["elsewhere"] = settings.workers.ray_address or "a Ray cluster"
-    document["models"] = []
     problems = list(_package_problems())
     try:
         pairs = load_suite(settings.suite).pairs
@@ -55,8 +54,16 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
         preflight.check_executor(settings)
     except errors.UsageError as error:
         problems.append(str(error))
+    document["models"] = _models(settings, machine, problems)
+    document["problems"] = list(dict.fromkeys(problems))
+    return document, _text(document), int(bool(problems))
+
+
+def _models(settings: Settings, machine: Hardware, problems: list[str]) -> list[JsonObject]:
+    """Describe all models of a config, and add what is wrong with them to the problems."""
     named: list[tuple[Role, Settings, str]] = [(role, settings, "") for role in ROLES]
     named += [(entry.role, entry.settings, entry.section) for entry in settings.further.values()]
+    rows: list[JsonObject] = []
     for role, own, section in named:
         try:
             model = resolve(role, own, section)
@@ -65,13 +72,12 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
             problems.append(str(error))
             continue
         try:
-            document["models"].append(_model(model, settings, machine, problems))
+            rows.append(_model(model, settings, machine, problems))
             if pools.python_of(settings, role) is None:
                 model.reach()
         except errors.UsageError as error:
             problems.append(f"{section or role}: {error}")
-    document["problems"] = list(dict.fromkeys(problems))
-    return document, _text(document), int(bool(problems))
+    return rows
 
 
 def _machine(machine: Hardware) -> JsonObject:

@@ -145,7 +145,8 @@ def _of_table(path: Path) -> Guess:
     problems: list[errors.UsageError] = []
     rows = list(read_rows(path, problems))
     raise_problems(problems)
-    finder = _Finder(Path() if path.resolve().is_relative_to(Path.cwd()) else path.parent)
+    is_below = path.resolve().is_relative_to(Path.cwd())
+    finder = _Finder(Path() if is_below else path.parent)
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     image = _column(names, rows, "image", lambda value: finder.find(value) is not None)
     others = [name for name in names if name != image]

@@ -440,19 +440,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"imgedit: {sanitize.printable(told)}", file=sys.stderr)
         return 4
-    shown = (
-        sanitize.escaped_json(json.dumps(document, ensure_ascii=False, indent=1))
-        if as_json
-        else sanitize.disarmed(sanitize.readable(text))
-    )
+    if as_json:
+        shown = sanitize.escaped_json(json.dumps(document, ensure_ascii=False, indent=1))
+    else:
+        shown = sanitize.disarmed(sanitize.readable(text))
+    return code if _print(shown) else 4
+
+
+def _print(shown: str) -> bool:
+    """Print to stdout; return whether that went well, also if nobody reads on."""
     try:
         print(shown, flush=True)
     except OSError as error:
         streams.let_go(sys.stdout)  # type: ignore[arg-type]
         if not isinstance(error, BrokenPipeError):  # a full disk, not `imgedit runs | head`
             print(f"imgedit: stdout: {error.strerror}", file=sys.stderr)
-            return 4
-    return code
+            return False
+    return True
 
 
 class _Parser(argparse.ArgumentParser):

@@ -46,7 +46,8 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
             broken.append(str(error))
         else:
             rows.append(_run_row(results))
-    lines = [_runs_table(rows) if rows else f"{out}: no finished run"]
+    table = _runs_table(rows) if rows else f"{out}: no finished run"
+    lines = [table]
     lines += map(printable, broken)
     return {"runs": rows, "broken": broken}, "\n".join(lines), int(bool(broken))
 
@@ -106,11 +107,7 @@ def render_again(
     store = path.absolute().parent.parent.parent
     kept = outputs.inputs(store if path.name == "results.json" else path, results.suite.name)
     write.check_copies(settings, kept)
-    blobs = next(filter(Path.is_dir, (store / "blobs", out / "blobs")), None)
-    if blobs is None:
-        raise errors.UsageError(
-            f"{path}: not in a store, and {out} is none: expected the run's store as --out"
-        )
+    blobs = _blobs(path, store, out)
     folder = path.parent
     why = ""
     is_ours = files.is_writable(folder)
@@ -120,8 +117,9 @@ def render_again(
     else:  # another user's
         why = f"{folder}: {files.why_denied(folder)}, so that the reports in it stay as they are"
         reports = _existing_reports(path)
-    for problem in write.write_copies(results, folder, blobs, settings, kept, is_ours):
-        raise errors.UsageError(problem)
+    problems = write.write_copies(results, folder, blobs, settings, kept=kept, are_written=is_ours)
+    if problems:
+        raise errors.UsageError(problems[0])
     conclusion = outcome(results)
     copies = list(map(str, settings.copies.values()))
     lines = [f"{name}: {report}" for name, report in reports.items()]
@@ -138,6 +136,17 @@ def render_again(
         "outcome": conclusion.line,
     }
     return document, "\n".join(lines), int(conclusion.fails)
+
+
+def _blobs(path: Path, *stores: Path) -> Path:
+    """Return the folder of images of the first store that has one; `path` is that of the run."""
+    for store in stores:
+        blobs = store / "blobs"
+        if blobs.is_dir():
+            return blobs
+    raise errors.UsageError(
+        f"{path}: not in a store, and {stores[-1]} is none: expected the run's store as --out"
+    )
 
 
 def _existing_reports(path: Path) -> dict[str, str]:
@@ -198,7 +207,9 @@ def _export_all(results: Results, blobs: Blobs, folder: Path) -> JsonObject:
 
 def _remove(folder: Path, is_new: bool) -> None:
     """Remove what a folder holds, and a new one itself."""
-    for path in folder.iterdir() if folder.is_dir() else ():
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -330,5 +341,6 @@ def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
 
 def schema(baseline: bool) -> tuple[JsonObject, str, int]:
     """Print the JSON schema of results, or of a baseline."""
-    document = (Baseline if baseline else Results).model_json_schema(mode="serialization")
+    model = Baseline if baseline else Results
+    document = model.model_json_schema(mode="serialization")
     return document, files.to_json(document), 0

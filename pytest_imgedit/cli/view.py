@@ -113,7 +113,9 @@ class _Handler(SimpleHTTPRequestHandler):
     def translate_path(self, path: str) -> str:
         target = Path(super().translate_path(path)).resolve()
         is_served = any(target.is_relative_to(folder) for folder in self.served)
-        return str(target) if is_served and target.is_file() else os.devnull + "/nothing"
+        if is_served and target.is_file():
+            return str(target)
+        return os.devnull + "/nothing"
 
     def log_message(self, *_: Any) -> None:
         """Print nothing: the terminal shows the address alone."""
