@@ -283,7 +283,7 @@ def _rater_table(rows: Mapping[str, RaterAgreement]) -> str:
 
 
 def _samples(rows: Mapping[str, RaterAgreement]) -> Iterator[str]:
-    """Say of which rows the last column is that of a sample."""
+    """Name the rows whose last column was computed from a sample."""
     sampled = {field: row.compared for field, row in rows.items() if row.is_sample}
     if sampled:
         yield (

@@ -92,7 +92,7 @@ class Needs:
 
 
 def _packages(role: Role, spec: str, params: Mapping[str, Any]) -> set[str]:
-    """Return the packages of a model; none for one that is not there yet, or is set wrongly."""
+    """Return the packages that a model needs; none if it is missing or set wrongly."""
     try:
         return set(make_model(role, spec, params).requirements.packages)
     except errors.UsageError:
@@ -115,14 +115,14 @@ def _key_of(kind: type[Model], params: Mapping[str, Any]) -> str | None:
 
 
 def requirement(extras: Sequence[str]) -> str:
-    """Return the requirement by which CI installs the package that is here."""
+    """Return the requirement by which CI installs this package as it is installed here."""
     origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "null")
     name = f"{_PACKAGE}[{','.join(extras)}]" if extras else _PACKAGE
     return of_origin(origin, name)
 
 
 def with_extras(text: str, extras: Iterable[str]) -> str:
-    """Add extras to this package in a file of requirements, which else stays as it is."""
+    """Add extras to this package in a file of requirements; nothing else of it changes."""
     match = _REQUIREMENT.search(text)
     known = _extras_of(match)
     new = [name for name in extras if name not in known]
@@ -133,7 +133,7 @@ def with_extras(text: str, extras: Iterable[str]) -> str:
 
 
 def lacking(text: str, needs: Needs) -> list[str]:
-    """Return the packages that a file of requirements names neither by an extra nor by name."""
+    """Return the packages that a file of requirements names neither directly nor by an extra."""
     known = _extras_of(_REQUIREMENT.search(text))
     return [name for name in needs.packages if _EXTRAS[name] not in known and name not in text]
 
@@ -161,7 +161,7 @@ def of_origin(origin: Any, name: str = _PACKAGE) -> str:
 
 
 def is_local(text: str) -> bool:
-    """Tell whether a file of requirements names this package by a file of this machine."""
+    """Tell whether a file of requirements takes this package from a file on this machine."""
     match = _REQUIREMENT.search(text)
     line = "" if match is None else text[match.start() :].partition("\n")[0]
     return "file:" in line
@@ -208,8 +208,8 @@ def systems(ci: str) -> tuple[list[str], str]:
 def workflow(system: str, on_gpus: bool, keys: Iterable[str] = ()) -> str:
     """Return the workflow for a CI system, for a machine with GPUs if `on_gpus`.
 
-    The step that runs pytest gets the `keys` from secrets of the same names. A GitLab job has the
-    variables of its project without a word.
+    The step that runs pytest gets the `keys` from secrets of the same names. A GitLab job gets the
+    variables of its project anyway.
     """
     text = _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
     if on_gpus:
@@ -233,7 +233,7 @@ def with_keys(text: str, system: str, keys: Sequence[str]) -> str:
 
 
 def key_to_do(system: str, text: str, key: str) -> Iterator[str]:
-    """Say how a key comes into the jobs of a CI system; `text` is its workflow."""
+    """Say how to give the jobs of a CI system a key; `text` is its workflow."""
     path = FILES[system]
     if system == "gitlab":
         yield (

@@ -24,8 +24,8 @@ from pytest_imgedit.store.references import LATEST, find_whole
 def refuse_to_compare(
     a: Baseline, b: Baseline, names: str, gated: bool = False, only_common: bool = False
 ) -> None:
-    """Raise `UsageError` if two baselines are of other verdicts or pairs, or, where `gated`, of
-    unlike losses. `only_common` looks at the pairs of both alone.
+    """Raise `UsageError` if two baselines have different judges or pairs, or, if `gated`, editors
+    made faster with different losses. With `only_common`, only the pairs of both are compared.
     """
     reason = _difference(a, b, only_common)
     if gated and not reason:
@@ -49,9 +49,7 @@ def _difference(a: Baseline, b: Baseline, only_common: bool) -> str | None:
 
 
 def baselines_folder() -> Path:
-    """Return the folder of the baselines that the config of this repository names, or the usual
-    one.
-    """
+    """Return the folder of baselines that this repository's config names, or the default one."""
     for file in configs_of(Path.cwd(), Path.cwd()).values():
         folder = file.tables.get("gates", {}).get("baselines")
         if isinstance(folder, str):
@@ -72,8 +70,8 @@ def read_all(references: Sequence[str], out: Path) -> list[Baseline]:
 
 
 def read_either(reference: str, out: Path, suite: Collection[str] = ()) -> Baseline:
-    """Read a run or a baseline; `latest` is the newest run of all pairs of a suite, and stderr says
-    what that passed over.
+    """Read a run or a baseline; `latest` is the newest run of all pairs of a suite, and newer runs
+    that were passed over are named on stderr.
     """
     baseline, note = read.read_either(reference, out, baselines_folder(), suite)
     _tell(note)
@@ -93,17 +91,17 @@ def _tell(note: str) -> None:
 
 
 def names_of(suite: SuiteInfo | None) -> tuple[str, ...]:
-    """Return by what a suite is known."""
+    """Return the names by which a suite is known."""
     return () if suite is None else (suite.name, suite.sha256)
 
 
 def suites_of(runs: Iterable[Baseline]) -> list[str]:
-    """Return the specs of the suites of runs, as far as they are known."""
+    """Return the specs of the suites of runs; runs without a known suite have none."""
     return [run.suite.name for run in runs if run.suite is not None]
 
 
 def refuse_partial(run: Baseline) -> None:
-    """Raise `UsageError` for a run that left out pairs by what others scored."""
+    """Raise `UsageError` for a run that ended before all its pairs were scored."""
     if run.not_needed:
         raise errors.UsageError(
             f"{run.run}: ended early (--imgedit-until=decided), expected runs with all their pairs"

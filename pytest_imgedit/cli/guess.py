@@ -41,7 +41,7 @@ class Guess:
     Without both it is the embedded suite.
 
     `origin` says in a few words where it comes from, `unused` what was not used and why; `missing`
-    counts the instructions that are left to the user, in a new file that is the `TABLE` then.
+    counts the instructions that the user still has to write; the new file is `TABLE` then.
     """
 
     origin: str
@@ -58,10 +58,10 @@ class Guess:
 
 
 def guess_suite(data: Path | None) -> Guess:
-    """Guess from a path, or from what this folder holds; the embedded suite if that is nothing of
-    use.
+    """Guess from a path, or from what this folder holds; if that is nothing usable, return the
+    embedded suite.
 
-    Raises `UsageError` if what a path names is no suite, with the row that is wrong.
+    Raises `UsageError` if a path does not name a suite; the message names the wrong row.
     """
     _walk.cache_clear()  # a folder is looked through once a call
     if data is None:
@@ -133,7 +133,7 @@ def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None
 
 
 def _of_table(path: Path) -> Guess:
-    """Take a file as it is if it is a suite, else find its columns."""
+    """Take a file as it is if it is a suite; otherwise find its columns."""
     try:
         suite = base.load_suite(settings.SuiteSettings(spec=f"native:{path}"))
         sources = (getattr(pair.source, "path", None) for pair in suite.pairs)
@@ -228,7 +228,7 @@ def _usual_name(name: str) -> str:
 def _column(
     names: Sequence[str], rows: Sequence[SuiteRow], key: str, holds: Callable[[Any], bool]
 ) -> str | None:
-    """Return the column that most rows hold a value of, one of a usual name before others."""
+    """Return a column that most rows have a value in; columns with a usual name come first."""
     usual = [
         name
         for name in names
@@ -243,7 +243,7 @@ def _column(
 def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
     """Make each image a row; a text file of the same name beside it holds its instruction.
 
-    Raises `UsageError` for one that is no text of a few thousand characters below the folder.
+    Raises `UsageError` for an instruction that is too long, not text, or outside the folder.
     """
     rows = []
     missing = 0

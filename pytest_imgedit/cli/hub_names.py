@@ -29,9 +29,9 @@ WRONG = {
 
 
 def remark(name: str) -> str:
-    """Say that a name of Qwen is none of these, if it is near to one; else return an empty text.
+    """Say that a name of Qwen is unknown if it is close to a known one; otherwise return "".
 
-    A folder, a revision and other owners are not looked at.
+    Folders, revisions and other owners are not checked.
     """
     if not name.startswith("Qwen/") or name.partition("@")[0] in NAMES:
         return ""

@@ -240,8 +240,8 @@ def _rows(
 def _prompt(
     key: str, location: str, node: yaml.Node, prompts: own_prompts.PromptTexts, file: Path
 ) -> JsonObject:
-    """Add a prompt of theirs, `prompts.CATEGORY.KIND` or `prompts.KIND` for all categories; return
-    its row.
+    """Add a prompt of the config, `prompts.CATEGORY.KIND` or `prompts.KIND` for all categories;
+    return its row.
     """
     row = {"place": location, "key": key, "as": None, "value": None, "why": None}
     *_, category, name = key.removeprefix("prompts").rsplit(".", 2)
@@ -263,8 +263,8 @@ def _name_model(
     rows: list[JsonObject],
     tables: dict[str, JsonObject],
 ) -> None:
-    """Name the class of a model without `model_name`, which is the `entry`, or else a model that
-    ends the run: no embedded one takes its place.
+    """Name the class of a model without `model_name`, which the `entry` holds. Without a class name
+    a model that ends the run, so that no embedded one takes its place.
     """
     section = _MODELS[role][0]
     key, location, node = entry
@@ -281,7 +281,7 @@ def _name_model(
 
 
 def _of_hub(name: str, value: Any, spec: Any) -> str | None:
-    """Say that the hub has no model of a name, or perhaps none."""
+    """Say that the hub has no model of a name, or probably has none."""
     if not name.endswith(".spec") or name == "suite.spec":
         return None
     if value in hub_names.WRONG:
@@ -334,9 +334,7 @@ def _root(path: Path) -> yaml.MappingNode:
 
 
 def _check_size(text: str, path: Path) -> None:
-    """Raise `UsageError` for a text that holds more than a config does, before anything is made of
-    it.
-    """
+    """Raise `UsageError` for a text that is too large for a config, before it is parsed further."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -445,7 +443,7 @@ def _why_none(key: str) -> str:
 
 
 def _size(value: Any) -> dict[str, Any] | str:
-    """Take a width and a height as they are, and one side as that of a square of the same area."""
+    """Take a width and a height as they are; a single side gives the area of its square."""
     sides = value if isinstance(value, list) else re.findall(r"\d+", str(value))
     if not all(str(side).isdecimal() and int(side) > 0 for side in sides):
         return "expected one size in pixels, or width and height"

@@ -43,7 +43,7 @@ UNMERGED = f"/{BASELINES.as_posix()}/*.json -merge"
 _SHIPPED = files("pytest_imgedit.benchmark")
 #: What the second line of a ready config says.
 _NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
-#: The ready config for GPUs of at least so many GB.
+#: The ready config by the least memory of its GPUs in GB.
 _FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
 #: GPUs hold a few percent less than the number that they are sold by.
 _ROUNDING = 0.95
@@ -87,8 +87,8 @@ def configs() -> list[str]:
 
 @dataclass(kw_only=True)
 class _Start:
-    """What `init` begins with: the settings of a new config or of the one that is there (`None` if
-    that is wrong), the files of a new suite, and what is to be said.
+    """What `init` begins with: the settings of the new or existing config (`None` if that is
+    invalid), the texts of the config and of a new suite, and lines for the user.
 
     `on_gpus` says that CI needs GPUs.
     """
@@ -103,8 +103,8 @@ class _Start:
 
 @dataclass(frozen=True)
 class _Files:
-    """Texts by path: of all files that `init` is about, of those of them that are there already,
-    and of those that it updates.
+    """Texts by path: what each file would contain if it were new, what existing files contain, and
+    what updated files will contain.
     """
 
     contents: Mapping[Path, str]
@@ -120,7 +120,7 @@ class _Files:
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class _Changes:
     """The paths of the files that were written, that were updated, and that stay as they are."""
 
     written: list[str]
@@ -149,16 +149,16 @@ def init(
         start.notes.append(note)
 
     decided = _decide_files(start, needs, systems)
-    outcome = _write(decided)
+    changes = _write(decided)
 
     workflows = {system: decided.final(ci_files.FILES[system]) for system in systems}
     to_do = list(start.to_do)
     to_do += _to_do_of_ci(needs, decided.final(REQUIREMENTS), workflows)
     to_do += _to_do_here(needs)
     document = {
-        "written": outcome.written,
-        "updated": outcome.updated,
-        "kept": outcome.kept,
+        "written": changes.written,
+        "updated": changes.updated,
+        "kept": changes.kept,
         "suite": start.origin,
         "notes": start.notes,
         "to_do": to_do,
@@ -296,7 +296,7 @@ def _missing_instructions(settings: Settings) -> int:
 
 
 def _text_of(path: Path) -> str:
-    """Read a file that `init` may have written; an empty text for a link, or what is no text."""
+    """Read a file that `init` may have written; a link, or a file that is not text, is empty."""
     if path.is_symlink() or not path.is_file():
         return ""
     with suppress(errors.UsageError):
@@ -356,8 +356,8 @@ def _to_do(settings: Settings, missing: int) -> Iterator[str]:
 def _to_do_of_ci(
     needs: ci_files.Needs, requirements: str, workflows: Mapping[str, str]
 ) -> Iterator[str]:
-    """Say what CI lacks: packages, a server that it can reach, and keys, by the workflows of CI
-    systems.
+    """Say what CI lacks: packages, jobs, servers that it can reach, and keys; `workflows` are the
+    texts by CI system.
     """
     if ci_files.is_local(requirements):
         yield (
@@ -388,7 +388,7 @@ def _to_do_here(needs: ci_files.Needs) -> Iterator[str]:
             yield f"to do: export {key}=…, the key of the server that {CONFIG} names"
 
 
-def _write(decided: _Files) -> _Outcome:
+def _write(decided: _Files) -> _Changes:
     """Write the files that are not there, and those that are to be updated, all or none."""
     paths = list(dict.fromkeys(chain(decided.contents, decided.updates)))
     for path in paths:
@@ -400,7 +400,7 @@ def _write(decided: _Files) -> _Outcome:
     written = [str(path) for path in texts if path not in existing]
     updated = [str(path) for path in texts if path in existing]
     kept = [str(path) for path in paths if path not in texts]
-    return _Outcome(written, updated, kept)
+    return _Changes(written, updated, kept)
 
 
 def _check_folder(path: Path) -> None:
@@ -426,8 +426,8 @@ def _write_all(texts: Mapping[Path, str], existing: Collection[Path]) -> None:
 
 
 def _with_attributes() -> str:
-    """Return the text of `.gitattributes` with the line for baselines after all that it holds; an
-    empty text if it names them already.
+    """Return the text of `.gitattributes` with a line for baselines at its end; an empty text if it
+    has one already.
 
     Raises `UsageError` for one that cannot be read as text.
     """
@@ -516,15 +516,15 @@ def _suite_lines(guess: Guess) -> str:
 
 
 def _quoted(path: str) -> str:
-    """Write a text as a TOML string: as in JSON, which leaves DEL as it is."""
+    """Write a text as a TOML string: as in JSON, but with DEL escaped."""
     return json.dumps(path, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _suite_text(guess: Guess) -> str:
-    """Write the rows of a new suite: as CSV where a person is to fill something in.
+    """Write the rows of a new suite, as CSV if instructions are still to be filled in.
 
-    A spreadsheet takes no cell for a formula: `./=1.png` is the same path as `=1.png`, and suites
-    are read without the blanks around an instruction.
+    No cell may look like a formula to a spreadsheet: `./=1.png` is the same path as `=1.png`, and
+    suites are read without the blanks around an instruction.
     """
     if not guess.missing:
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in guess.rows)

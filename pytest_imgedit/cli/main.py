@@ -448,7 +448,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(shown: str) -> bool:
-    """Print to stdout; return whether that went well, also if nobody reads on."""
+    """Print to stdout; return whether that worked. A reader that stops early is no failure."""
     try:
         print(shown, flush=True)
     except OSError as error:

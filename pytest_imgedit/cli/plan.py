@@ -21,9 +21,9 @@ from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, make_baseline, reduced
 from pytest_imgedit.store.references import LATEST
 
-#: Edits a pair for which is planned.
+#: Numbers of edits per pair that a plan is made for.
 SEEDS = (1, 2, 4)
-#: Pairs from which a stated spread is taken to be known, which gives its degrees of freedom.
+#: Pairs that a stated spread is assumed to be estimated from; gives its degrees of freedom.
 _STATED_PAIRS = 100
 HEADER = ("gate", "seeds", "pairs now", "MDE now", "pairs needed", "edits")
 
@@ -322,7 +322,7 @@ def _variance(item: BaselineItem) -> float:
 def _cost(run: Results) -> float | None:
     """Return the seconds, times GPUs, that an edit and its verdict took; `None` without any edit.
 
-    Verdicts of a run that took them all from its store count as free.
+    If a run took all its verdicts from its store, they count as free.
     """
     options = run.run.options
     edit_seconds = [edit.seconds for item in run.items for edit in item.edits]

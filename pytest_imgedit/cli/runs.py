@@ -99,7 +99,7 @@ def render_again(
 ) -> tuple[JsonObject, str, int]:
     """Write the reports of a run anew, from its results.json and the images in its store.
 
-    Where the run's folder cannot be written, only the copies that are asked for are written.
+    If the run's folder is not writable, only the requested copies are written.
     """
     path = find_run(reference, out)
     results = read_results(path)
@@ -159,10 +159,10 @@ def _existing_reports(path: Path) -> dict[str, str]:
 def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, int]:
     """Copy the edits of a run to `<category>/<id>.png`, with a list of them in `edits.json`.
 
-    The second and further edits of a pair, those of other seeds, are `<category>/seed<N>/<id>.png`.
-    The editor `folder:DIR` reads such a folder. An edit that failed, or is not whole in the store
-    any more, is in the list without a file. Raises `UsageError` for a folder that holds anything,
-    so that no edit of another run stays between these.
+    Edits of a pair's second and later seeds are `<category>/seed<N>/<id>.png`. The editor
+    `folder:DIR` reads such a folder. An edit that failed, or is no longer whole in the store, is in
+    the list without a file. Raises `UsageError` for a folder that is not empty, so that edits of
+    two runs never mix.
     """
     path = find_run(reference, out)
     results = read_results(path)
@@ -250,10 +250,10 @@ def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Pa
 
 
 def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
-    """Show the recipe and the environment of the record that a reference means in the store `out`.
+    """Show the recipe and the environment of the record in the store `out` that a reference names.
 
     A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an
-    edited image. Raises `UsageError` if it means no record, or several of different recipes.
+    edited image. Raises `UsageError` if no record matches, or several with different recipes.
     """
     if not files.is_folder(out):
         raise errors.UsageError(no_runs(out))

@@ -18,11 +18,11 @@ from pytest_imgedit.store.blobs import BLOB_NAME, THUMBNAIL_NAME
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, Record, VerdictRecord
 from pytest_imgedit.store.store import Store
 
-#: How many shards with losses are told in full.
+#: How many shards with losses a message describes.
 _SHARDS_TOLD = 3
-#: How many names of each kind of loss are told.
+#: How many names of each kind of loss it lists.
 _NAMES_TOLD = 3
-#: What is lost, as users know it: by a noun with a state, and by what tells one from another.
+#: The names that users know lost things by: by noun and state, then by what identifies each.
 _Losses = dict[tuple[str, str], dict[str, str]]
 
 
@@ -50,8 +50,8 @@ class ShardStore:
 
     @cached_property
     def images(self) -> dict[str, bool]:
-        """Whether an image has the digest of its name, by its path below `blobs`. One that is a
-        link, or no regular file, has not.
+        """Whether an image has the digest that its name states, by its path below `blobs`; links
+        and irregular files do not count.
         """
         return {
             f"{path.parent.name}/{path.name}": _is_whole(path)
@@ -61,8 +61,8 @@ class ShardStore:
 
     @property
     def thumbnails(self) -> Iterator[str]:
-        """The thumbnails by their paths below `blobs`. They are copies: a report makes those that
-        are missing.
+        """The paths of thumbnails below `blobs`. They need not be complete: a report makes those
+        that are missing.
         """
         for path in (self.folder / "blobs").glob("??/*"):
             if THUMBNAIL_NAME.fullmatch(path.name) and _is_regular(path):
@@ -183,8 +183,8 @@ def _verdicts_of(seed: SeedResult) -> Iterator[tuple[str, str]]:
 
 
 def collect(stores: Iterable[ShardStore], into: Store) -> None:
-    """Bring the whole images and the records of stores into another; images are linked where that
-    is possible.
+    """Copy the undamaged images and the records of stores into another; images are hard-linked if
+    possible.
 
     Raises `StoreError` if they cannot be written.
     """
@@ -223,10 +223,10 @@ def refuse_existing(out: Path) -> None:
 
 @contextmanager
 def new_store(out: Path) -> Iterator[Store]:
-    """Make a store in a new or an empty folder, which is `out` once it is whole.
+    """Make a store that becomes `out`, a new or an empty folder, once it is complete.
 
-    Until then it is in a folder `.merge-…` beside. After an error, or Ctrl-C, nothing is left of
-    it. Raises `UsageError` if there is something else, and `StoreError` if it cannot be written.
+    Until then it is in a folder `.merge-…` beside it. After an error, or Ctrl-C, nothing is left of
+    it. Raises `UsageError` if `out` is not empty, and `StoreError` if it cannot be written.
     """
     refuse_existing(out)
     target = Path(os.path.realpath(out))

@@ -40,10 +40,10 @@ def trend(
     out: Path,
     html: Path | None,
 ) -> tuple[JsonObject, str, int]:
-    """Say of a series of runs or baselines, oldest first, whether a measure got worse at any look.
+    """Say whether a measure got worse in a series of runs or baselines, oldest first.
 
-    `last` takes the newest runs of the store in place of `references`: those of the newest one's
-    pairs and judge. `measure` names measures; without any they are the score and the main measures.
+    `last` takes, in place of `references`, the newest runs of the store that have the pairs and the
+    judge of the newest one. `measure` names measures, by default the score and the main measures.
     """
     if not 0 < alpha < 0.5:
         raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
@@ -230,7 +230,7 @@ def _evidence(
 
 
 def _look(run: Baseline, measures: dict[str, Measure]) -> JsonObject:
-    """Describe a run as it is seen at its look."""
+    """Describe a run and its means."""
     commit = None if run.commit is None else run.commit.sha[:10]
     name = run.name if run.is_named else run.run
     return {

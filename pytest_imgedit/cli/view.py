@@ -56,7 +56,7 @@ def view(references: Sequence[str], out: Path | None, serve: bool) -> tuple[Json
 
 
 def _find(references: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Return the results.json of all runs that are meant, and the stores that are named."""
+    """Return the results.json of all runs that references name, and the stores among these."""
     paths: list[Path] = []
     stores: list[Path] = []
     for reference in references or [str(STORE)]:
@@ -72,7 +72,7 @@ def _find(references: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[StoredRun], list[str]]:
-    """Read runs; say of each that cannot be read why."""
+    """Read runs; return them, and a line for each one that cannot be read."""
     runs: list[StoredRun] = []
     broken: list[str] = []
     for path in paths:
@@ -87,7 +87,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[StoredRun], list[str]]:
 
 
 def _require_free(folder: Path, kept: Sequence[Path]) -> None:
-    """Raise `UsageError` for a folder that holds anything but an older page."""
+    """Raise `UsageError` for a folder that holds anything other than an older page."""
     outputs.check_folder(folder, kept)
     is_page = (folder / "runs.js").is_file() and (folder / "page.js").is_file()
     if folder.exists() and not is_page and (not folder.is_dir() or any(folder.iterdir())):
@@ -98,7 +98,7 @@ def _require_free(folder: Path, kept: Sequence[Path]) -> None:
 
 
 def _has_screen() -> bool:
-    """Tell whether a person is there, and a browser with a window."""
+    """Tell whether there is a terminal, and a screen on which a browser can open."""
     has_window = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     return sys.stdout.isatty() and (has_window or sys.platform == "darwin")
 
