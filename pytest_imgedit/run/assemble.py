@@ -62,7 +62,7 @@ class RunFacts:
 def assemble(items: Sequence[results.Item], facts: RunFacts) -> results.Results:
     """Decide the gates of a run, and make its tables; pairs that were not needed count in none."""
     evidence = Evidence(
-        items,
+        items=items,
         computed=facts.computed,
         settings=facts.gates,
         measures=measures_of(items, facts.measures),

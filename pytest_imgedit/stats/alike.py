@@ -39,18 +39,21 @@ def largest_alike(edits: Iterable[tuple[str, str, str]]) -> Alike | None:
     An edit is the id of its pair, and the digests of source and edit. Edits of one source may be
     alike: their instructions may be, too.
     """
-    found = list(dict.fromkeys(edits))
+    distinct = list(dict.fromkeys(edits))
     sources: dict[str, set[str]] = {}
-    for _, source, edit in found:
+    for _, source, edit in distinct:
         sources.setdefault(edit, set()).add(source)
     image = max(sources, key=lambda edit: len(sources[edit]), default="")
     if len(sources.get(image, ())) < 2:
         return None
+    pairs = dict.fromkeys(pair for pair, _, edit in distinct if edit == image)
+    all_pairs = {pair for pair, _, _ in distinct}
+    all_sources = {source for _, source, _ in distinct}
     return Alike(
-        list(dict.fromkeys(pair for pair, _, edit in found if edit == image)),
-        len(sources[image]),
-        len({pair for pair, _, _ in found}),
-        len({source for _, source, _ in found}),
+        list(pairs),
+        sources=len(sources[image]),
+        edits=len(all_pairs),
+        all_sources=len(all_sources),
     )
 
 

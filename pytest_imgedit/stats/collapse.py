@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.stats import estimates, gates
 from pytest_imgedit.store.baselines import BaselineItem
 
@@ -46,15 +47,19 @@ def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -
 
 
 def _move(old: BaselineItem, item: BaselineItem) -> Move:
-    sides = [(was.score, now.score) for was, now in zip(old.seeds, item.seeds, strict=False)]
+    moves = []
+    seeds = list(zip(old.seeds, item.seeds, strict=False))
+    for was, now in seeds:
+        if was.score is not None and now.score is not None:
+            moves.append(now.score - was.score)
     return Move(
-        item.id,
-        item.cluster,
-        old.score,
-        item.score,
-        moves=tuple(now - was for was, now in sides if was is not None and now is not None),
+        pair=item.id,
+        source=item.cluster,
+        before=old.score,
+        now=item.score,
+        moves=tuple(moves),
         alike=are_alike(old, item),
-        seeds=len(sides),
+        seeds=len(seeds),
     )
 
 
@@ -78,19 +83,17 @@ def max_collapsed(
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
     allowed = gates.allowed_pairs(settings.max_collapsed, len(moves))
-    state, why, p = _decide(settings, compared, allowed)
-    warns = state == "INCONCLUSIVE"
+    decision = _decide(settings, compared, allowed)
     lost = [_at_worst(move) for move in moves if move.difference is None]
     if not compared:
-        state, why = "INVALID", "no pair has a score on both sides"
-    elif lost and state != "FAIL" and _decide(settings, [*compared, *lost], allowed)[0] == "FAIL":
-        state, warns = "INCONCLUSIVE", False
+        decision = _Decision("INVALID", "no pair has a score on both sides")
+    elif decision.state == "FAIL":
+        pass
+    elif lost and _decide(settings, compared + lost, allowed).state == "FAIL":
         why = f"the pairs without a score ({len(lost)}) may have collapsed too"
-    elif p is not None and state != "FAIL":
-        mean = fmean(move.difference or 0.0 for move in _without(fallen[:allowed], compared))
-        if mean <= -settings.collapse:
-            state, warns = "INCONCLUSIVE", False
-            why += f"; but all fell by {-mean:.2f} on average"
+        decision = replace(decision, state="INCONCLUSIVE", why=why, warns=False)
+    else:
+        decision = _against_mean(decision, _without(fallen[:allowed], compared), settings)
     line = (
         f"{len(fallen)} of {sanitize.counted(len(moves), 'pair')} fell by "
         f"{settings.collapse:g} points or more against {baseline}, {allowed} allowed"
@@ -98,26 +101,34 @@ def max_collapsed(
     if fallen:
         named = [f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen]
         line += f" ({sanitize.first_of(named)})"
-    if why:
-        line += f": {why}"
+    if decision.why:
+        line += f": {decision.why}"
     gate = results.GateResult(
-        "overall",
+        OVERALL,
         "max_collapsed",
         allowed,
-        len(fallen),
-        state,
-        line,
-        p,
-        warns=warns,
+        value=len(fallen),
+        state=decision.state,
+        why=line,
+        p=decision.p,
+        warns=decision.warns,
     )
     return gate, [move.pair for move in fallen]
 
 
+@dataclass(frozen=True)
+class _Decision:
+    """What the moves of pairs say of the gate, and why; `warns` is that of `GateResult`."""
+
+    state: results.State
+    why: str = ""
+    p: float | None = None
+    warns: bool = False
+
+
 def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
-    return sorted(
-        (move for move in moves if not move.alike and (move.difference or 0.0) <= -least),
-        key=lambda move: (move.difference, move.pair),
-    )
+    fallen = [move for move in moves if not move.alike and (move.difference or 0.0) <= -least]
+    return sorted(fallen, key=lambda move: (move.difference, move.pair))
 
 
 def _without(left_out: Sequence[Move], moves: Sequence[Move]) -> list[Move]:
@@ -128,25 +139,37 @@ def _at_worst(move: Move) -> Move:
     """Give a pair without a score the furthest fall that it could have."""
     before = 10.0 if move.before is None else move.before
     now = 0.0 if move.now is None else move.now
-    return replace(
-        move, before=before, now=now, moves=(now - before,) * max(1, move.seeds), alike=False
-    )
+    moves = (now - before,) * max(1, move.seeds)
+    return replace(move, before=before, now=now, moves=moves, alike=False)
 
 
-def _decide(
-    settings: results.GateOptions, compared: Sequence[Move], allowed: int
-) -> tuple[results.State, str, float | None]:
+def _decide(settings: results.GateOptions, compared: Sequence[Move], allowed: int) -> _Decision:
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
-        return "PASS", "", None
+        return _Decision("PASS")
     p, what = p_collapsed(_without(fallen[:allowed], compared), settings.collapse)
     if p <= settings.alpha_of("max_collapsed"):
-        return "FAIL", f"{what} ({sanitize.p_value(p)})", p
+        return _Decision("FAIL", f"{what} ({sanitize.p_value(p)})", p)
     why = (
         f"not shown to be more than chance ({sanitize.p_value(p)}), which more pairs or seeds "
         "would tell"
     )
-    return "INCONCLUSIVE" if settings.strict else "PASS", why, p
+    if settings.strict:
+        return _Decision("INCONCLUSIVE", why, p, warns=True)
+    return _Decision("PASS", why, p)
+
+
+def _against_mean(
+    decision: _Decision, moves: Sequence[Move], settings: results.GateOptions
+) -> _Decision:
+    """Leave the gate inconclusive if pairs fell by `gates.collapse` on average, without proof."""
+    if decision.p is None:
+        return decision
+    mean = fmean(move.difference or 0.0 for move in moves)
+    if mean > -settings.collapse:
+        return decision
+    why = f"{decision.why}; but all fell by {-mean:.2f} on average"
+    return replace(decision, state="INCONCLUSIVE", why=why, warns=False)
 
 
 def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
@@ -169,10 +192,8 @@ def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
         for count in range(fallen, min(falls, changed) + 1)
     )
     unchanged = sanitize.counted(alike, "pair")
-    return (
-        tables / comb(len(moves), falls),
-        f"{falls - fallen} of the {unchanged} with unchanged edits fell so far",
-    )
+    what = f"{falls - fallen} of the {unchanged} with unchanged edits fell so far"
+    return tables / comb(len(moves), falls), what
 
 
 def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
@@ -192,15 +213,21 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     if not moved:
         return 1.0
     seeds = max(len(move.moves) for move in moved)
-    sizes = np.array([[*move.moves, *[0.0] * (seeds - len(move.moves))] for move in moved]) / seeds
+    sizes = np.zeros((len(moved), seeds))
+    for row, move in zip(sizes, moved, strict=True):
+        row[: len(move.moves)] = move.moves
+    sizes /= seeds
     _, source = np.unique([move.source for move in moved], return_inverse=True)
     units = source[:, None] * seeds + np.arange(seeds)
     means = sizes.sum(axis=1)
     limit = _weigh(means) + 1e-9 * float((means**2).sum())
-    return estimates.share_of_flips(
-        lambda signs: _weigh((signs[:, units] * sizes).sum(axis=2)) <= limit,
-        (int(source.max()) + 1) * seeds,
-    )
+    count = (int(source.max()) + 1) * seeds
+
+    def is_extreme(signs: NDArray[np.int8]) -> NDArray[np.bool_]:
+        flipped = (signs[:, units] * sizes).sum(axis=2)
+        return np.asarray(_weigh(flipped) <= limit)
+
+    return estimates.share_of_flips(is_extreme, count)
 
 
 def _weigh(means: NDArray[np.float64]) -> Any:

@@ -51,13 +51,13 @@ class PairedItems:
         """The pairs that have no score on either side, for the same reason; none that was to have
         no score.
         """
-        was = {
+        failed = {
             item.id: item.status
             for item in self.baseline.items
             if item.score is None and item.status != "edited"
         }
         return [
-            item for item in self.items if item.score is None and item.status == was.get(item.id)
+            item for item in self.items if item.score is None and item.status == failed.get(item.id)
         ]
 
     @cached_property
@@ -80,28 +80,36 @@ class PairedItems:
         """
         old = {item.id: item for item in self.baseline.items}
         alike = {move.pair: move.alike for move in self.moves}
-        return {
-            name: [
+        differences = {}
+        for name, measure in self.measures.items():
+            differences[name] = [
                 _difference(old[item.id], item, name, measure, alike[item.id])
                 for item in measured_by(self.compared, name)
             ]
-            for name, measure in self.measures.items()
-        }
+        return differences
 
 
 def _difference(
     old: BaselineItem, item: BaselineItem, name: str, measure: Measure, alike: bool
 ) -> Observation:
-    was, value = old.value(name), item.value(name)
+    before = old.value(name)
+    now = item.value(name)
+    difference = None
+    if before is not None and now is not None:
+        difference = round(now - before, 6)
     lowest, highest = measure.ends
+    lowest_now = lowest if now is None else now
+    highest_now = highest if now is None else now
+    lowest_before = lowest if before is None else before
+    highest_before = highest if before is None else before
     return Observation(
         item.category,
         item.cluster,
-        value=None if value is None or was is None else round(value - was, 6),
-        lowest=(lowest if value is None else value) - (highest if was is None else was),
-        highest=(highest if value is None else value) - (lowest if was is None else was),
+        value=difference,
+        lowest=lowest_now - highest_before,
+        highest=highest_now - lowest_before,
         alike=alike,
-        before=was,
+        before=before,
         groups=groups_of(item),
         seeds=max(1, len(item.seeds)),
     )
@@ -119,21 +127,14 @@ def compare(
     The row of a field with a gate in `gates` has that gate's p, state and MDE. `environment` is the
     list of `environment_differences`, `collapsed` the ids from `max_collapsed`.
     """
-    baseline, items, observations = paired.baseline, paired.compared, paired.differences[SCORE]
-    old = {item.id: item for item in baseline.items}
-    moved = sorted(
-        (
-            MovedPair(id=item.id, before=pair.before, now=item.score, difference=pair.value)
-            for item, pair in zip(items, observations, strict=True)
-            if pair.before is not None and item.score is not None and pair.value
-        ),
-        key=lambda pair: (pair.difference, pair.id),
-    )
-    rows = {
-        name: _rows(paired, name, alpha, gates)
-        for name in paired.measures
-        if name == SCORE or name in baseline.measures
-    }
+    baseline = paired.baseline
+    rows = {}
+    for name in paired.measures:
+        if name == SCORE or name in baseline.measures:
+            rows[name] = _rows(paired, name, alpha, gates)
+    moved = _moved(paired)
+    fell = [pair for pair in moved if pair.difference < 0]
+    rose = [pair for pair in reversed(moved) if pair.difference > 0]
     return Comparison(
         name=baseline.name,
         run=baseline.run,
@@ -143,20 +144,37 @@ def compare(
         size=len(baseline.items),
         rows={group: row for group, row in rows[SCORE].items() if "=" not in group},
         measures=rows,
-        pairs={
-            item.id: ComparedPair(
-                before=pair.before,
-                difference=pair.value,
-                edits=old[item.id].edits,
-                alike=pair.alike,
-            )
-            for item, pair in zip(items, observations, strict=True)
-        },
-        fell=tuple(pair for pair in moved if pair.difference < 0)[:MOST],
-        rose=tuple(pair for pair in reversed(moved) if pair.difference > 0)[:MOST],
+        pairs=_compared_pairs(paired),
+        fell=tuple(fell[:MOST]),
+        rose=tuple(rose[:MOST]),
         collapsed=tuple(collapsed),
         failed_alike={item.id: item.status for item in paired.failed_alike},
     )
+
+
+def _moved(paired: PairedItems) -> list[MovedPair]:
+    """Return the pairs whose score moved, the furthest fall first."""
+    moved = []
+    for item, pair in zip(paired.compared, paired.differences[SCORE], strict=True):
+        if pair.before is not None and item.score is not None and pair.value:
+            moved.append(
+                MovedPair(id=item.id, before=pair.before, now=item.score, difference=pair.value)
+            )
+    return sorted(moved, key=lambda pair: (pair.difference, pair.id))
+
+
+def _compared_pairs(paired: PairedItems) -> dict[str, ComparedPair]:
+    """Return what is known of each compared pair, by its id."""
+    old = {item.id: item for item in paired.baseline.items}
+    pairs = {}
+    for item, pair in zip(paired.compared, paired.differences[SCORE], strict=True):
+        pairs[item.id] = ComparedPair(
+            before=pair.before,
+            difference=pair.value,
+            edits=old[item.id].edits,
+            alike=pair.alike,
+        )
+    return pairs
 
 
 def _rows(
@@ -169,11 +187,10 @@ def _rows(
     pairs = list(zip(items, paired.differences[name], strict=True))
     gate_of = {gate.field: gate for gate in gates}
     groups = groups_in(items)
+    categories = [group for group in groups if "=" not in group]
+    others = [group for group in groups if "=" in group]
     rows = {}
-    for family in (
-        [group for group in groups if "=" not in group],
-        [group for group in groups if "=" in group],
-    ):
+    for family in (categories, others):
         for group, row in _family(family, pairs, name, alpha).items():
             gate = gate_of.get(str(Field(name, group)))
             if gate is not None:
@@ -192,25 +209,31 @@ def _family(
 ) -> dict[str, ComparisonRow]:
     observations = [observation for _, observation in pairs]
     members = by_group(observations, Observation.all_groups)
-    estimates = [estimate_group(group, members.get(group, [])) for group in groups]
-    drops = holm.holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
-    rises = holm.holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
+    estimates = {group: estimate_group(group, members.get(group, [])) for group in groups}
+    drops = []
+    rises = []
+    for estimate in estimates.values():
+        drops.append(1.0 if estimate is None else estimate.p_below(0))
+        rises.append(1.0 if estimate is None else estimate.p_above(0))
     before = means_before(groups, observations)
-    values = by_group(
-        (
-            Observation(item.category, item.id, item.value(name), groups=groups_of(item))
-            for item, pair in pairs
-            if pair.value is not None
-        ),
-        Observation.all_groups,
-    )
+    values = _values_now(pairs, name)
     rows = {}
-    for group, estimate, drop, rise in zip(groups, estimates, drops, rises, strict=True):
+    for group, drop, rise in zip(groups, holm.holm(drops), holm.holm(rises), strict=True):
         valued = values.get(group, [])
         now = estimate_group(group, valued)
-        columns: dict[str, Any] = {"p": None, "p_rise": None, "finding": "unknown", "mde": None}
+        columns: dict[str, Any] = {
+            "difference": None,
+            "ci95": None,
+            "p": None,
+            "p_rise": None,
+            "finding": "unknown",
+            "mde": None,
+        }
+        estimate = estimates[group]
+        if estimate is not None:
+            columns |= {"difference": estimate.mean, "ci95": estimate.interval()}
         if estimate is not None and estimate.se is not None:
-            columns = {
+            columns |= {
                 "p": drop,
                 "p_rise": rise,
                 "finding": _finding(estimate, drop, rise, alpha),
@@ -220,11 +243,21 @@ def _family(
             n=len(valued),
             before=before.get(group),
             now=None if now is None else now.mean,
-            difference=None if estimate is None else estimate.mean,
-            ci95=None if estimate is None else estimate.interval(),
             **columns,
         )
     return rows
+
+
+def _values_now(
+    pairs: Sequence[tuple[BaselineItem, Observation]], name: str
+) -> dict[str, list[Observation]]:
+    """Return the values in the run of the pairs that have a difference, by group."""
+    values = []
+    for item, pair in pairs:
+        if pair.value is not None:
+            groups = groups_of(item)
+            values.append(Observation(item.category, item.id, item.value(name), groups=groups))
+    return by_group(values, Observation.all_groups)
 
 
 def _finding(estimate: Estimate, drop: float, rise: float, alpha: float) -> str:
@@ -255,23 +288,34 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
     and the probes of a model that is the same in both. A package that one side lacks is a
     difference only if the models of both sides import it.
     """
-    sizes = (" and ".join(map(str, side.editor.batch_sizes)) or None for side in (before, now))
-    edits = [places_of("edits", side.environments) for side in (before, now)]
-    verdicts = [places_of("verdicts", side.environments) for side in (before, now)]
-    is_same_editor = before.editor.recipe == now.editor.recipe is not None
-    is_same_judge = before.judge.recipe == now.judge.recipe is not None
-    of_editors = None if is_same_editor else _declared("editor", before.editor, now.editor)
-    of_judges = None if is_same_judge else _declared("judge", before.judge, now.judge)
-    return [
-        *_unlike("edits", *edits, shared=of_editors),
-        *(other_probes("edits", *edits) if is_same_editor else ()),
-        *_otherwise("edits: dtype", before.editor.dtype, now.editor.dtype),
-        *_otherwise("edits: batch size", *sizes),
-        *_unlike("verdicts", *verdicts, shared=of_judges),
-        *(other_probes("verdicts", *verdicts) if is_same_judge else ()),
-        *_otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype),
-        *_otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder),
-    ]
+    old_editor = before.editor
+    new_editor = now.editor
+    old_judge = before.judge
+    new_judge = now.judge
+    of_edits = _unlike_places("edits", "editor", before, now)
+    of_edits += _otherwise("edits: dtype", old_editor.dtype, new_editor.dtype)
+    of_edits += _otherwise("edits: batch size", _sizes(old_editor), _sizes(new_editor))
+    of_verdicts = _unlike_places("verdicts", "judge", before, now)
+    of_verdicts += _otherwise("verdicts: dtype", old_judge.dtype, new_judge.dtype)
+    of_verdicts += _otherwise("verdicts: decoder", old_judge.decoder, new_judge.decoder)
+    return of_edits + of_verdicts
+
+
+def _sizes(editor: EditorInfo) -> str | None:
+    return " and ".join(map(str, editor.batch_sizes)) or None
+
+
+def _unlike_places(stage: str, role: Role, before: Baseline, now: Baseline | Computed) -> list[str]:
+    """Describe the differences between the environments of a stage, and between the probes of its
+    model if that is the same in both.
+    """
+    old_model: ModelInfo = getattr(before, role)
+    new_model: ModelInfo = getattr(now, role)
+    old = places_of(stage, before.environments)
+    new = places_of(stage, now.environments)
+    if old_model.recipe == new_model.recipe is not None:
+        return _unlike(stage, old, new, shared=None) + other_probes(stage, old, new)
+    return _unlike(stage, old, new, shared=_declared(role, old_model, new_model))
 
 
 def places_of(stage: str, computed: Mapping[str, ComputedIn]) -> list[environments.Environment]:
@@ -312,11 +356,18 @@ def _unlike(
     *,
     shared: Collection[str] | None,
 ) -> list[str]:
-    bare = [[place.model_copy(update={"probe": None}) for place in side] for side in (before, now)]
-    if _are_same(*bare):
+    if _are_same(_without_probes(before), _without_probes(now)):
         return []
-    texts = (text for old in before for new in now for text in old.differences(new, shared))
-    return [f"{what}: {text}" for text in dict.fromkeys(texts)]
+    texts = dict.fromkeys(
+        text for old in before for new in now for text in old.differences(new, shared)
+    )
+    return [f"{what}: {text}" for text in texts]
+
+
+def _without_probes(
+    places: Sequence[environments.Environment],
+) -> list[environments.Environment]:
+    return [place.model_copy(update={"probe": None}) for place in places]
 
 
 def _are_same(
@@ -327,4 +378,6 @@ def _are_same(
 
 
 def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:
-    return [] if was == now or None in (was, now) else [f"{name} {was} there, {now} here"]
+    if was is None or now is None or was == now:
+        return []
+    return [f"{name} {was} there, {now} here"]

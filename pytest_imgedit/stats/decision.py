@@ -48,7 +48,7 @@ from pytest_imgedit.store.baselines import Baseline, reduced
 MOST_REPLACED = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What the gates of a run are decided on.
 
@@ -77,12 +77,13 @@ class Evidence:
 
 def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | None]:
     """Decide all gates of a run, and compare it with its baseline, if it has one."""
-    settings, items = evidence.settings, evidence.needed
-    comparison = None
+    settings = evidence.settings
+    items = evidence.needed
     measures = evidence.measures
     samples = {name: observe(items, name, measure) for name, measure in measures.items()}
     errors = coverage(settings, samples[SCORE], _count_errors(items), evidence.expects_scores)
-    if failure := outcome.failed_for(items, columns=200):
+    failure = outcome.failed_for(items, columns=200)
+    if failure:
         errors = replace(errors, why=f"{errors.why}: {failure}")
     errors = _against_replaced(errors, items)
     if evidence.are_finished:
@@ -90,9 +91,10 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     gates = [errors]
     if evidence.expects_scores:
         at_the_end = sequential.at_the_end(settings)
-        gates += _unless_decided(
-            evidence, fail_under(at_the_end, samples, measures, controls.passed(evidence.controls))
-        )
+        is_judge_tried = controls.passed(evidence.controls)
+        on_scores = fail_under(at_the_end, samples, measures, is_judge_tried)
+        gates += _unless_decided(evidence, on_scores)
+    comparison = None
     if evidence.baseline is not None:
         comparison, against_baseline = _compare(evidence, evidence.baseline)
         gates += against_baseline
@@ -130,20 +132,21 @@ def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[Gat
 
 
 def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[GateResult]]:
-    settings, measures = evidence.settings, evidence.measures
+    settings = evidence.settings
+    measures = evidence.measures
     now = [reduced(item) for item in evidence.needed]
     paired = PairedItems(baseline, now, measures)
     moved = paired.differences
     is_judge_tried = controls.passed(evidence.controls)
-    drops = _unless_decided(
-        evidence,
-        max_drop(sequential.at_the_end(settings), moved, baseline.name, measures, is_judge_tried),
-    )
+    at_the_end = sequential.at_the_end(settings)
+    drops = max_drop(at_the_end, moved, baseline.name, measures, is_judge_tried)
+    drops = _unless_decided(evidence, drops)
     tail, collapsed = collapse.max_collapsed(settings, paired.moves, baseline.name)
-    if unneeded := len(evidence.items) - len(now):
+    unneeded = len(evidence.items) - len(now)
+    if unneeded:
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
     unlike = environment_differences(baseline, evidence.computed)
-    gates = against_environment(settings, [*drops, tail], unlike)
+    gates = against_environment(settings, drops + [tail], unlike)
     comparison = compare(paired, settings.alpha, gates[:-1], unlike, collapsed)
     if settings.min_coverage:
         gates.append(baseline_coverage(settings, moved[SCORE], len(baseline.items), baseline.name))
@@ -159,18 +162,18 @@ def coverage(
     n = len(scores)
     allowed = allowed_pairs(settings.max_errors, n)
     state: State = "PASS" if errors <= allowed else "FAIL"
-    why = (
-        f"{errors} of {counted(n, 'pair')} without {'a score' if scores_expected else 'an edit'}, "
-        f"{allowed} allowed"
-    )
+    lacking = "a score" if scores_expected else "an edit"
+    why = f"{errors} of {counted(n, 'pair')} without {lacking}, {allowed} allowed"
     has_scores = any(pair.value is not None for pair in scores)
     if scores_expected and not has_scores and state == "PASS":
-        state, why = "INVALID", "no pair has a score"  # missing data never passes
+        state = "INVALID"  # missing data never passes
+        why = "no pair has a score"
     elif scores_expected and has_scores and errors:
-        worst, best = (estimate_group(OVERALL, filled(scores, part)) for part in (0, 1))
+        worst = estimate_group(OVERALL, filled(scores, 0))
+        best = estimate_group(OVERALL, filled(scores, 1))
         if worst is not None and best is not None:
             why += f" (with theirs, overall would be between {worst.mean:.2f} and {best.mean:.2f})"
-    return GateResult("overall", "max_errors", allowed, errors, state, why)
+    return GateResult(OVERALL, "max_errors", allowed, value=errors, state=state, why=why)
 
 
 def baseline_coverage(
@@ -182,7 +185,7 @@ def baseline_coverage(
     state: State = "PASS" if compared >= least * size - 1e-9 else "FAIL"
     share = compared / size if size else 0.0
     why = f"{compared} of the {counted(size, 'pair')} of {baseline} compared, {least:.0%} asked for"
-    return GateResult("overall", "min_coverage", least, share, state, why)
+    return GateResult(OVERALL, "min_coverage", least, value=share, state=state, why=why)
 
 
 def against_environment(
@@ -212,12 +215,9 @@ def _against_near_copies(
     copies = sum(edit.near_copy for edit in edits)
     if copies <= settings.max_near_copies * len(edits):
         return gate
-    return replace(
-        gate,
-        state="INVALID",
-        why=f"{outcome.copies_line(copies, len(edits))} (gates.max_near_copies allows "
-        f"{settings.max_near_copies:.0%}); {gate.why}",
-    )
+    allowed = f"gates.max_near_copies allows {settings.max_near_copies:.0%}"
+    why = f"{outcome.copies_line(copies, len(edits))} ({allowed}); {gate.why}"
+    return replace(gate, state="INVALID", why=why)
 
 
 def _against_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
@@ -233,18 +233,19 @@ def _against_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
 
 def _against_alike(gate: GateResult, items: Sequence[Item]) -> GateResult:
     """Invalidate the gate on errors if most finished edits are one image, whatever their source."""
-    found = alike_edits(items)
-    if gate.state != "PASS" or found is None or not found.are_most:
+    alike = alike_edits(items)
+    if gate.state != "PASS" or alike is None or not alike.are_most:
         return gate
-    return replace(gate, state="INVALID", why=f"{found}; {gate.why}")
+    return replace(gate, state="INVALID", why=f"{alike}; {gate.why}")
 
 
 def measures_of(items: Iterable[Item], declared: Mapping[str, Measure]) -> dict[str, Measure]:
     """Return the score, the `declared` measures, and those that items have without a declaration,
     whose scale is not known.
     """
-    found = dict.fromkeys(name for item in items for name in item.aspects)
-    return {**SCORE_ONLY, **dict.fromkeys(found, Measure()), **declared}
+    names = dict.fromkeys(name for item in items for name in item.aspects)
+    undeclared = dict.fromkeys(names, Measure())
+    return {**SCORE_ONLY, **undeclared, **declared}
 
 
 #: The row of a measure's mean over all pairs, beside those of groups: no group has this name.
@@ -256,14 +257,16 @@ def summarize_items(
 ) -> tuple[dict[str, Summary], Overall, dict[str, MeasuredGroups]]:
     """Summarize the score by category and overall, and every measure by group."""
     drafts = draft_groups(items, measures)
-    summaries = iter(estimates.complete([row for rows in drafts.values() for row in rows.values()]))
+    rows_of_all = [row for of_measure in drafts.values() for row in of_measure.values()]
+    summaries = iter(estimates.complete(rows_of_all))
     measured = {}
     for name, of_measure in drafts.items():
         rows = {group: next(summaries) for group in of_measure}
         micro = rows.pop(MICRO)
         measured[name] = MeasuredGroups(**dict(measures[name]), rows=rows, micro=micro)
     score = measured[SCORE]
-    categories = {name: score.rows[name] for name in in_order(item.category for item in items)}
+    names = in_order(item.category for item in items)
+    categories = {name: score.rows[name] for name in names}
     return categories, Overall(macro=score.rows[OVERALL], micro=score.micro), measured
 
 
@@ -283,28 +286,36 @@ def draft_groups(
 def _drafts(items: Sequence[Item], name: str, measure: Measure) -> dict[str, estimates.Draft]:
     """Draft the rows of a measure by group, with that of the mean over all pairs, `MICRO`."""
     items = list(measured_by(items, name))
-    _, *groups = groups_in(items)
     members = by_group(items, groups_of)
     micro = _draft(items, name, measure)
     macro_mean = estimate_group(OVERALL, observe(items, name, measure))
-    return {
-        OVERALL: replace(micro, mean=macro_mean),
-        **{group: _draft(members[group], name, measure) for group in groups},
-        MICRO: micro,
-    }
+    drafts = {OVERALL: replace(micro, mean=macro_mean)}
+    for group in groups_in(items):
+        if group != OVERALL:
+            drafts[group] = _draft(members[group], name, measure)
+    drafts[MICRO] = micro
+    return drafts
 
 
 def _draft(items: Sequence[Item], name: str, measure: Measure) -> estimates.Draft:
-    valued = [(value, item.cluster) for item in items if (value := item.value(name)) is not None]
-    without = [item for item in items if item.value(name) is None]
+    values = []
+    clusters = []
+    without = []
+    for item in items:
+        value = item.value(name)
+        if value is None:
+            without.append(item)
+        else:
+            values.append(value)
+            clusters.append(item.cluster)
     refused = sum(item.status == "refused" for item in without)
-    failed = [item for item in without if item.status in FAILED or name in item.missing]
-    errors = len(failed) - refused
+    failed = sum(item.status in FAILED or name in item.missing for item in without)
+    errors = failed - refused
     return estimates.draft(
-        [value for value, _ in valued],
-        [cluster for _, cluster in valued],
+        values,
+        clusters,
         errors,
-        pending=len(items) - len(valued) - errors - refused,
+        pending=len(without) - failed,
         refused=refused,
         ends=measure.ends,
     )

@@ -48,7 +48,7 @@ KEPT_SHARES = 1_000
 MEANS_AT_ONCE = 250
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """The mean of one number a pair, and what is known of its error.
 

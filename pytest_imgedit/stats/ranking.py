@@ -56,7 +56,7 @@ class ReferenceDifference:
     p: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankedSystem:
     """One row of a leaderboard.
 

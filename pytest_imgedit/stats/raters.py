@@ -39,7 +39,7 @@ class RatingRows:
     value: Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RaterAgreement:
     """Agreement of `raters` raters on the same pairs.
 

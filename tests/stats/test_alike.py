@@ -23,7 +23,10 @@ def item(number, edit, source=None, **changes):
 
 
 def run_of(items, spec="folder:done"):
-    gates, _ = decide(Evidence(items, None, GateOptions(), are_finished=spec == "folder:done"))
+    evidence = Evidence(
+        items=items, computed=None, settings=GateOptions(), are_finished=spec == "folder:done"
+    )
+    gates, _ = decide(evidence)
     document = a_run(items=items, gates=gates)
     return document.model_copy(update={"editor": document.editor.model_copy(update={"spec": spec})})
 
