@@ -208,7 +208,7 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     """
     shift = min(0.0, float(np.median([move.difference or 0.0 for move in moves])))
     if -least < shift < 0:
-        moves = [replace(move, moves=tuple(size - shift for size in move.moves)) for move in moves]
+        moves = [_less(move, shift) for move in moves]
     moved = [move for move in moves if any(move.moves)]
     if not moved:
         return 1.0
@@ -228,6 +228,11 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
         return np.asarray(_weigh(flipped) <= limit)
 
     return estimates.share_of_flips(is_extreme, count)
+
+
+def _less(move: Move, shift: float) -> Move:
+    """Take a shift off all repetitions of a pair."""
+    return replace(move, moves=tuple(size - shift for size in move.moves))
 
 
 def _weigh(means: NDArray[np.float64]) -> Any:

@@ -133,6 +133,7 @@ def compare(
         if name == SCORE or name in baseline.measures:
             rows[name] = _rows(paired, name, alpha, gates)
     moved = _moved(paired)
+    overall_and_categories = {group: row for group, row in rows[SCORE].items() if "=" not in group}
     fell = [pair for pair in moved if pair.difference < 0]
     rose = [pair for pair in reversed(moved) if pair.difference > 0]
     return Comparison(
@@ -142,7 +143,7 @@ def compare(
         commit=baseline.commit,
         environment=tuple(environment),
         size=len(baseline.items),
-        rows={group: row for group, row in rows[SCORE].items() if "=" not in group},
+        rows=overall_and_categories,
         measures=rows,
         pairs=_compared_pairs(paired),
         fell=tuple(fell[:MOST]),
@@ -374,7 +375,9 @@ def _are_same(
     before: Sequence[environments.Environment], now: Sequence[environments.Environment]
 ) -> bool:
     """Tell whether both sides hold the same environments."""
-    return all(old in now for old in before) and all(new in before for new in now)
+    is_gone = any(old not in now for old in before)
+    is_new = any(new not in before for new in now)
+    return not is_gone and not is_new
 
 
 def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:

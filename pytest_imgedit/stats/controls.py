@@ -9,6 +9,7 @@ import numpy as np
 
 from pytest_imgedit.core import results, sanitize
 from pytest_imgedit.core.closed_words import CLASSES
+from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.stats.estimates import ENOUGH, Draft, complete, draft, estimate
 
 #: Editors whose edits are of known quality, best first.
@@ -16,15 +17,17 @@ EDITED = ("oracle", "blend", "damaged", "identity", "shuffled", "blank", "noise"
 #: A right edit, or without references the run's own, with the instruction of another pair; and a
 #: right edit with one word of its own instruction changed, by the class of the word.
 COUNTERFACTUAL = "counterfactual"
-CONTROLS = (*EDITED, COUNTERFACTUAL, *(f"{COUNTERFACTUAL} {name}" for name in CLASSES))
+CLASS_CONTROLS = tuple(f"{COUNTERFACTUAL} {name}" for name in CLASSES)
+CONTROLS = EDITED + (COUNTERFACTUAL,) + CLASS_CONTROLS
 #: Controls that must score under a further one: what is not done is worth less than what is half
 #: done.
 ALSO_BELOW = {"identity": ("blend",), COUNTERFACTUAL: ("blend",)}
 #: Without references, an edit that is known to be worthless must stay under this score.
 WORTHLESS = 5.0
-#: Least chance that a right edit scores over a worthless one, and least mean difference of their
-#: scores in points, with which a judge tells them apart.
-ENOUGH_AUC, ENOUGH_POINTS = 0.9, 1.0
+#: Least chance that a right edit scores over a worthless one with which a judge tells them apart.
+ENOUGH_AUC = 0.9
+#: Least mean difference of their scores, in points.
+ENOUGH_POINTS = 1.0
 #: Resamples of the bootstrap, always the same; clusters are drawn, not pairs.
 RESAMPLES = 2_000
 
@@ -48,8 +51,9 @@ def describe_controls(
             scores[trial.control][trial.pair] = (trial.score, trial.cluster)
     is_waiting = any(trial.pending for trial in trials)
     pairs = {trial.pair: trial.cluster for trial in trials}
+    has_oracle = "oracle" in scores
     own_scores = [own[pair] for pair in pairs if pair in own]
-    own_mean = None if "oracle" in scores or not own_scores else fmean(own_scores)
+    own_mean = None if has_oracle or not own_scores else fmean(own_scores)
     rows = []
     for name, scored in scores.items():
         summary = complete([draft_control(name, trials)])[0]
@@ -57,36 +61,42 @@ def describe_controls(
         row = results.ControlRow(**asdict(summary), control=name, pending=pending)
         if name == "oracle" or is_waiting:
             rows.append(row)
-        elif "oracle" in scores:
-            for below in ("oracle", *ALSO_BELOW.get(name, ())):
-                higher = {pair: score for pair, (score, _) in scores[below].items()}
-                rows.append(_told_apart(replace(row, below=below), scored, higher, alpha))
+        elif has_oracle:
+            for below in ("oracle",) + ALSO_BELOW.get(name, ()):
+                better = {pair: score for pair, (score, _) in scores[below].items()}
+                rows.append(_told_apart(replace(row, below=below), scored, better, alpha))
         elif name.startswith(COUNTERFACTUAL):
             rows.append(_not_as_asked(row, scored, own, own_mean, alpha))
         else:
             rows.append(_known_worthless(row, scored, own_mean, alpha))
+    rows.sort(key=_best_first)
     return results.Controls(
         pairs=len(pairs),
         sources=len(set(pairs.values())),
-        has_oracle="oracle" in scores,
+        has_oracle=has_oracle,
         own_mean=own_mean,
         untried=untried,
-        rows=tuple(sorted(rows, key=lambda row: (row.mean is None, -(row.mean or 0.0)))),
+        rows=tuple(rows),
         trials=tuple(trials),
     )
+
+
+def _best_first(row: results.ControlRow) -> tuple[bool, float]:
+    return row.mean is None, -(row.mean or 0.0)
 
 
 def draft_control(name: str, trials: Sequence[results.ControlTrial]) -> Draft:
     """Draft the summary of the scores of a control."""
     of_control = [trial for trial in trials if trial.control == name]
-    scored = [(trial.score, trial.cluster) for trial in of_control if trial.score is not None]
+    scores = []
+    clusters = []
+    for trial in of_control:
+        if trial.score is not None:
+            scores.append(trial.score)
+            clusters.append(trial.cluster)
     pending = sum(trial.pending for trial in of_control)
-    return draft(
-        [score for score, _ in scored],
-        [cluster for _, cluster in scored],
-        errors=len(of_control) - len(scored) - pending,
-        pending=pending,
-    )
+    errors = len(of_control) - len(scores) - pending
+    return draft(scores, clusters, errors, pending)
 
 
 def _known_worthless(
@@ -131,25 +141,29 @@ def _told_apart(
     area: float = ENOUGH_AUC,
 ) -> results.ControlRow:
     """Decide whether scores are lower than those of `better` edits of the same pairs, beyond
-    chance, by so many `points` on average and with an `area` under the ROC curve of so much.
+    chance, by `points` on average and with an area under the ROC curve of at least `area`.
     """
-    known = [
-        (better[pair], score, cluster)
-        for pair, (score, cluster) in scored.items()
-        if pair in better
-    ]
-    if not known:
+    higher = []
+    lower = []
+    clusters = []
+    for pair, (score, cluster) in scored.items():
+        if pair in better:
+            higher.append(better[pair])
+            lower.append(score)
+            clusters.append(cluster)
+    if not higher:
         return replace(row, state="INVALID" if scored else "INCONCLUSIVE")
-    higher, lower, clusters = zip(*known, strict=True)
     difference = estimate(np.subtract(lower, higher).tolist(), clusters)
-    p, (found, ends) = difference.p_below(0), auc(higher, lower, clusters)
+    p = difference.p_below(0)
+    observed_area, (lowest_area, highest_area) = auc(higher, lower, clusters)
     is_lower = p <= alpha and -difference.mean >= points
+    may_be_apart = is_lower and highest_area >= area
     state: results.State = "INVALID"
-    if is_lower and found >= area:
+    if is_lower and observed_area >= area:
         state = "PASS"
-    elif not difference.can_show(alpha) or (is_lower and ends[1] >= area):
+    elif may_be_apart or not difference.can_show(alpha):
         state = "INCONCLUSIVE"
-    return replace(row, p=p, auc=found, auc_ci95=ends, state=state)
+    return replace(row, p=p, auc=observed_area, auc_ci95=(lowest_area, highest_area), state=state)
 
 
 def auc(
@@ -179,41 +193,59 @@ def controls_gate(controls: results.Controls) -> results.GateResult:
     score is INVALID; without references it is INCONCLUSIVE and fails the run, as a good judge of a
     useless editor may do so too.
     """
-    rows, has_oracle = controls.rows, controls.has_oracle
-    invalid = [row for row in rows if row.state == "INVALID"]
-    inconclusive = [row for row in rows if row.state == "INCONCLUSIVE"]
-    state: results.State = "PASS"
-    warns = False
-    why = "the judge tells every control from a right edit"
-    if not has_oracle:
-        why = _without_references(controls)
-    if not rows or any(row.pending for row in rows):
-        state = "INCONCLUSIVE"
-        why = "the judge was not asked about all controls (stage 'score' does that)"
-    elif invalid:
-        state, why = "INVALID", f"the judge cannot tell {_apart(invalid, 'a right edit')}"
-        if not has_oracle:
-            why = _invalid_without_references(controls, invalid)
-    elif inconclusive:
-        than = "a right edit"
-        if not has_oracle:
-            than = "a right edit, of which the suite has none (no reference)"
-        state, warns = "INCONCLUSIVE", controls.sources < ENOUGH
-        why = (
-            f"{sanitize.counted(controls.pairs, 'pair')} of "
-            f"{sanitize.counted(controls.sources, 'source image')} "
-            f"{'does' if controls.pairs == 1 else 'do'} not show that the judge tells "
-            f"{_apart(inconclusive, than)}"
-        )
-    if state in ("PASS", "INCONCLUSIVE") and (constant := _only_score(controls)) is not None:
-        state, warns = "INVALID" if has_oracle else "INCONCLUSIVE", False
-        edits = "every control" if has_oracle else "every control and every edit of this run"
+    state, why = _verdict(controls)
+    warns = state == "INCONCLUSIVE" and _is_asked(controls) and controls.sources < ENOUGH
+    constant = _only_score(controls)
+    if state != "INVALID" and constant is not None:
+        state = "INVALID" if controls.has_oracle else "INCONCLUSIVE"
+        warns = False
+        edits = "every control"
+        if not controls.has_oracle:
+            edits += " and every edit of this run"
         why = f"the judge gives {edits} {constant:.2f}, so that nothing shows that it looks at them"
-    if rows:
-        why += f": {_ranking(rows)}"
+    if controls.rows:
+        why += f": {_ranking(controls.rows)}"
     if controls.untried:
         why += f"; not asked about {controls.untried}"
-    return results.GateResult("overall", "controls", None, None, state, why, warns=warns)
+    return results.GateResult(
+        OVERALL, "controls", limit=None, value=None, state=state, why=why, warns=warns
+    )
+
+
+def _is_asked(controls: results.Controls) -> bool:
+    """Tell whether the judge was asked about all controls."""
+    return bool(controls.rows) and not any(row.pending for row in controls.rows)
+
+
+def _verdict(controls: results.Controls) -> tuple[results.State, str]:
+    """Decide the gate by the states of the controls, and say why."""
+    if not _is_asked(controls):
+        return (
+            "INCONCLUSIVE",
+            "the judge was not asked about all controls (stage 'score' does that)",
+        )
+    invalid = [row for row in controls.rows if row.state == "INVALID"]
+    inconclusive = [row for row in controls.rows if row.state == "INCONCLUSIVE"]
+    if invalid and controls.has_oracle:
+        return "INVALID", f"the judge cannot tell {_apart(invalid, 'a right edit')}"
+    if invalid:
+        return "INVALID", _invalid_without_references(controls, invalid)
+    if inconclusive:
+        return "INCONCLUSIVE", _not_shown(controls, inconclusive)
+    if controls.has_oracle:
+        return "PASS", "the judge tells every control from a right edit"
+    return "PASS", _without_references(controls)
+
+
+def _not_shown(controls: results.Controls, inconclusive: Sequence[results.ControlRow]) -> str:
+    right = "a right edit"
+    if not controls.has_oracle:
+        right += ", of which the suite has none (no reference)"
+    pairs = sanitize.counted(controls.pairs, "pair")
+    sources = sanitize.counted(controls.sources, "source image")
+    verb = "does" if controls.pairs == 1 else "do"
+    apart = _apart(inconclusive, right)
+    return f"{pairs} of {sources} {verb} not show that the judge tells {apart}"
 
 
 def passed(controls: results.Controls | None) -> bool:
@@ -229,15 +261,18 @@ def _only_score(controls: results.Controls) -> float | None:
     """Return the score that a judge gave all controls, and without references the run's own edits
     too; `None` where it gave others, or not everything was asked.
     """
-    scores = {end for row in controls.rows for end in (row.min, row.max)}
+    scores = {row.min for row in controls.rows} | {row.max for row in controls.rows}
     if not controls.has_oracle:
         scores.add(controls.own_mean)
-    return scores.pop() if len(scores) == 1 and len(controls.rows) > 1 else None
+    if len(controls.rows) < 2 or len(scores) > 1:
+        return None
+    return scores.pop()
 
 
 def _without_references(controls: results.Controls) -> str:
     """Say what a judge has shown on a suite without references."""
-    own, worthless = controls.own_mean, f"the judge scores worthless edits under {WORTHLESS:g}"
+    own = controls.own_mean
+    worthless = f"the judge scores worthless edits under {WORTHLESS:g}"
     if own is None:
         return worthless
     if own < WORTHLESS:
@@ -271,11 +306,14 @@ def _invalid_without_references(
 
 def _apart(rows: Sequence[results.ControlRow], right: str) -> str:
     """Write `identity, blank from a right edit and identity from a half-done one`."""
-    found = []
-    for below, other in (("oracle", right), ("blend", "a half-done one")):
-        if names := _names([row for row in rows if row.below == below]):
-            found.append(f"{names} from {other}")
-    return " and ".join(found)
+    from_right = _names([row for row in rows if row.below == "oracle"])
+    from_half_done = _names([row for row in rows if row.below == "blend"])
+    parts = []
+    if from_right:
+        parts.append(f"{from_right} from {right}")
+    if from_half_done:
+        parts.append(f"{from_half_done} from a half-done one")
+    return " and ".join(parts)
 
 
 def _names(rows: Sequence[results.ControlRow]) -> str:
@@ -284,11 +322,11 @@ def _names(rows: Sequence[results.ControlRow]) -> str:
 
 def _ranking(rows: Sequence[results.ControlRow]) -> str:
     """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
+    rows = [row for row in rows if row.below == "oracle"]
+    scored = [row for row in rows if row.mean is not None]
     ranks = []
-    scored = [row for row in rows if row.mean is not None and row.below == "oracle"]
     for mean, group in groupby(scored, key=lambda row: sanitize.number(row.mean)):
         ranks.append(" = ".join(f"{row.control} {mean}" for row in group))
-    unscored = [
-        f"{row.control} unscored" for row in rows if row.mean is None and row.below == "oracle"
-    ]
-    return ", ".join(filter(None, [" > ".join(ranks), *unscored]))
+    parts = [" > ".join(ranks)] if ranks else []
+    parts += [f"{row.control} unscored" for row in rows if row.mean is None]
+    return ", ".join(parts)
