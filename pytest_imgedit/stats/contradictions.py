@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from pytest_imgedit.core import repetitions
 from pytest_imgedit.core.measures import OVERALL, SCORE, Field, groups_of
 from pytest_imgedit.core.results import (
+    ComparedPair,
     Comparison,
     Controls,
     GateResult,
     Item,
+    MeasuredGroups,
+    MovedPair,
     Results,
     Summary,
     Verdict,
@@ -26,14 +29,16 @@ from pytest_imgedit.stats.controls import draft_control
 from pytest_imgedit.stats.decision import MICRO
 from pytest_imgedit.stats.estimates import Draft, Floats
 from pytest_imgedit.stats.gates import allowed_pairs, measured_by
+from pytest_imgedit.stats.limits import KINDS
 from pytest_imgedit.stats.outcome import FAILED
 from pytest_imgedit.store.baselines import reduced, unlike, unlike_digests
 
 #: Sums that are added up in another order differ by less than this, relative to their size.
 ROUNDING = 1e-9
-#: What another version of the libraries computes alike from the values of a row. The other fields
-#: of a row rest on random draws or on a search.
-_COUNTS, _MOMENTS = ("n", "scored", "errors", "refused"), ("std", "median", "min", "max")
+#: Counts and statistics of a row that every version of the libraries computes alike from its
+#: values. The other fields of a row rest on random draws or on a search.
+_COUNTS = ("n", "scored", "errors", "refused")
+_MOMENTS = ("std", "median", "min", "max")
 
 
 def contradictions(results: Results) -> Iterator[str]:
@@ -50,9 +55,8 @@ def contradictions(results: Results) -> Iterator[str]:
     if results.controls is not None:
         yield from _of_controls(results.controls, results)
     if results.protocol is not None:
-        yield from unlike(
-            "protocol.touched", results.protocol.touched, _count_touched(results), "its items"
-        )
+        touched = _count_touched(results)
+        yield from unlike("protocol.touched", results.protocol.touched, touched, "its items")
 
 
 def _needed(results: Results) -> list[Item]:
@@ -60,13 +64,14 @@ def _needed(results: Results) -> list[Item]:
 
 
 def _of_selection(results: Results) -> Iterator[str]:
-    run, selection = results.run, results.selection
+    run = results.run
+    selection = results.selection
     if run.status == "complete":
         yield from unlike("run.stopped_by", run.stopped_by, None, "its status")
         yield from unlike("run.trials_left", run.trials_left, 0, "its status")
     listed = [item.id for item in results.items]
     if selection.shard is not None:
-        for name in {*listed} - {*selection.shard.ids}:
+        for name in set(listed) - set(selection.shard.ids):
             yield f"items ({name}): not among the ids of selection.shard"
         listed = list(selection.shard.ids)
     yield from unlike("selection.selected", selection.selected, len(listed), "its list of pairs")
@@ -75,8 +80,10 @@ def _of_selection(results: Results) -> Iterator[str]:
 
 
 def _of_item(place: str, item: Item, results: Results) -> Iterator[str]:
-    seeds, needs_verdict = item.seeds, results.run.options.run.stage != "edit"
-    aspects, missing = repetitions.aspects_of(seeds, needs_verdict), set[str]()
+    seeds = item.seeds
+    needs_verdict = results.run.options.run.stage != "edit"
+    aspects = repetitions.aspects_of(seeds, needs_verdict)
+    missing = set[str]()
     for name, further in results.further.items():
         ends = [seed.further.get(name) for seed in seeds]
         values = repetitions.values_of(name, further.role == "judge", ends)
@@ -99,10 +106,10 @@ def _of_item(place: str, item: Item, results: Results) -> Iterator[str]:
     if told != made:
         for name in told:
             yield from unlike(f"{place}.{name}", told[name], made[name], "its seeds")
-    numbers = {"score": item.score, **item.aspects}
-    of_seeds = {"score": repetitions.score_of(seeds, needs_verdict), **aspects}
+    numbers = {SCORE: item.score, **item.aspects}
+    of_seeds = {SCORE: repetitions.score_of(seeds, needs_verdict), **aspects}
     if numbers != of_seeds:
-        for name in {**numbers, **of_seeds}:
+        for name in numbers | of_seeds:
             yield from _apart(f"{place}.{name}", numbers.get(name), of_seeds.get(name), "its seeds")
     if item.status == "scored" and item.score is None:
         yield f"{place}.status: scored, its score: none"
@@ -135,9 +142,7 @@ class _Columns:
 
     def rows(self, name: str) -> dict[str, dict[str, float | None]]:
         """Return the rows of a measure by group, with that over all pairs, `MICRO`."""
-        values = np.array(
-            [np.nan if (value := item.value(name)) is None else value for item in self.items]
-        )
+        values = np.array([item.value(name) for item in self.items], dtype=np.float64)
         applies = np.zeros(len(self.items), dtype=bool)
         failed = self.failed.copy()
         for item in measured_by(self.items, name):
@@ -162,21 +167,28 @@ class _Columns:
         self, indices: NDArray[np.intp], values: Floats, failed: NDArray[np.bool_]
     ) -> dict[str, float | None]:
         is_known = ~np.isnan(values[indices])
-        known, without = values[indices[is_known]], indices[~is_known]
+        known = values[indices[is_known]]
+        without = indices[~is_known]
         refused = int(self.refused[without].sum())
+        clusters = self.clusters[indices[is_known]]
         row: dict[str, float | None] = {
             "n": len(indices),
             "scored": len(known),
             "errors": int(failed[without].sum()) - refused,
             "refused": refused,
-            "clusters": len(np.unique(self.clusters[indices[is_known]])),
-            **dict.fromkeys(("mean", "std", "median", "min", "max")),
+            "clusters": len(np.unique(clusters)),
+            "mean": None,
+            "std": None,
+            "median": None,
+            "min": None,
+            "max": None,
         }
         if len(known):
             row["mean"] = float(known.mean())
             row["std"] = float(np.std(known, ddof=1)) if len(known) > 1 else None
             row["median"] = float(np.median(known))
-            row["min"], row["max"] = float(known.min()), float(known.max())
+            row["min"] = float(known.min())
+            row["max"] = float(known.max())
         return row
 
 
@@ -186,73 +198,69 @@ def _of_tables(results: Results) -> Iterator[str]:
         if name not in results.measures:
             yield f"measures.{name}: not there, its items: there"
     for name, measured in results.measures.items():
-        told = {**measured.rows, MICRO: measured.micro}
-        made = columns.rows(name)
-        for group in {**told, **made}:
-            place = f"measures.{name}.rows.{group}" if group else f"measures.{name}.micro"
-            if group not in made and name == SCORE and not columns.items:
-                continue
-            if group not in told or group not in made:
-                yield from unlike(place, group in told, group in made, "its items")
-            else:
-                for key, number in made[group].items():
-                    yield from _apart(
-                        f"{place}.{key}", getattr(told[group], key), number, "its items"
-                    )
+        if columns.items or name != SCORE:
+            yield from _of_measure(name, measured, columns)
     if SCORE not in results.measures:
         yield f"measures.{SCORE}: not there, expected in all results"
         return
     score = results.measures[SCORE]
-    rows = {f"categories.{name}": row for name, row in results.categories.items()}
-    of_score = {
-        f"categories.{name}": row
-        for name, row in score.rows.items()
-        if name != OVERALL and "=" not in name
-    }
-    rows |= {"overall.macro": results.overall.macro, "overall.micro": results.overall.micro}
+    told = {f"categories.{name}": row for name, row in results.categories.items()}
+    told |= {"overall.macro": results.overall.macro, "overall.micro": results.overall.micro}
+    of_score = {}
+    for name, row in score.rows.items():
+        if name != OVERALL and "=" not in name:
+            of_score[f"categories.{name}"] = row
     of_score |= {"overall.macro": score.rows[OVERALL], "overall.micro": score.micro}
-    for place in {**rows, **of_score}:
-        told_row, made_row = rows.get(place), of_score.get(place)
+    for place in told | of_score:
         for key in Summary.__dataclass_fields__:
-            yield from unlike(
-                f"{place}.{key}",
-                getattr(told_row, key, None),
-                getattr(made_row, key, None),
-                f"measures.{SCORE}",
-            )
+            told_number = getattr(told.get(place), key, None)
+            of_measure = getattr(of_score.get(place), key, None)
+            yield from unlike(f"{place}.{key}", told_number, of_measure, f"measures.{SCORE}")
+
+
+def _of_measure(name: str, measured: MeasuredGroups, columns: _Columns) -> Iterator[str]:
+    """Compare the table of a measure with the items."""
+    told = {**measured.rows, MICRO: measured.micro}
+    made = columns.rows(name)
+    for group in told | made:
+        place = f"measures.{name}.rows.{group}" if group else f"measures.{name}.micro"
+        if group not in told or group not in made:
+            yield from unlike(place, group in told, group in made, "its items")
+            continue
+        for key, number in made[group].items():
+            yield from _apart(f"{place}.{key}", getattr(told[group], key), number, "its items")
 
 
 def _of_row(place: str, told: Summary, made: Draft) -> Iterator[str]:
     for name in _COUNTS:
-        yield from unlike(
-            f"{place}.{name}", getattr(told, name), getattr(made.summary, name), "its items"
-        )
+        told_count = getattr(told, name)
+        made_count = getattr(made.summary, name)
+        yield from unlike(f"{place}.{name}", told_count, made_count, "its items")
     for name in _MOMENTS:
-        yield from _apart(
-            f"{place}.{name}", getattr(told, name), getattr(made.summary, name), "its items"
-        )
-    mean, se, clusters = None, None, 0
-    if made.mean is not None:
-        mean, se, clusters = made.mean.mean, made.mean.se, made.mean.clusters
-    yield from _apart(f"{place}.mean", told.mean, mean, "its items")
-    yield from _apart(f"{place}.se", told.se, se, "its items")
+        told_moment = getattr(told, name)
+        made_moment = getattr(made.summary, name)
+        yield from _apart(f"{place}.{name}", told_moment, made_moment, "its items")
+    mean = made.mean
+    clusters = 0 if mean is None else mean.clusters
+    yield from _apart(f"{place}.mean", told.mean, None if mean is None else mean.mean, "its items")
+    yield from _apart(f"{place}.se", told.se, None if mean is None else mean.se, "its items")
     yield from unlike(f"{place}.clusters", told.clusters, clusters, "its items")
 
 
 def _of_environments(results: Results) -> Iterator[str]:
     yield from unlike_digests(results.environments)
-    seeds = [seed for item in results.items for seed in item.seeds]
-    counts = {
-        "edits": Counter(seed.edit.environment for seed in seeds if seed.edit),
-        "verdicts": Counter(seed.verdict.environment for seed in seeds if seed.verdict),
-        "further": Counter(
-            end.environment
-            for seed in seeds
-            for end in seed.further.values()
-            if isinstance(end, Verdict)
-        ),
-    }
-    named = chain(results.environments, *counts.values())
+    edits: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
+    further: Counter[str] = Counter()
+    for item in results.items:
+        edits.update(edit.environment for edit in item.edits)
+        verdicts.update(verdict.environment for verdict in item.verdicts)
+        for seed in item.seeds:
+            for end in seed.further.values():
+                if isinstance(end, Verdict):
+                    further[end.environment] += 1
+    counts = {"edits": edits, "verdicts": verdicts, "further": further}
+    named = chain(results.environments, edits, verdicts, further)
     for digest in dict.fromkeys(filter(None, named)):
         environment = results.environments.get(digest)
         for kind, count in counts.items():
@@ -264,19 +272,26 @@ def _of_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
     """Compare a gate with the options and the tables; what was decided before the end rests on the
     pairs of that time.
     """
-    options, shard = results.run.options.gates, results.selection.shard
     if gate.kind == "max_errors":
-        pairs = len(_needed(results)) if shard is None else len(shard.ids)
-        failed = sum(item.status in FAILED for item in results.items)
-        limit = allowed_pairs(options.max_errors, pairs)
-        yield from unlike(f"{place}: limit", gate.limit, limit, "options.gates")
-        yield from unlike(f"{place}: value", gate.value, failed, "its items")
-        if gate.state == "PASS" and failed > limit:
-            yield f"{place}: PASS, {failed} of its items without a score, {limit} allowed"
-        if gate.state == "FAIL" and failed <= limit:
-            yield f"{place}: FAIL, {failed} of its items without a score, {limit} allowed"
-    if gate.kind not in ("fail_under", "max_drop"):
-        return
+        yield from _of_errors_gate(place, gate, results)
+    elif gate.kind in KINDS:
+        yield from _of_mean_gate(place, gate, results)
+
+
+def _of_errors_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+    shard = results.selection.shard
+    pairs = len(_needed(results)) if shard is None else len(shard.ids)
+    failed = sum(item.status in FAILED for item in results.items)
+    limit = allowed_pairs(results.run.options.gates.max_errors, pairs)
+    yield from unlike(f"{place}: limit", gate.limit, limit, "options.gates")
+    yield from unlike(f"{place}: value", gate.value, failed, "its items")
+    expected = "PASS" if failed <= limit else "FAIL"
+    if gate.state in ("PASS", "FAIL") and gate.state != expected:
+        yield f"{place}: {gate.state}, {failed} of its items without a score, {limit} allowed"
+
+
+def _of_mean_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+    options = results.run.options.gates
     limits = getattr(options, gate.kind)
     if gate.field in limits:
         yield from unlike(f"{place}: limit", gate.limit, limits[gate.field], "options.gates")
@@ -288,9 +303,8 @@ def _of_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
         yield from _apart(f"{place}: value", gate.value, getattr(row, "mean", None), "its table")
     if gate.kind == "max_drop" and results.comparison is not None:
         compared = results.comparison.measures.get(measure, {}).get(group)
-        yield from _apart(
-            f"{place}: value", gate.value, getattr(compared, "difference", None), "its comparison"
-        )
+        difference = getattr(compared, "difference", None)
+        yield from _apart(f"{place}: value", gate.value, difference, "its comparison")
     is_significant = gate.p <= options.alpha_of(gate.kind)
     if is_significant and gate.state in ("PASS", "INCONCLUSIVE"):
         yield f"{place}: {gate.state}, its p {gate.p:.2g} is that of FAIL"
@@ -300,66 +314,68 @@ def _of_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
 
 def _of_comparison(comparison: Comparison, results: Results) -> Iterator[str]:
     items = {item.id: item for item in _needed(results)}
-    listed = {*comparison.pairs, *comparison.failed_alike}
-    yield from unlike(
-        "comparison.pairs", len(listed & {*items}), len(items), "the number of its items"
-    )
+    scores = {name: reduced(item).score for name, item in items.items()}
+    listed = comparison.pairs.keys() | comparison.failed_alike.keys()
+    known = listed & items.keys()
+    yield from unlike("comparison.pairs", len(known), len(items), "the number of its items")
     yield from unlike("comparison.pairs", len(listed), len(items), "the number of its items")
     if comparison.size < len(listed):
         yield f"comparison.size: {comparison.size}, its pairs: {len(listed)}"
     for name, pair in comparison.pairs.items():
-        now = reduced(items[name]).score if name in items else None
+        now = scores.get(name)
         difference = None if now is None or pair.before is None else round(now - pair.before, 6)
-        yield from unlike(
-            f"comparison.pairs.{name}.difference", pair.difference, difference, "its item"
-        )
-    for moved in (*comparison.fell, *comparison.rose):
-        place = f"comparison, {moved.id}"
-        row = comparison.pairs.get(moved.id)
-        now = reduced(items[moved.id]).score if moved.id in items else None
-        yield from unlike(f"{place}.now", moved.now, now, "its item")
-        yield from unlike(f"{place}.before", moved.before, row and row.before, "comparison.pairs")
-        yield from unlike(
-            f"{place}.difference", moved.difference, row and row.difference, "comparison.pairs"
-        )
-    for name in {*comparison.collapsed} - {*comparison.pairs}:
+        place = f"comparison.pairs.{name}.difference"
+        yield from unlike(place, pair.difference, difference, "its item")
+    for moved in comparison.fell + comparison.rose:
+        yield from _of_moved(moved, comparison.pairs.get(moved.id), scores.get(moved.id))
+    for name in set(comparison.collapsed) - comparison.pairs.keys():
         yield f"comparison.collapsed: {name}, which is not among its pairs"
     for name, status in comparison.failed_alike.items():
         of_item = items[name].status if name in items else None
         yield from unlike(f"comparison.failed_alike.{name}", status, of_item, "its item")
-    for group, of_group in comparison.rows.items():
+    for group, row in comparison.rows.items():
         of_score = comparison.measures.get(SCORE, {}).get(group)
-        yield from unlike(
-            f"comparison.rows.{group}", of_group, of_score, "comparison.measures.score"
-        )
+        yield from unlike(f"comparison.rows.{group}", row, of_score, "comparison.measures.score")
     compared = sum(pair.difference is not None for pair in comparison.pairs.values())
     if OVERALL in comparison.rows:
-        yield from unlike(
-            "comparison.rows.overall.n", comparison.rows[OVERALL].n, compared, "its pairs"
-        )
+        n = comparison.rows[OVERALL].n
+        yield from unlike("comparison.rows.overall.n", n, compared, "its pairs")
+
+
+def _of_moved(moved: MovedPair, pair: ComparedPair | None, score: float | None) -> Iterator[str]:
+    """Compare a pair that fell or rose most with the list of all pairs, and with its item's
+    score.
+    """
+    place = f"comparison, {moved.id}"
+    before = None if pair is None else pair.before
+    difference = None if pair is None else pair.difference
+    yield from unlike(f"{place}.now", moved.now, score, "its item")
+    yield from unlike(f"{place}.before", moved.before, before, "comparison.pairs")
+    yield from unlike(f"{place}.difference", moved.difference, difference, "comparison.pairs")
 
 
 def _of_controls(controls: Controls, results: Results) -> Iterator[str]:
     clusters = {trial.pair: trial.cluster for trial in controls.trials}
     yield from unlike("controls.pairs", controls.pairs, len(clusters), "its trials")
-    yield from unlike("controls.sources", controls.sources, len({*clusters.values()}), "its trials")
+    sources = len(set(clusters.values()))
+    yield from unlike("controls.sources", controls.sources, sources, "its trials")
     tried = {trial.control for trial in controls.trials}
     yield from unlike("controls.has_oracle", controls.has_oracle, "oracle" in tried, "its trials")
     told = {row.control for row in controls.rows}
     for name in told ^ tried:
         yield from unlike(f"controls.rows.{name}", name in told, name in tried, "its trials")
     for row in controls.rows:
-        yield from _of_row(
-            f"controls.rows.{row.control}", row, draft_control(row.control, controls.trials)
-        )
+        made = draft_control(row.control, controls.trials)
+        yield from _of_row(f"controls.rows.{row.control}", row, made)
 
 
 def _count_touched(results: Results) -> int:
-    judged = [item for item in _needed(results) if item.is_judged]
-    return sum(
-        (item.status == "dropped") + sum(len(verdict.touched) for verdict in item.verdicts)
-        for item in judged
-    )
+    count = 0
+    for item in _needed(results):
+        if item.is_judged:
+            count += item.status == "dropped"
+            count += sum(len(verdict.touched) for verdict in item.verdicts)
+    return count
 
 
 def _apart(place: str, told: float | None, made: float | None, source: str) -> Iterator[str]:
