@@ -11,7 +11,7 @@ from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.stats.gates import measured_by
-from pytest_imgedit.stats.ranking import Leaderboard, SystemScores, rank
+from pytest_imgedit.stats.ranking import Direction, Leaderboard, SystemScores, rank
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 
@@ -52,19 +52,15 @@ def rank_runs(
         if run is reference:
             base = system
     measures = {}
-    notes = [
-        f"{system} trades quality for speed: {', '.join(run.editor.lossy)}"
-        for system, run in systems.items()
-        if run.editor.lossy
-    ]
+    notes = []
+    for system, run in systems.items():
+        if run.editor.lossy:
+            notes.append(f"{system} trades quality for speed: {', '.join(run.editor.lossy)}")
     for name, measure in shared_measures(systems, names).items():
+        scale = measure.ends if measure.is_bounded else None
+        direction: Direction = "lower" if measure.lower_is_better else "higher"
         try:
-            board = rank(
-                scores_of(systems, name),
-                "lower" if measure.lower_is_better else "higher",
-                measure.ends if measure.is_bounded else None,
-                base,
-            )
+            board = rank(scores_of(systems, name), direction, scale, base)
         except errors.UsageError as error:
             if names or name == SCORE:
                 raise errors.UsageError(f"measure {name}: {error}") from None
@@ -80,22 +76,22 @@ def system_names(runs: Sequence[Baseline]) -> list[str]:
     """
     names = [run.name if run.is_named else run.editor.spec for run in runs]
     counts = Counter(names)
-    return [
-        name if counts[name] == 1 else f"{name} ({run.run})"
-        for name, run in zip(names, runs, strict=True)
-    ]
+    unique = []
+    for name, run in zip(names, runs, strict=True):
+        is_unique = counts[name] == 1
+        unique.append(name if is_unique else f"{name} ({run.run})")
+    return unique
 
 
 def shared_measures(systems: Mapping[str, Baseline], names: Sequence[str]) -> dict[str, Measure]:
     """Return the measures of these names, or all that every run has values of; raise `UsageError`
     for a name that a run lacks, and for a scale or direction that differs.
     """
-    runs = list(systems.values())
-    shared = [
-        name
-        for name in {**SCORE_ONLY, **runs[0].measures}
-        if name == SCORE or all(_has_values(run, name) for run in runs)
-    ]
+    first_system, first_run = next(iter(systems.items()))
+    shared = []
+    for name in {**SCORE_ONLY, **first_run.measures}:
+        if name == SCORE or all(_has_values(run, name) for run in systems.values()):
+            shared.append(name)
     for name in names:
         if name not in shared:
             raise errors.UsageError(
@@ -104,12 +100,12 @@ def shared_measures(systems: Mapping[str, Baseline], names: Sequence[str]) -> di
             )
     measures = {}
     for name in names or shared:
-        measures[name] = _declared(runs[0], name)
+        measures[name] = _declared(first_run, name)
         for system, run in systems.items():
             if _declared(run, name) != measures[name]:
                 raise errors.UsageError(
                     f"measure {name}: {system} has another scale or direction than "
-                    f"{next(iter(systems))}, expected one for all: name others with --measure"
+                    f"{first_system}, expected one for all: name others with --measure"
                 )
     return measures
 
@@ -127,13 +123,15 @@ def scores_of(systems: Mapping[str, Baseline], name: str) -> SystemScores:
     to.
     """
     pairs: dict[str, BaselineItem] = {}
-    values: list[dict[str, float | None]] = []
     for run in systems.values():
         pairs |= {item.id: item for item in measured_by(run.items, name)}
-        values.append({item.id: item.value(name) for item in run.items})
+    scores = np.full((len(systems), len(pairs)), np.nan)
+    for row, run in zip(scores, systems.values(), strict=True):
+        values = {item.id: item.value(name) for item in run.items}
+        row[:] = [values.get(pair_id) for pair_id in pairs]
     return SystemScores(
         list(systems),
-        np.array([[of_run.get(pair_id) for pair_id in pairs] for of_run in values], dtype=float),
-        [pair.category for pair in pairs.values()],
-        [pair.cluster for pair in pairs.values()],
+        scores,
+        categories=[pair.category for pair in pairs.values()],
+        clusters=[pair.cluster for pair in pairs.values()],
     )

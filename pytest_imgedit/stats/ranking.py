@@ -26,6 +26,8 @@ from pytest_imgedit.stats.holm import holm
 
 #: Decimals of a difference of two scores, as in `comparison`.
 DECIMALS = 6
+#: Which scores are better.
+Direction = Literal["higher", "lower"]
 #: Lowest and highest score that there is, or `None` without ends.
 Scale = tuple[float, float] | None
 
@@ -108,8 +110,8 @@ class SystemScores:
         return SystemScores(
             self.systems,
             self.scores[:, pairs],
-            [self.categories[pair] for pair in pairs],
-            np.asarray(self.clusters)[pairs].tolist(),
+            categories=[self.categories[pair] for pair in pairs],
+            clusters=np.asarray(self.clusters)[pairs].tolist(),
         )
 
     def in_category(self, category: str) -> "SystemScores":
@@ -131,7 +133,7 @@ class SystemScores:
 
 def rank(
     scores: SystemScores,
-    direction: Literal["higher", "lower"] = "higher",
+    direction: Direction = "higher",
     scale: Scale = None,
     reference: str | None = None,
 ) -> Leaderboard:
@@ -162,21 +164,20 @@ def rank(
     is_better = _clear_wins(common, resampled, means[0].even_clusters, sign)
     worth = sign * np.array([mean.mean for mean in overall])
     order = np.argsort(-worth, kind="stable").tolist()
-    lowest = (1 + is_better.sum(axis=0)).tolist()
-    highest = (len(order) - is_better.sum(axis=1)).tolist()
     groups = _groups(order, is_better)
     differences = _reference_differences(common, reference)
     rows = []
-    for index in order:
+    for system in order:
+        numbers_of_groups = [n for n, group in enumerate(groups, 1) if system in group]
         row = RankedSystem(
-            system=scores.systems[index],
-            rank=1 + int((worth > worth[index] + ROUNDING).sum()),
-            rank_interval=(lowest[index], highest[index]),
-            groups=tuple(n for n, group in enumerate(groups, 1) if index in group),
-            overall=overall[index],
-            categories={category: column[index] for category, column in categories.items()},
-            missing=int(missing[index].sum()),
-            difference=differences.get(index),
+            system=scores.systems[system],
+            rank=1 + int((worth > worth[system] + ROUNDING).sum()),
+            rank_interval=_rank_interval(is_better, system),
+            groups=tuple(numbers_of_groups),
+            overall=overall[system],
+            categories={category: column[system] for category, column in categories.items()},
+            missing=int(missing[system].sum()),
+            difference=differences.get(system),
         )
         rows.append(row)
     return Leaderboard(
@@ -185,6 +186,13 @@ def rank(
         left_out=missing.shape[1] - len(common.clusters),
         clusters=len(bootstrap.clusters),
     )
+
+
+def _rank_interval(is_better: NDArray[np.bool_], system: int) -> tuple[int, int]:
+    """Return the lowest and the highest rank that clear wins leave open."""
+    better = int(is_better[:, system].sum())
+    worse = int(is_better[system].sum())
+    return 1 + better, len(is_better) - worse
 
 
 def _check_names(systems: Sequence[str], reference: str | None) -> None:
@@ -304,11 +312,12 @@ def _reference_differences(
         for system in range(len(scores.systems))
         if system != base
     }
-    p_values = [
-        min(1.0, 2 * min(difference.p_below(0), difference.p_above(0)))
-        for difference in estimates.values()
-    ]
-    return {
-        system: ReferenceDifference(difference.mean, difference.interval(), p)
-        for (system, difference), p in zip(estimates.items(), holm(p_values), strict=True)
-    }
+    p_values = []
+    for difference in estimates.values():
+        one_sided = min(difference.p_below(0), difference.p_above(0))
+        p_values.append(min(1.0, 2 * one_sided))
+    differences = {}
+    for system, p in zip(estimates, holm(p_values), strict=True):
+        difference = estimates[system]
+        differences[system] = ReferenceDifference(difference.mean, difference.interval(), p)
+    return differences

@@ -24,7 +24,10 @@ def evidence_by_group(
     sizes = Counter(categories.values())
     kinds = in_order(sizes)
     evidence = {}
-    for group in (OVERALL, *(kinds if len(kinds) > 1 else ())):
+    groups = [OVERALL]
+    if len(kinds) > 1:
+        groups += kinds
+    for group in groups:
         weights = {
             pair: 1 / sizes[kind] for pair, kind in categories.items() if group in (OVERALL, kind)
         }
@@ -38,22 +41,21 @@ def evidence_of_fall(
     """E-value after each run of a series against "no run scores lower than those before it"; 1
     after the first.
 
-    `series` holds the value of each pair that has one, by pair; the sign of a value where lower is
-    better is changed, `clusters` the source of each pair,
-    and `weights` what it counts in the mean. If nothing changes, any order of the runs is as
-    likely, so that each source's rank in the newest run is independent of all ranks before, and
-    uniform. Every source bets on a low rank, with a linear bet, from every run on: run s with a
-    stake of 1/(s(s+1)). The chance that the e-value ever reaches 1/α is α at most, however often
-    one looks (a conformal test martingale: Vovk, Gammerman and Shafer 2022, ch. 8). Ties count
-    half: with them the mean of the e-value is 1 at each look; the chance of all looks is known by
-    simulation only (`perf/gates.py`).
+    `series` holds the value of each pair that has one, by pair, with the opposite sign where lower
+    is better; `clusters` the source of each pair, and `weights` its weight in the mean. If nothing
+    changes, any order of the runs is as likely, so that each source's rank in the newest run is
+    independent of all ranks before, and uniform. Every source bets on a low rank, with a linear
+    bet, from every run on: run s with a stake of 1/(s(s+1)). The chance that the e-value ever
+    reaches 1/α is α at most, however often one looks (a conformal test martingale: Vovk, Gammerman
+    and Shafer 2022, ch. 8). Ties count half: with them the mean of the e-value is 1 at each look;
+    the chance of all looks is known by simulation only (`perf/gates.py`).
     """
     means, sizes = _means(series, clusters, weights)
-    now, before = means[:, None, :], means[None, :, :]
+    drops = means[None, :, :] - means[:, None, :]  # of each run from each other one
     with np.errstate(invalid="ignore"):
-        signs = np.nan_to_num(np.sign(np.round(before - now, 9)))
+        signs = np.nan_to_num(np.sign(np.round(drops, 9)))
     earlier = np.tri(len(series), k=-1)[:, :, None]
-    counts = (earlier * ~np.isnan(before - now)).sum(axis=1)
+    counts = (earlier * ~np.isnan(drops)).sum(axis=1)
     falls = (earlier * signs).sum(axis=1) / np.maximum(1, counts)
     stakes = np.array([1 / (s * (s + 1)) for s in range(1, len(series))])
     # logarithms, of each bet (row) since the start at each run (column)
@@ -62,7 +64,8 @@ def evidence_of_fall(
     for look in range(1, len(series)):
         gain = np.log1p(BETS[:, None] * (falls[look] * sizes)).sum(axis=1)
         gains = np.hstack([gains + gain[:, None], gain[:, None]])
-        running = np.logaddexp.reduce(gains, axis=0) - np.log(len(BETS)) + np.log(stakes[:look])
+        mean_gains = np.logaddexp.reduce(gains, axis=0) - np.log(len(BETS))
+        running = mean_gains + np.log(stakes[:look])
         rest = np.log(1 - stakes[:look].sum())
         total = np.logaddexp(np.logaddexp.reduce(running), rest)
         evidence.append(float(np.exp(min(700.0, total))))
@@ -76,9 +79,11 @@ def _means(
 
     It is NaN where a run lacks a score of the source that another has.
     """
-    pairs = [pair for pair in weights if any(pair in run for run in series)]
-    rows = [[run.get(pair, np.nan) for pair in pairs] for run in series]
-    scores = np.array(rows).reshape(len(series), len(pairs))
+    with_score = set().union(*series)
+    pairs = [pair for pair in weights if pair in with_score]
+    scores = np.full((len(series), len(pairs)), np.nan)
+    for row, run in zip(scores, series, strict=True):
+        row[:] = [run.get(pair, np.nan) for pair in pairs]
     names, cluster = np.unique([clusters[pair] for pair in pairs], return_inverse=True)
     table = np.zeros((len(pairs), len(names)))
     table[np.arange(len(pairs)), cluster] = [weights[pair] for pair in pairs]
