@@ -1,7 +1,7 @@
 """Words of closed classes in an instruction, English and Chinese, and words that make it false."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,15 +37,22 @@ class _WordClass:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        english, chinese = (
-            "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-            for words in (self.english, self.chinese)
-        )
+        english = _any_of(self.english)
+        chinese = _any_of(self.chinese)
         return re.compile(f"{self.before}(?:{english}){self.after}|{chinese}", re.IGNORECASE)
 
 
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern that finds the longest of some words."""
+    return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+
+
 def _swapped(*pairs: tuple[str, str]) -> dict[str, tuple[str, ...]]:
-    return {word: (other,) for pair in pairs for word, other in (pair, pair[::-1])}
+    others: dict[str, tuple[str, ...]] = {}
+    for first, second in pairs:
+        others[first] = (second,)
+        others[second] = (first,)
+    return others
 
 
 _COLOURS = {
@@ -86,10 +93,11 @@ _COLOUR_SIGNS = {
     "银色": ("红色", "绿色"),
 }
 _SIDES = _swapped(("left", "right"), ("top", "bottom"), ("upper", "lower"), ("above", "below"))
-_SIDE_SIGNS = _swapped(
-    *((f"左{place}", f"右{place}") for place in ("边", "侧", "上", "下", "面", "手", "方", "半")),
-    *(("上方", "下方"), ("上面", "下面"), ("顶部", "底部"), ("前面", "后面")),
-)
+_SIDE_SIGNS = {
+    **_swapped(("左边", "右边"), ("左侧", "右侧"), ("左上", "右上"), ("左下", "右下")),
+    **_swapped(("左面", "右面"), ("左手", "右手"), ("左方", "右方"), ("左半", "右半")),
+    **_swapped(("上方", "下方"), ("上面", "下面"), ("顶部", "底部"), ("前面", "后面")),
+}
 _COUNTS = {
     "two": ("four", "five"),
     "three": ("five", "six"),
@@ -103,9 +111,10 @@ _COUNTS = {
     **{str(count): (str(count + 2), str(count + 3)) for count in range(2, 10)},
 }
 _MEASURED = "个只本辆朵张条把件位名颗棵头匹座幅块片杯瓶盏支双"
+_OTHER_COUNTS = {"两": "四", "三": "五", "四": "两", "五": "三", "六": "三"}
 _COUNT_SIGNS = {
     f"{count}{unit}": (f"{other}{unit}",)
-    for count, other in (("两", "四"), ("三", "五"), ("四", "两"), ("五", "三"), ("六", "三"))
+    for count, other in _OTHER_COUNTS.items()
     for unit in _MEASURED
 }
 _SIZES = {
@@ -116,10 +125,10 @@ _SIZES = {
     "biggest": ("smallest",),
     "longer": ("shorter",),
 }
-_SIZE_SIGNS = _swapped(
-    *(("更大", "更小"), ("变大", "变小"), ("放大", "缩小"), ("大的", "小的"), ("最大", "最小")),
-    *(("更高", "更矮"), ("更长", "更短")),
-)
+_SIZE_SIGNS = {
+    **_swapped(("更大", "更小"), ("变大", "变小"), ("放大", "缩小"), ("大的", "小的")),
+    **_swapped(("最大", "最小"), ("更高", "更矮"), ("更长", "更短")),
+}
 _ORDER = {
     "first": ("last", "third"),
     "second": ("first", "fourth"),

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pytest_imgedit.core.errors import ReplyError
 
@@ -69,7 +69,9 @@ def _gedit(reply: str, expected: Expected) -> Numbers:
     if len(numbers) < len(names):
         raise ReplyError(f"{len(numbers)} numbers, expected {len(names)}")
     last = len(names) - 1
-    return dict(zip(names, (*numbers[:last], min(numbers[last:])), strict=True))
+    named = dict(zip(names[:last], numbers, strict=False))
+    named[names[last]] = min(numbers[last:])
+    return named
 
 
 def _gedit_numbers(reply: str, key: str) -> Sequence[float]:
@@ -119,7 +121,8 @@ def _imgedit(reply: str, expected: Expected) -> Numbers:
             numbers.setdefault(name, taken[-1])
     if not taken:
         raise ReplyError("no line '<name>: <digits>'")
-    return {**numbers, "mean": sum(taken) / len(taken)}
+    numbers["mean"] = sum(taken) / len(taken)
+    return numbers
 
 
 def _kris(reply: str, expected: Expected) -> Numbers:
@@ -127,20 +130,20 @@ def _kris(reply: str, expected: Expected) -> Numbers:
     the first digit from 1 to 5. Several keys are read by the rule `_kris_knowledge`.
     """
     behind_key = rf"{_words(expected.called[0])}\s*(?:[:：]\s*)?([1-5])"
-    return _kris_number(reply, expected, behind_key, *_OF_FIVE)
+    return _kris_number(reply, expected, (behind_key, *_OF_FIVE))
 
 
 def _kris_images(reply: str, expected: Expected) -> Numbers:
     """Read as `_kris` does, but for a digit behind the key: so do the scripts of several images."""
-    return _kris_number(reply, expected, *_OF_FIVE)
+    return _kris_number(reply, expected, _OF_FIVE)
 
 
-def _kris_number(reply: str, expected: Expected, *patterns: str) -> Numbers:
+def _kris_number(reply: str, expected: Expected, patterns: Sequence[str]) -> Numbers:
     if len(expected.called) > 1:
         return _kris_knowledge(reply, expected)
     (number,) = _whole_numbers(reply, expected.called) or [None]
     if number is None:
-        number = _digit(reply, *patterns)
+        number = _digit(reply, patterns)
     return _found(expected, [number])
 
 
@@ -153,32 +156,41 @@ def _kris_knowledge(reply: str, expected: Expected) -> Numbers:
         return _found(expected, numbers)
     patterns = [rf"{_words(label)}\s*[:：]\s*([1-5])" for label in expected.called]
     if len(patterns) == 1:
-        return _found(expected, [_digit(reply, *patterns, *_OF_FIVE)])
-    return _found(expected, [_digit(reply, pattern) for pattern in patterns])
+        return _found(expected, [_digit(reply, (patterns[0], *_OF_FIVE))])
+    return _found(expected, [_digit(reply, [pattern]) for pattern in patterns])
 
 
 def _whole_numbers(reply: str, labels: Sequence[str]) -> list[int | None]:
     """Return what stands at each label in the first object without further braces that names the
     first one, cut to whole numbers; nothing if one cannot be cut.
     """
-    objects = (match[0] for match in _INNERMOST_BRACES.finditer(reply))
-    text = next((text for text in objects if labels[0] in text), "")
+    text = ""
+    for match in _INNERMOST_BRACES.finditer(reply):
+        if labels[0] in match[0]:
+            text = match[0]
+            break
     try:
         fields = json.loads(text)
         values = map(fields.get, labels)
-        return [None if value is None else int(value) for value in values]
+        return [_whole_number(value) for value in values]
     except (ValueError, TypeError, OverflowError, RecursionError):
         return []
+
+
+def _whole_number(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _words(label: str) -> str:
     return r"[_\s]*".join(map(re.escape, label.split("_")))
 
 
-def _digit(reply: str, *patterns: str) -> int | None:
+def _digit(reply: str, patterns: Sequence[str]) -> int | None:
     """Return what the first pattern with a match finds."""
-    matches = (re.search(pattern, reply, re.IGNORECASE) for pattern in patterns)
-    return next((int(match[1]) for match in matches if match), None)
+    for pattern in patterns:
+        if match := re.search(pattern, reply, re.IGNORECASE):
+            return int(match[1])
+    return None
 
 
 def _found(expected: Expected, numbers: Sequence[int | None]) -> Numbers:
@@ -195,12 +207,21 @@ def _risebench(reply: str, expected: Expected) -> Numbers:
     RISEBench's script takes a number above 1 for 1 where the scale ends there. It also takes
     several numbers, of which the others shift the grades after them: here they raise `ReplyError`.
     """
-    runs = (match[1] for pattern in _FINAL_SCORES for match in pattern.finditer(reply))
-    numbers = next(filter(None, map(_DIGITS.findall, runs)), [])
+    numbers = _final_scores(reply)
     if len(numbers) != 1:
         raise ReplyError(f"'Final Score' has {len(numbers)} numbers, expected one")
     number = float(numbers[0])
-    return {expected.names[0]: min(number, 1.0) if expected.scale[1] == 1 else number}
+    if expected.scale[1] == 1:
+        number = min(number, 1.0)
+    return {expected.names[0]: number}
+
+
+def _final_scores(reply: str) -> list[str]:
+    for pattern in _FINAL_SCORES:
+        for match in pattern.finditer(reply):
+            if digits := _DIGITS.findall(match[1]):
+                return digits
+    return []
 
 
 #: The rules of each form, by the names that a grammar has for them; the empty one is the default.

@@ -13,14 +13,11 @@ _HEAD = 1024
 _SEARCHED = 2**30
 
 _AGAIN = "download it again"
+_LFS_POINTER = ("a Git LFS pointer", "git lfs pull fetches the file itself")
+#: What a file begins with, what it is then, and what mends it.
 _STARTS = (
-    *(
-        (start, "a Git LFS pointer", "git lfs pull fetches the file itself")
-        for start in (
-            b"version https://git-lfs.github.com/spec/",
-            b"version https://hawser.github.com/spec/",
-        )
-    ),
+    (b"version https://git-lfs.github.com/spec/", *_LFS_POINTER),
+    (b"version https://hawser.github.com/spec/", *_LFS_POINTER),
     (b"/annex/objects/", "a git-annex pointer", "git annex get fetches the file itself"),
     (b"# xet version ", "a Xet pointer", "download the file itself"),
     (b"PK\x03\x04", "a zip archive", "unpack it with unzip"),
@@ -45,8 +42,15 @@ _ZIPPED = (
 _PAGE = re.compile(rb"<(?:!doctype html|html|head|body|title)\b")
 #: What servers send in the place of a file, as the whole of it.
 _ANSWERS = (
-    *(b"404: not found", b"404 not found", b"not found", b"entry not found", b"access denied"),
-    *(b"forbidden", b"unauthorized", b"invalid username or password.", b"bad gateway"),
+    b"404: not found",
+    b"404 not found",
+    b"not found",
+    b"entry not found",
+    b"access denied",
+    b"forbidden",
+    b"unauthorized",
+    b"invalid username or password.",
+    b"bad gateway",
 )
 
 

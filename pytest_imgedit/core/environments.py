@@ -68,16 +68,16 @@ class Environment(BaseModel):
         If two models computed, a package that one environment does not have is a difference only if
         it is among the `shared` ones, which both models import.
         """
-        both = self.versions.keys() & here.versions.keys()
-        values = [
-            (name, self.versions.get(name, "absent"), here.versions.get(name, "absent"))
-            for name in sorted({*self.versions, *here.versions})
-            if shared is None or name in both or name in shared
-        ]
-        values += [
-            (name, getattr(self, name), getattr(here, name))
-            for name in ("device", "gpu", "processor", "compiled", "threads")
-        ]
+        packages = self.versions.keys() | here.versions.keys()
+        if shared is not None:
+            in_both = self.versions.keys() & here.versions.keys()
+            packages = in_both | (packages & set(shared))
+        values: list[tuple[str, Any, Any]] = []
+        for name in sorted(packages):
+            was = self.versions.get(name, "absent")
+            values.append((name, was, here.versions.get(name, "absent")))
+        for name in ("device", "gpu", "processor", "compiled", "threads"):
+            values.append((name, getattr(self, name), getattr(here, name)))
         return [
             f"{name} {was} there, {now} here"
             for name, was, now in values

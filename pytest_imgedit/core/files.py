@@ -233,7 +233,8 @@ def append_bytes(path: Path, data: bytes) -> None:
 def _name(error: BaseException, path: Path) -> None:
     """Let an error of the system name the file that was to be written."""
     if isinstance(error, OSError):
-        error.filename, error.filename2 = str(path), None
+        error.filename = str(path)
+        error.filename2 = None
 
 
 def why_unwritten(error: OSError) -> str:

@@ -16,9 +16,18 @@ _ENTRY = re.compile(r"(models|datasets|spaces)--(.+)")
 _PARTS = ("snapshots", "blobs", "refs")
 #: What trainers save to go on from, by patterns of names.
 _STATES = (
-    *("optimizer.bin", "optimizer.pt", "scheduler.bin", "random_states_*.pkl", "rng_state*.pth"),
-    *("trainer_state.json", "optimizer_*", "pytorch_model_fsdp_*", "*.distcp"),
-    *("zero_to_fp32.py", "global_step*", "distributed_checkpoint"),
+    "optimizer.bin",
+    "optimizer.pt",
+    "scheduler.bin",
+    "random_states_*.pkl",
+    "rng_state*.pth",
+    "trainer_state.json",
+    "optimizer_*",
+    "pytorch_model_fsdp_*",
+    "*.distcp",
+    "zero_to_fp32.py",
+    "global_step*",
+    "distributed_checkpoint",
 )
 #: What the package datasets writes beside the data.
 _INFO = "dataset_info.json"

@@ -22,12 +22,14 @@ MAX_PIXELS = 64_000_000
 MIN_SIDE = 8
 MAX_ASPECT = 50
 #: Longest side in pixels, and quality, of the thumbnails in reports.
-THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 512, 75
+THUMBNAIL_SIDE = 512
+THUMBNAIL_QUALITY = 75
 #: No thumbnail has more bytes: one of noise has 0.2 MB.
 MAX_THUMBNAIL_BYTES = 2**20
-#: Cells per side of a signature, and the largest difference, in levels of 255, of cells of images
-#: that look alike.
-SIGNATURE_GRID, ALIKE_LEVELS = 16, 3
+#: Cells per side of a signature.
+SIGNATURE_GRID = 16
+#: The largest difference, in levels of 255, of cells of images that look alike.
+ALIKE_LEVELS = 3
 _SRGB = ImageCms.createProfile("sRGB")
 
 

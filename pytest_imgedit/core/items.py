@@ -111,29 +111,41 @@ class ItemFailed(AssertionError):
 
     def __init__(self, item: ItemResult, reason: str) -> None:
         self.reason = reason
-        replies = [
-            reply
-            for seed in item.seeds
-            if seed.verdict is not None
-            for reply in seed.verdict.replies.values()
-        ]
-        if item.error is not None:
-            replies.append(item.error.reply or "")
-        evidence = {
-            "pair": f"{item.id} ({item.category})",
-            "instruction": item.instruction,
-            "aspects": ", ".join(f"{name} {value:.2f}" for name, value in item.aspects.items()),
-            "judge": " | ".join(
-                sanitize.shorten(" / ".join(reply.split("\n")), most=400)
-                for reply in filter(None, replies)
-            ),
-            **{
-                name: os.path.relpath(item.paths[name])
-                for name in ("source", "edited")
-                if name in item.paths
-            },
-        }
-        if "report" in item.paths:
-            evidence["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
-        lines = [f"  {name}: {sanitize.printable(text)}" for name, text in evidence.items() if text]
-        super().__init__("\n".join([sanitize.printable(reason), *lines]))
+        lines = [sanitize.printable(reason)]
+        for name, text in _evidence(item).items():
+            if text:
+                lines.append(f"  {name}: {sanitize.printable(text)}")
+        super().__init__("\n".join(lines))
+
+
+def _evidence(item: ItemResult) -> dict[str, str]:
+    """Return the lines of a failure by their names; empty ones are not shown."""
+    aspects = [f"{name} {value:.2f}" for name, value in item.aspects.items()]
+    replies = [_on_one_line(reply) for reply in _replies(item) if reply]
+    evidence = {
+        "pair": f"{item.id} ({item.category})",
+        "instruction": item.instruction,
+        "aspects": ", ".join(aspects),
+        "judge": " | ".join(replies),
+    }
+    for name in ("source", "edited"):
+        if name in item.paths:
+            evidence[name] = os.path.relpath(item.paths[name])
+    if "report" in item.paths:
+        evidence["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
+    return evidence
+
+
+def _replies(item: ItemResult) -> list[str]:
+    """List what the judge replied about every seed, last what could not be read."""
+    replies: list[str] = []
+    for seed in item.seeds:
+        if seed.verdict is not None:
+            replies += seed.verdict.replies.values()
+    if item.error is not None and item.error.reply is not None:
+        replies.append(item.error.reply)
+    return replies
+
+
+def _on_one_line(reply: str) -> str:
+    return sanitize.shorten(" / ".join(reply.split("\n")), most=400)

@@ -29,7 +29,7 @@ _HOLDER = re.compile(
 _MAX_HOLDER = 400
 #: Seconds between two looks at the file of another holder.
 _PAUSE = 0.05
-#: So many looks at a file that is being written or removed, which takes no time.
+#: Looks at a file that is being written or removed, which takes no time.
 _LOOKS = 20
 
 
@@ -40,7 +40,8 @@ class Held(Exception):
 
     def __init__(self, holder: str, file: Path | None = None) -> None:
         super().__init__(holder)
-        self.holder, self.file = holder, file
+        self.holder = holder
+        self.file = file
 
 
 class Lock:
@@ -51,7 +52,8 @@ class Lock:
     def __init__(self, file: FileIO) -> None:
         self.made: Path | None = None
         self.why = ""
-        self._file, self._is_flocked = file, False
+        self._file = file
+        self._is_flocked = False
 
     def take(self, path: Path, waits: bool) -> None:
         """Take the lock, as the function of this name says."""
@@ -242,7 +244,8 @@ def _is_here(holder: re.Match[str]) -> bool:
 
 def _is_over(holder: re.Match[str]) -> bool:
     """Return whether a process of this host has ended, also where another one has its number."""
-    pid, start = holder[2], holder[4]
+    pid = holder[2]
+    start = holder[4]
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:

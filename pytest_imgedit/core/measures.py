@@ -48,7 +48,8 @@ class Field(NamedTuple):
         """Read `[MEASURE@]GROUP`; a category may be named by an alias."""
         measure, at, group = text.partition("@")
         if not at or "=" in measure:  # a tag may hold an @ too
-            measure, group = SCORE, text
+            measure = SCORE
+            group = text
         kind, equals, name = group.partition("=")
         if equals:
             return cls(measure.strip(), f"{kind.strip()}={name.strip()}")
@@ -73,9 +74,12 @@ class Measured(Grouped, Protocol):
 
 def groups_of(item: Grouped) -> tuple[str, ...]:
     """Return the groups that an item belongs to."""
-    named = [f"difficulty={item.difficulty}"] if item.difficulty else []
-    tags = (f"tag={tag}" for tag in dict.fromkeys(item.tags))
-    return (OVERALL, item.category, *named, *tags)
+    groups = [OVERALL, item.category]
+    if item.difficulty:
+        groups.append(f"difficulty={item.difficulty}")
+    for tag in dict.fromkeys(item.tags):
+        groups.append(f"tag={tag}")
+    return tuple(groups)
 
 
 def count_groups(items: Iterable[Grouped]) -> Counter[str]:
@@ -97,5 +101,6 @@ def groups_in(items: Iterable[Grouped]) -> list[str]:
     the order of the alphabet.
     """
     items = list(items)
+    categories = in_order(item.category for item in items)
     further = {group for item in items for group in groups_of(item) if "=" in group}
-    return [OVERALL, *in_order(item.category for item in items), *sorted(further)]
+    return [OVERALL] + categories + sorted(further)

@@ -136,7 +136,9 @@ class EditPair:
     @property
     def category_names(self) -> tuple[str, ...]:
         """The category's slug, its aliases, and the suite's name for it."""
-        names = (self.category, *CATEGORIES.get(self.category, ()), self.own_category)
+        names = [self.category]
+        names += CATEGORIES.get(self.category, ())
+        names.append(self.own_category)
         return tuple(dict.fromkeys(filter(None, names)))
 
     @property
@@ -144,7 +146,8 @@ class EditPair:
         """Names by which `-k` finds this pair: those of its category, its tags, its difficulty, and
         the suite's id.
         """
-        return tuple(filter(None, (*self.category_names, *self.tags, self.difficulty, self.own_id)))
+        names = self.category_names + tuple(self.tags) + (self.difficulty, self.own_id)
+        return tuple(filter(None, names))
 
 
 @dataclass(frozen=True)

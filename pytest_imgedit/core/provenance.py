@@ -39,7 +39,8 @@ def machine(gpus: Iterable[str]) -> Machine:
 
 def commit() -> Commit | None:
     """Return the commit of the working folder's git repository; `None` without one."""
-    sha, status = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    sha = git("rev-parse", "HEAD")
+    status = git("status", "--porcelain", "--untracked-files=no")
     if sha is None or status is None:
         return None
     return Commit(sha=sha, branch=git("rev-parse", "--abbrev-ref", "HEAD"), dirty=bool(status))

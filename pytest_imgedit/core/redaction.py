@@ -97,7 +97,8 @@ def _names_secret(match: re.Match[str]) -> bool:
     """Return whether an assigned value is a secret: a password of any length, or a value as long as
     a key.
     """
-    name, value = match["name"].lower(), match["value"].strip("'\"")
+    name = match["name"].lower()
+    value = match["value"].strip("'\"")
     if any(word in name for word in ("password", "passwd", "passphrase", "pwd", "secret")):
         return True
     if match["sign"] == ":" and not match["quote"]:  # in a sentence
@@ -148,7 +149,7 @@ class Redactor:
     """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
-        lines = {line for value in _secrets([*sources]) for line in value.splitlines()}
+        lines = {line for value in _secrets(list(sources)) for line in value.splitlines()}
         written = {form for line in lines if len(line) >= MIN_LENGTH for form in _written(line)}
         self._secrets = sorted(written, key=len, reverse=True)
 
@@ -164,7 +165,8 @@ def _written(secret: str) -> Iterator[str]:
     escaped = {
         secret,
         repr(secret)[1:-1],
-        *(json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)),
+        json.dumps(secret, ensure_ascii=True)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
         html.escape(secret),
         html.escape(secret, quote=False),
     }

@@ -43,15 +43,22 @@ def score_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> float | None:
     """Return the score of a pair; `None` if a repetition ended in an error, or has no verdict."""
     if first_error(seeds) is not None or not needs_verdict:
         return None
-    return mean_score([seed.verdict.score if seed.verdict else None for seed in seeds])
+    scores: list[float | None] = []
+    for seed in seeds:
+        scores.append(seed.verdict.score if seed.verdict else None)
+    return mean_score(scores)
 
 
 def mean_values(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the means of the values that all repetitions have."""
     if len(values) == 1:
         return dict(values[0])
-    shared = [name for name in values[0] if all(name in others for others in values)]
-    return {name: fmean(each[name] for each in values) for name in shared}
+    means: dict[str, float] = {}
+    for name in values[0]:
+        known = [each[name] for each in values if name in each]
+        if len(known) == len(values):
+            means[name] = fmean(known)
+    return means
 
 
 def aspects_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> dict[str, float]:

@@ -12,7 +12,7 @@ from pytest_imgedit.core.errors import ReplyError, UsageError
 from pytest_imgedit.core.reply_marks import answer_of
 
 NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
-#: So many braces of a reply may begin an object.
+#: The most braces of a reply that are tried as the beginning of an object.
 _MAX_OBJECTS = 50
 #: The scale of the score of an item, whatever that of the grades.
 SCALE = (0.0, 10.0)
@@ -176,7 +176,7 @@ def _read_lines(reply: str, grammar: Grammar) -> list[str]:
 
 def _read_number(reply: str, grammar: Grammar) -> list[str]:
     head, colon, tail = reply.strip(_MARKS).replace("：", ":").rpartition(":")
-    labels = {label.casefold() for label in (*_NUMBER_LABELS, *grammar.called)}
+    labels = {label.casefold() for label in _NUMBER_LABELS + tuple(grammar.called)}
     if colon and head.strip(_MARKS).casefold() not in labels:
         raise ReplyError(f"{reply[:40]!r}, expected nothing but one {grammar.range}")
     return [tail.strip(_MARKS)]
@@ -225,7 +225,7 @@ def _object(reply: str, keys: Sequence[str]) -> dict[str, Any]:
     """
     decoder = json.JSONDecoder(strict=False, object_pairs_hook=partial(_fields, keys))
     key_pattern = re.compile("|".join(rf'"{re.escape(key)}"\s*:' for key in keys))
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     places = 0  # of the keys, in objects that were read
     end = 0
     for _ in range(_MAX_OBJECTS):
@@ -240,15 +240,15 @@ def _object(reply: str, keys: Sequence[str]) -> dict[str, Any]:
             end = _end_of_braces(reply, start)
             continue
         if all(key in value for key in keys):
-            found.append({key: value[key] for key in keys})
+            objects.append({key: value[key] for key in keys})
             places += len(key_pattern.findall(reply, start, end))
-    if not found:
+    if not objects:
         raise ReplyError(f"no JSON object with {', '.join(keys)}")
-    if any(other != found[0] for other in found):
+    if any(other != objects[0] for other in objects):
         raise ReplyError("two JSON objects with different numbers")
     if places != len(key_pattern.findall(reply)):
         raise ReplyError(f"{', '.join(keys)} also outside of the JSON object")
-    return found[0]
+    return objects[0]
 
 
 def _fields(keys: Sequence[str], pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

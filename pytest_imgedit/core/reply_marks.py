@@ -50,24 +50,28 @@ def answer_of(reply: str) -> str:
     it; and what stands around the only pair of marks of an answer. Raises `CutReply` for a
     thought that does not end, and `ReplyError` for several ones, which may be nested or cross.
     """
+    text = _without_thought(reply)
+    match _marks(_ANSWER.finditer(text)):
+        case [first, last] if _are_pair(first, last):
+            text = _blanked(_blanked(text, 0, first.end), last.start, len(text))
+    return text
+
+
+def _without_thought(reply: str) -> str:
     match _marks(_THOUGHT.finditer(reply)):
         case []:
-            text = reply
+            return reply
         case [_Mark(closes=True) as last]:
-            text = _blanked(reply, 0, last.end)
+            return _blanked(reply, 0, last.end)
         case [_Mark(closes=False)]:
             raise CutReply(
                 "the reply ends in a thought, expected a larger judge.max_new_tokens or shorter "
                 "thoughts"
             )
         case [first, last] if _are_pair(first, last):
-            text = _blanked(reply, first.start, last.end)
+            return _blanked(reply, first.start, last.end)
         case _:
             raise ReplyError("thoughts are nested, repeated or cross, expected one at most")
-    match _marks(_ANSWER.finditer(text)):
-        case [first, last] if _are_pair(first, last):
-            text = _blanked(_blanked(text, 0, first.end), last.start, len(text))
-    return text
 
 
 def _marks(matches: Iterable[re.Match[str]]) -> list[_Mark]:

@@ -279,10 +279,11 @@ class Measure(Part):
     def ends(self) -> tuple[float, float]:
         """The ends of its scale; infinite where it has none."""
         lowest, highest = self.scale
-        return (
-            -math.inf if lowest is None else lowest,
-            math.inf if highest is None else highest,
-        )
+        if lowest is None:
+            lowest = -math.inf
+        if highest is None:
+            highest = math.inf
+        return lowest, highest
 
     @property
     def is_bounded(self) -> bool:
