@@ -116,8 +116,19 @@ _MODULES = {
     "core.results": ("Edit", "ItemError", "Measure", "Results", "SeedResult", "Verdict"),
     "core.images": ("Base64Image", "FileImage"),
     "kinds.base": (
-        *("CheckpointModel", "Composition", "ComputeParameters", "FinishedImages", "Memory"),
-        *("Metric", "Model", "Parameters", "Requirements", "Room", "Site", "Where", "indifferent"),
+        "CheckpointModel",
+        "Composition",
+        "ComputeParameters",
+        "FinishedImages",
+        "Memory",
+        "Metric",
+        "Model",
+        "Parameters",
+        "Requirements",
+        "Room",
+        "Site",
+        "Where",
+        "indifferent",
     ),
     "kinds.checkpoint_files": ("Layout",),
     "core.pairs": ("EditPair", "ImageSource"),
@@ -142,4 +153,4 @@ if not TYPE_CHECKING:  # a type checker is to find names that do not exist
 
 def __dir__() -> list[str]:
     """List the public names, those not imported yet too."""
-    return [*globals(), *__all__]
+    return list(globals()) + __all__

@@ -114,19 +114,22 @@ def worst_first(items: tuple[Item, ...]) -> list[Item]:
 
 def _table(wandb: Any, results: Results, blobs: Blobs) -> Any:
     """A row a pair; pairs without a value of a measure have an empty cell."""
-    measures = map(escaped, results.measures)
-    columns = ["id", "category", "status", "instruction", *measures, "source", "edit"]
+    columns = ["id", "category", "status", "instruction"]
+    columns += map(escaped, results.measures)
+    columns += ["source", "edit"]
     rows: list[list[Any]] = []
     pictured = 0
     for item in worst_first(results.items):
-        source, edit = None, None
+        source = None
+        edit = None
         if item.edits and pictured < PICTURES:
             source = item.source and _thumbnail(wandb, blobs, Path(item.source))
             edit = _thumbnail(wandb, blobs, Path(f"{item.edits[0].blob}.png"))
             pictured += 1
-        values = [item.value(name) for name in results.measures]
-        texts = (item.id, item.category, item.status, readable(item.instruction))
-        rows.append([*texts, *values, source, edit])
+        row: list[Any] = [item.id, item.category, item.status, readable(item.instruction)]
+        row += [item.value(name) for name in results.measures]
+        row += [source, edit]
+        rows.append(row)
     return wandb.Table(columns=columns, data=rows)
 
 

@@ -44,6 +44,7 @@ def load_editor(
     device: torch.device,
     dtype: str,
     call: JsonObject,
+    *,
     strategy: Literal["full", "grad_op"] | None = None,
     cpu_offload: bool = False,
     rank0_reads: bool = True,

@@ -4,7 +4,7 @@ heavy.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from pytest_imgedit.core.errors import UsageError
@@ -24,6 +24,7 @@ class Option:
 
     name: str
     help: str
+    _: KW_ONLY
     toml: str | None = None
     metavar: str = "VALUE"
     kind: Literal["value", "flag", "list"] = "value"
@@ -43,179 +44,187 @@ OPTIONS = (
         "config",
         "TOML file with [suite] [editor] [judge] [judges.NAME] [metrics.NAME] [workers] [gates] "
         "[protocols.NAME]",
-        None,
-        "FILE",
+        metavar="FILE",
     ),
     Option(
         "set",
         "override one TOML key, such as editor.num_inference_steps=10",
-        None,
-        "KEY=VALUE",
-        "list",
+        metavar="KEY=VALUE",
+        kind="list",
     ),
     Option(
         "suite",
         "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, gedit:DIR, "
         "imgedit:DIR, kris:DIR, risebench:DIR, re-edit:DIR, seeds:FILE (default: scenes)",
-        "suite.spec",
-        "SPEC",
+        toml="suite.spec",
+        metavar="SPEC",
     ),
     Option(
         "editor",
         "scenes, diffusers:MODEL, openai-images:URL#MODEL, folder:DIR, folder:DIR?PATTERN, "
         "identity, oracle, blend, damaged, shuffled, "
         "blank, noise, package.module:Class (default: scenes)",
-        "editor.spec",
-        "SPEC",
+        toml="editor.spec",
+        metavar="SPEC",
     ),
     Option(
         "judge",
         "scenes, qwen-vl:MODEL, openai:URL#MODEL, reference, none (edits only), "
         "package.module:Class (default: scenes); repeatable, further judges score the same edits",
-        None,
-        "SPEC",
-        "list",
+        metavar="SPEC",
+        kind="list",
     ),
     Option(
         "metric",
         "a metric of each edit: psnr, ssim, lpips, clip-image:MODEL, clip-text:MODEL, dino:MODEL, "
         "http-score:URL, package.module:Class; repeatable, or joined by commas: psnr,ssim",
-        None,
-        "SPEC",
-        "list",
+        metavar="SPEC",
+        kind="list",
     ),
     Option(
         "variant",
         "strict: a reply that cannot be read is an error; compat: as the authors' script does it "
         "(default: strict)",
-        "judge.variant",
-        "VARIANT",
+        toml="judge.variant",
+        metavar="VARIANT",
     ),
     Option(
         "gpus",
         "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none",
-        "workers.gpus",
-        "GPUS",
+        toml="workers.gpus",
+        metavar="GPUS",
     ),
     Option(
         "gpus-per-worker",
         "shard one editor over K GPUs (default: 1)",
-        "workers.gpus_per_worker",
-        "K",
+        toml="workers.gpus_per_worker",
+        metavar="K",
     ),
     Option(
-        "executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"
+        "executor",
+        "where workers run: local or ray (default: local)",
+        toml="workers.executor",
+        metavar="NAME",
     ),
-    Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
+    Option("stage", "all, edit, score or report (default: all)", toml="run.stage", metavar="STAGE"),
     Option(
         "shard",
         "run shard I of N, by a hash of pair ids; imgedit merge joins the shards and decides "
         "their gates",
-        "run.shard",
-        "I/N",
+        toml="run.shard",
+        metavar="I/N",
     ),
-    Option("limit", "only the first N pairs of each category", "suite.limit", "N"),
-    Option("seeds", "edits per pair, averaged within the pair (default: 1)", "editor.seeds", "N"),
-    Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),
-    Option("fresh", "ignore cached edits and verdicts", "run.fresh", kind="flag"),
+    Option("limit", "only the first N pairs of each category", toml="suite.limit", metavar="N"),
+    Option(
+        "seeds",
+        "edits per pair, averaged within the pair (default: 1)",
+        toml="editor.seeds",
+        metavar="N",
+    ),
+    Option(
+        "out", "folder of the store and the runs (default: .imgedit)", toml="run.out", metavar="DIR"
+    ),
+    Option("fresh", "ignore cached edits and verdicts", toml="run.fresh", kind="flag"),
     Option(
         "reuse",
         "which cached results count: those of the exact environment, of a compatible one, or any "
         "(default: compatible)",
-        "run.reuse",
-        "POLICY",
+        toml="run.reuse",
+        metavar="POLICY",
     ),
     Option(
         "fail-under",
         "fail if the mean of FIELD ([MEASURE@]GROUP, such as overall or physics) is under MIN",
-        "gates.fail_under",
-        "FIELD:MIN",
-        "list",
+        toml="gates.fail_under",
+        metavar="FIELD:MIN",
+        kind="list",
         needs=("items", "scores"),
     ),
     Option(
         "max-drop",
         "fail if the mean of FIELD fell by more than DROP; needs --imgedit-compare",
-        "gates.max_drop",
-        "FIELD:DROP",
-        "list",
+        toml="gates.max_drop",
+        metavar="FIELD:DROP",
+        kind="list",
         needs=("items", "scores"),
     ),
     Option(
         "compare",
         "compare with a baseline (its NAME), a run (its name, its id or latest), or a path",
-        "gates.compare",
-        "REF",
+        toml="gates.compare",
+        metavar="REF",
         needs=("items", "scores"),
     ),
-    Option("name", "name the run, so that commands find it by NAME", "run.name", "NAME"),
+    Option(
+        "name", "name the run, so that commands find it by NAME", toml="run.name", metavar="NAME"
+    ),
     Option(
         "save",
         "save the run as the baseline NAME if it passes its gates",
-        "run.save",
-        "NAME",
+        toml="run.save",
+        metavar="NAME",
         needs=("items", "scores"),
     ),
     Option(
         "max-errors",
         "number or fraction of pairs that may end without a score (default: 0)",
-        "gates.max_errors",
-        "N",
+        toml="gates.max_errors",
+        metavar="N",
     ),
     Option(
         "max-collapsed",
         "number or fraction of pairs that may drop by gates.collapse (3) points or more (default: "
         "0)",
-        "gates.max_collapsed",
-        "N",
+        toml="gates.max_collapsed",
+        metavar="N",
         needs=("items",),
     ),
     Option(
         "min-coverage",
         "fail if less than this fraction of the baseline's pairs is compared (default: 0)",
-        "gates.min_coverage",
-        "FRACTION",
+        toml="gates.min_coverage",
+        metavar="FRACTION",
         needs=("items",),
     ),
     Option(
         "until",
         "decided: edit in an order given by hashes, and stop once every gate on a mean is decided "
         "(default: all)",
-        "gates.until",
-        "WHEN",
+        toml="gates.until",
+        metavar="WHEN",
     ),
     Option(
         "inconclusive",
         "fail: a gate that lacks pairs fails the run, for releases (default: warn)",
-        "gates.inconclusive",
-        "WHAT",
+        toml="gates.inconclusive",
+        metavar="WHAT",
     ),
     Option(
         "controls",
         "try the judge on edits of known quality (default: if a gate is set)",
-        "judge.controls",
+        toml="judge.controls",
         kind="flag",
         needs=("items", "scores"),
     ),
     Option(
         "judge-repeats",
         "judge every edit K more times, to measure the judge's noise",
-        "judge.repeats",
-        "K",
+        toml="judge.repeats",
+        metavar="K",
         needs=("scores",),
     ),
-    Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
-    Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
+    Option("json", "an extra copy of results.json", toml="run.json_path", metavar="PATH"),
+    Option("md", "an extra copy of the Markdown report", toml="run.md_path", metavar="PATH"),
     Option(
         "html",
         "an extra copy of the HTML report, with a folder of thumbnails",
-        "run.html_path",
-        "PATH",
+        toml="run.html_path",
+        metavar="PATH",
     ),
     Option(
         "html-embed",
         "write HTML reports as one file, with the thumbnails inside",
-        "run.html_embed",
+        toml="run.html_embed",
         kind="flag",
     ),
 )
@@ -230,8 +239,10 @@ def further_name(spec: str) -> str:
     """Name a further judge or a metric by the last part of its spec that is a name, such as
     `Qwen3-VL-30B-A3B` for `qwen-vl:Qwen/Qwen3-VL-30B-A3B`, and `psnr` for `psnr`.
     """
-    names = (name.strip(".-") for name in re.findall(r"[\w.-]+", spec, re.ASCII))
-    return next(filter(None, reversed(list(names))), "")
+    for name in reversed(re.findall(r"[\w.-]+", spec, re.ASCII)):
+        if stripped := name.strip(".-"):
+            return str(stripped)
+    return ""
 
 
 def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
@@ -248,11 +259,11 @@ def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-se
                 f"{flag}={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config"
             )
         target = merged.setdefault(section, {})
-        *parents, name = name.split(".")
-        for parent in parents:
+        names = name.split(".")
+        for parent in names[:-1]:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
                 raise UsageError(
                     f"{flag}={assignment}: {section}.{parent} is {target!r}, expected a table"
                 )
-        target[name] = parse_value(text)
+        target[names[-1]] = parse_value(text)

@@ -361,9 +361,11 @@ class Settings(_Section):
         """A redactor of the secrets of this process's environment, of the editor and judge, and of
         the keys of servers.
         """
-        further = (*self.judges.values(), *self.metrics.values())
-        params = [section.params for section in (self.editor, self.judge, *further)]
-        return redaction.Redactor(os.environ, *params, *map(redaction.server_key, params))
+        params = [self.editor.params, self.judge.params]
+        params += [judge.params for judge in self.judges.values()]
+        params += [metric.params for metric in self.metrics.values()]
+        keys = [redaction.server_key(each) for each in params]
+        return redaction.Redactor(os.environ, *params, *keys)
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` where the config file sets this key, and nothing overrides it; else
@@ -402,10 +404,11 @@ def make_settings(raw: options.Tables) -> Settings:
     A run whose judge is `none` has only the stage `edit`.
     """
     file: toml_file.ConfigFile = raw["run"]["config_file"]
-    if unknown := next((key for key in file.tables.get("run", {}) if key != "reuse"), None):
-        raise errors.UsageError(
-            f"{file.place('run', unknown)}run.{unknown}: not a key of a config, expected run.reuse"
-        )
+    for key in file.tables.get("run", {}):
+        if key != "reuse":
+            raise errors.UsageError(
+                f"{file.place('run', key)}run.{key}: not a key of a config, expected run.reuse"
+            )
     for section in ("editor", "judge", "judges", "metrics"):
         for key, value in raw.get(section, {}).items():
             try:  # whether it can go into keys and results: JSON types and finite numbers only
@@ -429,7 +432,8 @@ def make_settings(raw: options.Tables) -> Settings:
         raise errors.UsageError(
             f"--imgedit-stage={stage}: judge {settings.judge.spec!r} scores nothing, name one"
         )
-    return settings.model_copy(update={"run": settings.run.model_copy(update={"stage": "edit"})})
+    edits_only = settings.run.model_copy(update={"stage": "edit"})
+    return settings.model_copy(update={"run": edits_only})
 
 
 def _first_problem(error: ValidationError, raw: options.Tables) -> str:
@@ -437,15 +441,18 @@ def _first_problem(error: ValidationError, raw: options.Tables) -> str:
     option.
     """
     first = error.errors()[0]
-    section, *keys = map(str, first["loc"])
-    key = keys[0] if keys else ""
-    if section in ("judges", "metrics") and len(keys) > 1:
-        section, key = f"{section}.{key}", keys[1]
+    path = [str(part) for part in first["loc"]]
+    section = path[0]
+    key = path[1] if len(path) > 1 else ""
+    if section in ("judges", "metrics") and len(path) > 2:
+        section = f"{section}.{key}"
+        key = path[2]
     name = f"{section}.{key}" if key else f"[{section}]"
     location = raw["run"]["config_file"].place(section, key)
     if not location:
         name = next((option.flag for option in options.OPTIONS if option.toml == name), name)
-    what, near = first["msg"].removeprefix("Value error, "), ""
+    what = first["msg"].removeprefix("Value error, ")
+    near = ""
     if first["type"] == "extra_forbidden":
         model = type(getattr(Settings(), section)) if key else Settings
         known = [name for name in model.model_fields if name != "run"]

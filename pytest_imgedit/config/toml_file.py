@@ -39,12 +39,10 @@ class ConfigFile:
         try:
             return cls(path, text, tomllib.loads(text))
         except (ValueError, RecursionError) as error:  # also for thousands of digits or brackets
-            line = re.search(r"at line (\d+)", str(error))
-            is_cut = str(error).endswith("(at end of document)")
-            raise errors.UsageError(
-                f"{path}:{line[1] if line else 1}: not valid TOML: {error}"
-                f"{': cut short?' if is_cut else ''}"
-            ) from error
+            match = re.search(r"at line (\d+)", str(error))
+            line = match[1] if match else 1
+            hint = ": cut short?" if str(error).endswith("(at end of document)") else ""
+            raise errors.UsageError(f"{path}:{line}: not valid TOML: {error}{hint}") from error
 
     @classmethod
     def read_config(cls, path: Path) -> ConfigFile:
@@ -105,7 +103,8 @@ def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
 
 
 def _line_of_key(text: str, section: str, key: str) -> int:
-    current, header_line = "", 1
+    current = ""
+    header_line = 1
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if header := re.match(r"\[([^\[\]]+)\]", line):
             current = header[1].strip().replace('"', "")

@@ -173,20 +173,21 @@ class Baseline(Part):
     @cached_property
     def contents(self) -> dict[str, PairContent]:
         """What must be equal where runs are compared, by the ids of the pairs."""
-        return {
-            item.id: PairContent(
-                item.category,
-                item.source,
-                item.sha256,
-                tuple(seed.seed for seed in item.seeds),
-            )
-            for item in self.items
-        }
+        return {item.id: _content_of(item) for item in self.items}
 
     @property
     def is_named(self) -> bool:
         """Whether it has a name beside the id of its run."""
         return self.name != pairs.slug(self.run)
+
+
+def _content_of(item: BaselineItem) -> PairContent:
+    return PairContent(
+        category=item.category,
+        source=item.source,
+        sha256=item.sha256,
+        seeds=tuple(seed.seed for seed in item.seeds),
+    )
 
 
 def make_baseline(results: Results, name: str) -> Baseline:
@@ -243,6 +244,7 @@ def _count_not_needed(items: Iterable[BaselineItem]) -> int:
 def reduced(item: Item) -> BaselineItem:
     """Reduce an item of a run to the values that are compared."""
     seeds = tuple(map(_reduced_seed, item.seeds))
+    score = None if item.score is None else _score_of(seeds)
     return BaselineItem(
         id=item.id,
         category=item.category,
@@ -251,7 +253,7 @@ def reduced(item: Item) -> BaselineItem:
         tags=item.tags,
         difficulty=item.difficulty,
         status=item.status,
-        score=None if item.score is None else _score_of(seeds),
+        score=score,
         values={name: round(value, 6) for name, value in item.aspects.items()},
         missing=item.missing,
         seeds=seeds,
@@ -323,7 +325,7 @@ def contradictions(baseline: Baseline) -> Iterator[str]:
         yield from unlike(
             f"{place}.seeds", len(item.seeds), baseline.seeds, "the seeds of the baseline"
         )
-        for name in item.values.keys() & {*item.missing}:
+        for name in item.values.keys() & set(item.missing):
             yield f"{place}.values: {name!r}, which is missing too"
     overall, categories = means_of(baseline.items)
     for name in {**categories, **baseline.categories}:
@@ -346,10 +348,9 @@ def contradictions(baseline: Baseline) -> Iterator[str]:
 def _unlike_environments(baseline: Baseline) -> Iterator[str]:
     """Compare the environments with their digests, and their counts with the edits and verdicts."""
     seeds = [seed for item in baseline.items for seed in item.seeds]
-    counts = {
-        "edits": sum(seed.edit is not None for seed in seeds),
-        "verdicts": sum(seed.score is not None for seed in seeds),
-    }
+    edits = sum(seed.edit is not None for seed in seeds)
+    verdicts = sum(seed.score is not None for seed in seeds)
+    counts = {"edits": edits, "verdicts": verdicts}
     places = baseline.environments
     yield from unlike_digests(places)
     for name, count in counts.items():
@@ -485,7 +486,8 @@ def unlike_losses(baseline: Baseline, lossy: Sequence[str]) -> str | None:
     """
     if baseline.editor.lossy == tuple(lossy):
         return None
-    there, here = (", ".join(names) or "nothing" for names in (baseline.editor.lossy, lossy))
+    there = ", ".join(baseline.editor.lossy) or "nothing"
+    here = ", ".join(lossy) or "nothing"
     return (
         f"an editor made faster with loss by {there} there, by {here} here; a gate on it would mix "
         "the two"
@@ -517,7 +519,8 @@ def unlike_items(baseline: Baseline, items: Mapping[str, PairContent]) -> str | 
         )
     for name, content in items.items():
         if known[name].seeds != content.seeds:
-            there, here = list(known[name].seeds), list(content.seeds)
+            there = list(known[name].seeds)
+            here = list(content.seeds)
             return f"pair {name!r} was edited with seeds {there}, here with {here}"
     return None
 

@@ -24,7 +24,8 @@ class Blobs:
     """The images of one store; `require_there` raises `StoreError` if the store is gone."""
 
     def __init__(self, folder: Path, require_there: Callable[[], None] = lambda: None) -> None:
-        self.folder, self.require_there = folder, require_there
+        self.folder = folder
+        self.require_there = require_there
         self._folders: set[Path] = set()
 
     def path(self, sha256: str, suffix: str = ".png") -> Path:

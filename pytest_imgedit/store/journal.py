@@ -113,12 +113,15 @@ class Journal(Generic[R]):
         require_there: Callable[[], None] = lambda: None,
         reads_only: bool = False,
     ) -> None:
-        self.path, self.kind, self.require_there = path, kind, require_there
+        self.path = path
+        self.kind = kind
+        self.require_there = require_there
         self.records: dict[str, R] = {}
         #: Keys of records by content, the oldest first.
         self._keys: dict[str, dict[str, None]] = {}
         self._file: FileIO | None = None
-        self._size, self.torn = 0, False
+        self._size = 0
+        self.torn = False
         if path.exists():
             if not path.is_file():
                 raise errors.UsageError(

@@ -91,11 +91,12 @@ def find_either(reference: str, out: Path, baselines: Path, suite: Collection[st
     saved = sorted(path.stem for path in baselines.glob("*.json"))
     names = _names_in(out)
     has = f"has {first_of(saved)}" if saved else "has none (--imgedit-save makes one)"
+    runs = counted(len(finished_runs(out)), "run")
     named = f", names: {first_of(names)}" if names else ""
+    near = did_you_mean(reference, saved + names)
     raise errors.UsageError(
         f"{reference[:200]}: no such baseline or run, expected a path, latest, or a name or an id: "
-        f"{baselines} {has}, {out} has {counted(len(finished_runs(out)), 'run')}{named}"
-        f"{did_you_mean(reference, [*saved, *names])}"
+        f"{baselines} {has}, {out} has {runs}{named}{near}"
     )
 
 
@@ -172,19 +173,22 @@ def _read_head(path: Path, _modified_ns: int) -> _Head | None:
     """Read the head of a run; a command may look for many runs among the same large files."""
     try:
         document = files.read_json(path, MAX_BYTES, "a results.json")
-        run, suite = document["run"], document["suite"]
-        name, names = run["name"], (suite["name"], suite["sha256"])
+        suite = document["suite"]
+        name = document["run"]["name"]
+        suite_names = (suite["name"], suite["sha256"])
         part = _part(document)
     except (errors.UsageError, AttributeError, KeyError, TypeError):
         return None
-    if not all(isinstance(text, str) for text in (name, *names)):
+    if not all(isinstance(text, str) for text in (name, *suite_names)):
         return None
-    return _Head(name, names, part)
+    return _Head(name, suite_names, part)
 
 
 def _part(results: JsonObject) -> str:
     """Say which part of its suite a run has; empty if it has all pairs, judged."""
-    run, selection, items = results["run"], results["selection"], results["items"]
+    run = results["run"]
+    selection = results["selection"]
+    items = results["items"]
     if run["options"]["run"].get("stage") == "edit":
         return "not judged"
     if run["status"] != "complete":

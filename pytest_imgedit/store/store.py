@@ -65,7 +65,8 @@ class Store:
                 raise errors.UsageError(
                     f"{self.folder}: holds other files, expected a store or an empty or new folder"
                 )
-            ignore, lock = self.folder / ".gitignore", self.folder / "lock"
+            ignore = self.folder / ".gitignore"
+            lock = self.folder / "lock"
             for path in (ignore, lock):
                 if path.exists() and not path.is_file():
                     raise errors.UsageError(f"{path}: not a regular file, expected that of a store")
@@ -116,7 +117,9 @@ class Store:
         made.
         """
         names = ("edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs")
-        for path in (*map(self.folder.joinpath, names), *self.blobs.folder.glob("??")):
+        paths = [self.folder / name for name in names]
+        paths += self.blobs.folder.glob("??")
+        for path in paths:
             place = path if os.path.lexists(path) else self.folder
             if not files.is_writable(place):
                 raise errors.UsageError(

@@ -70,7 +70,7 @@ _TEXTS = (
 _HASHED = attrgetter("id", "category", "instruction", "description", "reference_text", "seed")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Suite:
     """A named list of pairs. `sha256` covers every text of every pair, in order, but no image.
 

@@ -245,7 +245,7 @@ class World:
         self.store = Store(self.folder / "store")
         self.store.__enter__()
         settings = self.settings
-        suite = Suite("made up", tuple(self.pairs), "0" * 64, {})
+        suite = Suite(name="made up", pairs=tuple(self.pairs), sha256="0" * 64, counts={})
         selection = Selection(count_groups(self.pairs), {})
         request = Request(
             settings=settings,

@@ -85,11 +85,11 @@ class ImageEditConfig:
         return cls(**table)
 
     def __post_init__(self) -> None:
-        if self.fsdp_sharding_strategy not in (*STRATEGIES, "NO_SHARD"):
-            known = ", ".join((*STRATEGIES, "NO_SHARD"))
+        strategies = [*STRATEGIES, "NO_SHARD"]
+        if self.fsdp_sharding_strategy not in strategies:
             raise ValueError(
                 f"fsdp_sharding_strategy: found {self.fsdp_sharding_strategy!r}, expected one of "
-                f"{known}"
+                f"{', '.join(strategies)}"
             )
         if self.batch_size < 1:
             raise ValueError(f"batch_size: found {self.batch_size}, expected at least 1")

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from PIL import Image
+
 from imgedit_verl.config import Asked, ImageEditConfig, Outcome
 from pytest_imgedit.training import decode, encode_png, one_line, receive, send
 
@@ -48,19 +50,9 @@ class EditorProcess:
         """Edit, with one seed for all; raises `RuntimeError` if the process has ended, or ranks
         fell out of step.
         """
-        rows = [
-            {
-                "source": None if one.source is None else encode_png(one.source),
-                "instruction": one.instruction,
-                "problem": one.problem,
-            }
-            for one in asked
-        ]
+        rows = [_to_row(one) for one in asked]
         reply = self._ask({"op": "edit", "asked": rows, "seed": seed})
-        return [
-            (None if image is None else decode(image), problem)
-            for image, problem in reply["outcomes"]
-        ]
+        return [(_decoded(image), problem) for image, problem in reply["outcomes"]]
 
     def _ask(self, message: Message) -> Message:
         assert self._process.stdin is not None
@@ -83,7 +75,8 @@ class EditorProcess:
 
 def serve() -> None:
     """Be the child process: load, then edit, until the parent is gone."""
-    inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    inbox = sys.stdin.buffer
+    outbox = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no message
     requests: queue.Queue[Message] = queue.Queue()
 
@@ -113,16 +106,27 @@ class _Server:
             self.editor = RankEditor(ImageEditConfig(**message["config"]))
             self.editor.load()
             return {"raised": ""}
-        asked = [
-            Asked(
-                None if row["source"] is None else decode(row["source"]),
-                row["instruction"],
-                row["problem"],
-            )
-            for row in message["asked"]
-        ]
+        asked = [_from_row(row) for row in message["asked"]]
         outcomes = self.editor.edit(asked, message["seed"])
-        plain = [
-            (None if image is None else encode_png(image), problem) for image, problem in outcomes
-        ]
-        return {"raised": "", "outcomes": plain}
+        encoded = [(_encoded(image), problem) for image, problem in outcomes]
+        return {"raised": "", "outcomes": encoded}
+
+
+def _to_row(asked: Asked) -> Message:
+    return {
+        "source": _encoded(asked.source),
+        "instruction": asked.instruction,
+        "problem": asked.problem,
+    }
+
+
+def _from_row(row: Message) -> Asked:
+    return Asked(_decoded(row["source"]), row["instruction"], row["problem"])
+
+
+def _encoded(image: Image.Image | None) -> bytes | None:
+    return None if image is None else encode_png(image)
+
+
+def _decoded(data: bytes | None) -> Image.Image | None:
+    return None if data is None else decode(data)

@@ -61,9 +61,9 @@ class RankEditor:
             self.place,
             config.torch_dtype,
             config.call,
-            strategy if self.sharded else None,
-            config.fsdp_cpu_offload,
-            config.fsdp_sync_module_states,
+            strategy=strategy if self.sharded else None,
+            cpu_offload=config.fsdp_cpu_offload,
+            rank0_reads=config.fsdp_sync_module_states,
         )
         dist.barrier()
         self._report_memory("loaded")
@@ -116,7 +116,9 @@ class RankEditor:
         by_size: dict[tuple[int, int], list[int]] = {}
         for n in sorted(requests):
             by_size.setdefault(requests[n].source.size, []).append(n)
-        calls = list(by_size.values()) if self.editor.batches else [[n] for n in requests]
+        calls = [[n] for n in requests]
+        if self.editor.batches:
+            calls = list(by_size.values())
         if self.sharded and not self._agree(len(calls) == 1):
             return [[n] for n in sorted(requests)]
         return calls
@@ -130,7 +132,8 @@ class RankEditor:
     def _call(self, requests: Sequence[Request], seed: int) -> list[Outcome]:
         """Edit in one call, and one by one where that fails; raises where ranks share weights."""
         assert self.editor is not None
-        sources, instructions = zip(*requests, strict=True)
+        sources = [request.source for request in requests]
+        instructions = [request.instruction for request in requests]
         try:
             edits = self.editor.edit(sources, instructions, seed)
         except Exception as error:
@@ -141,10 +144,7 @@ class RankEditor:
             if len(requests) == 1:
                 return [(None, _problem(error))]
         else:
-            return [
-                (None, _problem(edit)) if isinstance(edit, Exception) else (edit, "")
-                for edit in edits
-            ]
+            return [_outcome(edit) for edit in edits]
         return [outcome for request in requests for outcome in self._call([request], seed)]
 
     @property
@@ -164,7 +164,8 @@ class RankEditor:
         """Print how much GPU memory this process holds; nothing without a GPU."""
         if self.place.type != "cuda":
             return
-        allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        allocated = torch.cuda.memory_allocated()
+        reserved = torch.cuda.memory_reserved()
         print(
             f"imgedit-verl: rank {dist.get_rank()}: editor {what}, GPU memory "
             f"{allocated / 2**30:.1f} GiB allocated, {reserved / 2**30:.1f} GiB reserved",
@@ -181,6 +182,12 @@ class RankEditor:
                 component.to("cpu" if to_rest else self.place)
         if to_rest and self.place.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _outcome(edit: Image.Image | Exception) -> Outcome:
+    if isinstance(edit, Exception):
+        return None, _problem(edit)
+    return edit, ""
 
 
 def _problem(error: Exception) -> str:

@@ -18,8 +18,10 @@ from verl.single_controller.base.decorator import Dispatch, register
 from imgedit_verl.config import Asked, ImageEditConfig, RankedEditor
 from imgedit_verl.process import EditorProcess
 
-IMAGES, INSTRUCTIONS = "preliminary_edited_images", "re_edit_instructions"
-EDITED, ERRORS = "final_edited_images", "edit_errors"
+IMAGES = "preliminary_edited_images"
+INSTRUCTIONS = "re_edit_instructions"
+EDITED = "final_edited_images"
+ERRORS = "edit_errors"
 
 
 class ImageEditWorker(Worker):
@@ -61,12 +63,14 @@ class ImageEditWorker(Worker):
         place of the config's.
         """
         assert self.editor is not None, "init_model comes first"
-        images, instructions = (data.non_tensor_batch[name] for name in (IMAGES, INSTRUCTIONS))
+        images = data.non_tensor_batch[IMAGES]
+        instructions = data.non_tensor_batch[INSTRUCTIONS]
         seed = int(data.meta_info.get("seed", self.config.seed))
         asked = [
             Asked.read(image, words) for image, words in zip(images, instructions, strict=True)
         ]
-        edited, errors = np.empty(len(asked), dtype=object), np.empty(len(asked), dtype=object)
+        edited = np.empty(len(asked), dtype=object)
+        errors = np.empty(len(asked), dtype=object)
         for n, outcome in enumerate(self.editor.edit(asked, seed)):
             edited[n], errors[n] = outcome
         return DataProto(non_tensor_batch={EDITED: edited, ERRORS: errors})
