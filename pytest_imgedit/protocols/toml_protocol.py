@@ -238,9 +238,9 @@ class TomlProtocol(Protocol):
     def _values(self, pair: EditPair) -> dict[str, Any]:
         """Return what templates see of a pair."""
         values: dict[str, Any] = {
-            "instruction": pair.instruction.replace("\x00", ""),
-            "description": pair.description.replace("\x00", ""),
-            "reference_text": pair.reference_text.replace("\x00", ""),
+            "instruction": _without_marks(pair.instruction),
+            "description": _without_marks(pair.description),
+            "reference_text": _without_marks(pair.reference_text),
             "category": pair.category,
         }
         categories = self.definition.categories
@@ -292,6 +292,11 @@ class TomlProtocol(Protocol):
 
     def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
         return [row for table in self.definition.rows for row in table.rows(items, self.scale)]
+
+
+def _without_marks(text: str) -> str:
+    """Return a text that places no image, as `_parts` divides it."""
+    return text.replace("\x00", "")
 
 
 def _parts(template: str, values: Mapping[str, Any], pair: EditPair) -> Parts:
