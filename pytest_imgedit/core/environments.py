@@ -59,7 +59,8 @@ class Environment(BaseModel):
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
-        return f"{' '.join(filter(None, (self.device, self.gpu)))}: {versions}"
+        device = f"{self.device} {self.gpu}" if self.gpu else self.device
+        return f"{device}: {versions}"
 
     def differences(self, here: Environment, shared: Collection[str] | None = None) -> list[str]:
         """List the differences of this environment from `here`, such as `torch 2.12.1 there, 2.13.0
@@ -117,7 +118,7 @@ def ask_versions(
     seconds.
     """
     script = _SCRIPT.format(names=list(names), paths=list(paths))
-    # In a new session, below a shell, so that any interpreter ends and touches nothing here.
+    # In a process group of its own, so that an interpreter that hangs can be killed.
     with subprocess.Popen(
         ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", script],
         stdout=subprocess.PIPE,
@@ -160,4 +161,5 @@ def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
 def key(recipe: Mapping[str, Any], environment: Environment | None = None) -> str:
     """Hash a recipe, and its environment if that is given; recipes must be plain JSON values."""
     parts = [recipe] if environment is None else [recipe, environment.model_dump()]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

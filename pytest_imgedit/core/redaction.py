@@ -90,7 +90,9 @@ def _masked(text: str, hidden: list[str]) -> str:
         hidden.append(value)
         return match[0].removesuffix(match["value"]) + match["value"].replace(value, MASK)
 
-    return _ASSIGNED.sub(assigned, _HEADER.sub(header, _SHAPES.sub(shape, text)))
+    text = _SHAPES.sub(shape, text)
+    text = _HEADER.sub(header, text)
+    return _ASSIGNED.sub(assigned, text)
 
 
 def _names_secret(match: re.Match[str]) -> bool:
@@ -114,18 +116,22 @@ def is_secret(name: str) -> bool:
     """Return whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`,
     `accessToken`.
     """
-    return bool(
-        _SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _SHORT.search(_HUMP.sub("_", name))
-    )
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    words = _HUMP.sub("_", name)
+    return bool(_SECRET.search(letters) or _SHORT.search(words))
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
     """Mask secrets in the values of parameters, by name and by shape, also inside tables and lists;
     numbers are never secrets.
     """
-    masked = {name: _mask_inside(value) for name, value in params.items()}
-    secret = [name for name in params if is_secret(name)]
-    return masked | {name: MASK for name in secret if not isinstance(params[name], int | float)}
+    masked: dict[str, Any] = {}
+    for name, value in params.items():
+        if is_secret(name) and not isinstance(value, int | float):
+            masked[name] = MASK
+        else:
+            masked[name] = _mask_inside(value)
+    return masked
 
 
 def _mask_inside(value: Any) -> Any:
@@ -149,8 +155,11 @@ class Redactor:
     """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
-        lines = {line for value in _secrets(list(sources)) for line in value.splitlines()}
-        written = {form for line in lines if len(line) >= MIN_LENGTH for form in _written(line)}
+        written: set[str] = set()
+        for value in _secrets(list(sources)):
+            for line in value.splitlines():
+                if len(line) >= MIN_LENGTH:
+                    written.update(_written(line))
         self._secrets = sorted(written, key=len, reverse=True)
 
     def text(self, text: str) -> str:

@@ -209,10 +209,11 @@ def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
                 raise errors.UsageError(f"{row}: {problem}")
             raise errors.SpecError(f"suite {spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
-            places = " and ".join(filter(None, (seen[pair.id].row, pair.row)))
+            rows = [row for row in (seen[pair.id].row, pair.row) if row]
+            places = f", in {' and '.join(rows)}" if rows else ""
             raise errors.SpecError(
-                f"suite {spec}: id {pair.id!r} occurs twice{places and f', in {places}'}, expected "
-                "unique ids: the folder of one copy, if the files are the same"
+                f"suite {spec}: id {pair.id!r} occurs twice{places}, expected unique ids: the "
+                "folder of one copy, if the files are the same"
             )
         seen[pair.id] = pair
 
@@ -288,9 +289,8 @@ def _problem_of_pair(pair: Any) -> str | None:
         return f"tags is {pair.tags!a:.40}, expected texts"
     for name in ("source", "reference"):
         value = getattr(pair, name)
-        if not callable(getattr(value, "read", None)) and not (
-            name == "reference" and value is None
-        ):
+        may_lack = name == "reference" and value is None
+        if not may_lack and not callable(getattr(value, "read", None)):
             return f"{name} is {value!a:.40}, expected an image source with a method read()"
     if slug(pair.id) != pair.id or not pair.category or not pair.instruction:
         return "expected an id of [A-Za-z0-9._-]{1,128}, a category and an instruction"

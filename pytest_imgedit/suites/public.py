@@ -140,7 +140,7 @@ class Query:
         return int(value)
 
     def end(self, known: Sequence[str]) -> None:
-        """Raise `UsageError` for a key that nobody took."""
+        """Raise `UsageError` for a key that was not taken."""
         for key in self.values:
             raise errors.SpecError(
                 f"suite {self.spec}: unknown key {key!r}, expected some of {', '.join(known)}"
