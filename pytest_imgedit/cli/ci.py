@@ -64,7 +64,9 @@ class Needs:
             ("editor", settings.editor),
             ("judge", settings.judge),
         ]
-        named += [(entry.role, entry.settings.judge) for entry in settings.further.values()]
+        named += [
+            (entry.role, entry.settings.judge) for entry in settings.additional_scorers.values()
+        ]
         packages: set[str] = set()
         keys: dict[str, None] = {}
         here: dict[Role, None] = {}

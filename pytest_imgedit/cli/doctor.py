@@ -62,7 +62,10 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
 def _models(settings: Settings, machine: Hardware, problems: list[str]) -> list[JsonObject]:
     """Describe all models of a config, and add what is wrong with them to the problems."""
     named: list[tuple[Role, Settings, str]] = [(role, settings, "") for role in ROLES]
-    named += [(entry.role, entry.settings, entry.section) for entry in settings.further.values()]
+    named += [
+        (entry.role, entry.settings, entry.section)
+        for entry in settings.additional_scorers.values()
+    ]
     rows: list[JsonObject] = []
     for role, own, section in named:
         try:

@@ -329,10 +329,10 @@ class Settings(_Section):
         return value
 
     @property
-    def further(self) -> dict[str, "Further"]:
-        """The further judges and the metrics by name."""
+    def additional_scorers(self) -> dict[str, "AdditionalScorer"]:
+        """The additional judges and the metrics by name."""
         judges = {
-            name: Further("judge", name, self.model_copy(update={"judge": judge}))
+            name: AdditionalScorer("judge", name, self.model_copy(update={"judge": judge}))
             for name, judge in self.judges.items()
         }
         metrics = {}
@@ -340,13 +340,13 @@ class Settings(_Section):
             fields = {"spec": metric.spec or name, "batch_size": metric.batch_size}
             as_judge = JudgeSettings.model_validate({**metric.params, **fields})
             settings = self.model_copy(update={"judge": as_judge})
-            metrics[name] = Further("metric", name, settings)
+            metrics[name] = AdditionalScorer("metric", name, settings)
         return {**judges, **metrics}
 
     @property
-    def scores_further(self) -> bool:
-        """Tell whether further judges and metrics score the edits: unless a run with a judge is to
-        edit alone.
+    def has_additional_scores(self) -> bool:
+        """Tell whether additional judges and metrics score the edits: unless a run with a judge is
+        to edit alone.
         """
         return self.run.stage != "edit" or not self.judge.scores
 
@@ -376,7 +376,7 @@ class Settings(_Section):
         return self.run.config_file.place(section, key)
 
 
-class Further(NamedTuple):
+class AdditionalScorer(NamedTuple):
     """A judge or metric that scores every edit beside the judge, with the `settings` of a run whose
     only judge it would be.
     """

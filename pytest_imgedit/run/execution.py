@@ -108,7 +108,7 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
         resting=resting,
         baseline=session.compared[0],
         shard=shard,
-        further=session.further,
+        additional=session.additional,
     )
 
 

@@ -187,7 +187,7 @@ def _gate_lines(request: Request, store: Store) -> Iterator[str]:
     }
     if not any(kinds.values()):
         return
-    measures = declared_measures(request.settings, request.models["judge"], request.further)
+    measures = declared_measures(request.settings, request.models["judge"], request.additional)
     earlier = [
         results
         for results in _newest_runs(request.suite, store)

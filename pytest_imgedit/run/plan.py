@@ -87,8 +87,8 @@ def make_plan(
     if "judge" in request.models and settings.run.stage != "edit":
         judge = planner.identify_judge(request.models["judge"], settings, works)
         scorers.append(Scorer(settings, judge, store))
-    for name, model in request.further.items():
-        own_settings = settings.further[name].settings
+    for name, model in request.additional.items():
+        own_settings = settings.additional_scorers[name].settings
         identity = planner.identify_judge(model, own_settings, works)
         scorers.append(Scorer(own_settings, identity, store, name))
     if settings.gates.until == "decided":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from pytest_imgedit.config.options import options_needing
-from pytest_imgedit.config.settings import Further, Settings
+from pytest_imgedit.config.settings import AdditionalScorer, Settings
 from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
 from pytest_imgedit.core.pairs import in_order
@@ -137,10 +137,12 @@ def check_protocol(settings: Settings, suite: Suite, model: Model) -> None:
             )
 
 
-def check_further(further: Further, suite: Suite, model: Model, hardware: Hardware) -> None:
-    """Raise `UsageError` if a further judge or a metric cannot be used as it is set."""
-    settings = further.settings
-    check_models(settings, [model], hardware, further.section)
+def check_additional(
+    scorer: AdditionalScorer, suite: Suite, model: Model, hardware: Hardware
+) -> None:
+    """Raise `UsageError` if an additional judge or a metric cannot be used as it is set."""
+    settings = scorer.settings
+    check_models(settings, [model], hardware, scorer.section)
     if not is_remote(settings):
         groups_of(model, hardware)
     check_protocol(settings, suite, model)
@@ -150,16 +152,16 @@ def check_gates(
     settings: Settings,
     counts: Mapping[str, int],
     judge: Model | None,
-    further: Mapping[str, Model],
+    additional: Mapping[str, Model],
 ) -> None:
     """Raise `UsageError` for a gate on an unknown field, too few pairs, or without a baseline, or
-    for a further judge or metric that is called as a value of the protocol is; `counts` is by
+    for an additional judge or metric that is called as a value of the protocol is; `counts` is by
     group.
     """
     limits_of = list(_limits(settings))
     measures = None
     if judge is not None and judge.aspects is not None:
-        measures = declared_measures(settings, judge, further)
+        measures = declared_measures(settings, judge, additional)
     if judge is not None and any(limits for _, limits in limits_of):
         groups = [OVERALL, *in_order(group for group in counts if group != OVERALL)]
         for kind, limits in limits_of:
@@ -176,7 +178,7 @@ def check_gates(
 
 
 def declared_measures(
-    settings: Settings, judge: Model, further: Mapping[str, Model]
+    settings: Settings, judge: Model, additional: Mapping[str, Model]
 ) -> Mapping[str, Measure]:
     """Return the measures that a run is known to have; a judge of the user's own may answer with
     others.
@@ -184,8 +186,8 @@ def declared_measures(
     Raises `UsageError` if two of them have one name.
     """
     measures = {**SCORE_ONLY, **_declared(settings, judge)}
-    tables = settings.further
-    for name, model in further.items():
+    tables = settings.additional_scorers
+    for name, model in additional.items():
         declared = _declared(tables[name].settings, model)
         named = named_measures(name, model, declared)
         if twice := measures.keys() & named.keys():

@@ -21,7 +21,7 @@ class Request:
     """What a run is to do, with the selected pairs of a suite, or one `shard` of them.
 
     `resting` gates concern pairs outside the `selection`, which counts the pairs of all shards.
-    `further` are the additional judges and the metrics by name.
+    `additional` are the additional judges and the metrics by name.
     """
 
     settings: Settings
@@ -32,7 +32,7 @@ class Request:
     resting: Sequence[GateResult] = ()
     baseline: Baseline | None = None
     shard: SelectedShard | None = None
-    further: Mapping[str, Model] = field(default_factory=dict)
+    additional: Mapping[str, Model] = field(default_factory=dict)
 
 
 def resolve_models(settings: Settings) -> dict[Role, Model]:
@@ -46,16 +46,16 @@ def resolve_models(settings: Settings) -> dict[Role, Model]:
     return models
 
 
-def resolve_further(settings: Settings) -> dict[str, Model]:
+def resolve_additional(settings: Settings) -> dict[str, Model]:
     """Resolve the specs of the additional judges and the metrics, by name.
 
     Raises `UsageError`, with its location, for a spec that names nothing that scores.
     """
-    if not settings.scores_further:
+    if not settings.has_additional_scores:
         return {}
     models = {
-        name: resolve(further.role, further.settings, further.section)
-        for name, further in settings.further.items()
+        name: resolve(scorer.role, scorer.settings, scorer.section)
+        for name, scorer in settings.additional_scorers.items()
     }
     for name, model in models.items():
         if not model.scores:

@@ -19,7 +19,7 @@ from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import placement, pools, preflight
 from pytest_imgedit.run.baselines import Baselines
 from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
-from pytest_imgedit.run.request import resolve_further, resolve_models
+from pytest_imgedit.run.request import resolve_additional, resolve_models
 from pytest_imgedit.store import baselines, store
 from pytest_imgedit.suites.base import Suite, load_suite, with_rewrites
 from pytest_imgedit.workers.hardware import Hardware
@@ -79,9 +79,9 @@ class Session:
         return resolve_models(self.settings)
 
     @cached_property
-    def further(self) -> dict[str, Model]:
+    def additional(self) -> dict[str, Model]:
         """The additional judges and the metrics by name; raises `UsageError` likewise."""
-        return resolve_further(self.settings)
+        return resolve_additional(self.settings)
 
     @cached_property
     def compared(self) -> tuple[baselines.Baseline | None, str]:
@@ -140,9 +140,10 @@ class Session:
         preflight.check_executor(settings)
         preflight.check_judge_gpus(settings, self.models.get("judge"))
         self._check_models()
-        for name, model in self.further.items():
-            preflight.check_further(settings.further[name], self.suite, model, self.hardware)
-        preflight.check_gates(settings, self.counts, self.models.get("judge"), self.further)
+        scorers = settings.additional_scorers
+        for name, model in self.additional.items():
+            preflight.check_additional(scorers[name], self.suite, model, self.hardware)
+        preflight.check_gates(settings, self.counts, self.models.get("judge"), self.additional)
         preflight.check_partial(settings)
         if "judge" in self.models:
             preflight.check_protocol(settings, self.suite, self.models["judge"])

@@ -18,7 +18,7 @@ from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.run.execution import prepare
 from pytest_imgedit.run.pools import Launcher
-from pytest_imgedit.run.request import Request, resolve_further, resolve_models
+from pytest_imgedit.run.request import Request, resolve_additional, resolve_models
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
@@ -253,7 +253,7 @@ class World:
             suite=suite,
             pairs=self.pairs,
             selection=selection,
-            further=resolve_further(settings),
+            additional=resolve_additional(settings),
         )
         launcher = Launcher(settings, self.hardware, None, self.folder, self.told)
         try:
