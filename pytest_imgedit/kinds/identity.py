@@ -74,9 +74,40 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     composition = model.compose(where, digests)
     parts = {**_code_of(model, sources), **composition.parts}
     deciding = model.deciding(where.resolved_dtype(model.params))
+    named = _with_content(model, deciding, sources, digests)
+    recipe = {**parts, "params": named, **composition.computation}
+    if is_custom and model.checkpoint is None:
+        recipe["argument"] = digests.resolved(model.target.argument)
+    look_up = where.versions or partial(environments.versions_in, where.python)
+    stored = recipe | {"params": redaction.mask_secrets(named)}  # a secret decides, but is not kept
+    commit = None if model.checkpoint is None else model.checkpoint.commit
+    return Identity(
+        model=model,
+        fingerprint=environments.key(parts),
+        params=deciding,
+        digest=environments.key(recipe),
+        recipe=stored,
+        here=_environment(model, where, look_up(libraries)),
+        commit=commit,
+        sees_pair=is_custom,
+        libraries=libraries,
+        files=digests.sent,
+        lossy=composition.lossy,
+    )
+
+
+def _with_content(
+    model: base.Model,
+    deciding: strict_json.JsonObject,
+    sources: Mapping[str, Path],
+    digests: checkpoint_files.Digests,
+) -> strict_json.JsonObject:
+    """Return the deciding parameters, and defaults of a custom class that name files; files stand
+    there by content.
+    """
     named: strict_json.JsonObject = {}
     for name, value in deciding.items():
-        if is_custom or name in model.names_files:
+        if model.target.is_custom or name in model.names_files:
             named[name] = digests.resolved(value)
         else:
             named[name] = checkpoint_files.canonical(value)
@@ -86,30 +117,16 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
             content = digests.resolved(value)
             if content != checkpoint_files.canonical(value):
                 named[name] = content
-    recipe = {**parts, "params": named, **composition.computation}
-    if is_custom and model.checkpoint is None:
-        recipe["argument"] = digests.resolved(model.target.argument)
-    look_up = where.versions or partial(environments.versions_in, where.python)
-    versions = look_up(libraries)
-    here = environments.Environment(
-        device=where.device, gpu=where.gpu, versions=versions, threads=where.threads
-    )
+    return named
+
+
+def _environment(
+    model: base.Model, where: base.Where, versions: dict[str, str]
+) -> environments.Environment:
     if model.is_served:
-        here = environments.Environment(device="server", versions=versions)
-    stored = recipe | {"params": redaction.mask_secrets(named)}  # a secret decides, but is not kept
-    commit = None if model.checkpoint is None else model.checkpoint.commit
-    return Identity(
-        model=model,
-        fingerprint=environments.key(parts),
-        params=deciding,
-        digest=environments.key(recipe),
-        recipe=stored,
-        here=here,
-        commit=commit,
-        sees_pair=is_custom,
-        libraries=libraries,
-        files=digests.sent,
-        lossy=composition.lossy,
+        return environments.Environment(device="server", versions=versions)
+    return environments.Environment(
+        device=where.device, gpu=where.gpu, versions=versions, threads=where.threads
     )
 
 

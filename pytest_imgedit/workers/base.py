@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
 from pytest_imgedit.core import environments, errors
@@ -99,6 +99,7 @@ class Worker:
     """
 
     slot: Slot
+    _: KW_ONLY
     connection: Connection | None = field(default=None, repr=False)
     state: State = "starting"
     since: float = 0.0

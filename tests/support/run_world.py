@@ -176,7 +176,11 @@ class FakePool:
     def _worker(self, slot: Slot) -> Worker:
         batch_size = self.edits_a_call if self.role == "editor" else 4
         return Worker(
-            slot, SimpleNamespace(), "waiting", batch_size=batch_size, environment=self.environment
+            slot,
+            connection=SimpleNamespace(),
+            state="waiting",
+            batch_size=batch_size,
+            environment=self.environment,
         )
 
     def load(self) -> None:

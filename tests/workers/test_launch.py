@@ -104,7 +104,9 @@ def test_where_not_all_load_at_once_each_machine_loads_one():
         connection = SimpleNamespace(
             send=lambda message, name=name: sent.append((name, message["op"]))
         )
-        made.workers.append(Worker(Slot(name, ("0",), machine=machine), connection, "waiting"))
+        made.workers.append(
+            Worker(Slot(name, ("0",), machine=machine), connection=connection, state="waiting")
+        )
     made._command()
     made._command()
     assert sent == [("edit-0", "load"), ("edit-2", "load")]

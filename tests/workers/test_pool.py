@@ -44,7 +44,7 @@ def worker_of(pool, state, edits=0):
     connection = SimpleNamespace(
         alive=lambda: True, lines=lambda final=False: [], close=lambda: "SIGKILL"
     )
-    worker = Worker(pool.slots[0], connection, state)
+    worker = Worker(pool.slots[0], connection=connection, state=state)
     if edits:
         worker.jobs.append((["work"] * edits, {"op": "edit", "edits": [{}] * edits}))
     pool.workers.append(worker)
@@ -165,7 +165,7 @@ def probing():
     pool.check = lambda environment: pool.checked.append(environment.probe)
 
     def load(number, probe, gpu="H100"):
-        worker = Worker(pool.slots[number], None, "loading")
+        worker = Worker(pool.slots[number], state="loading")
         pool.workers.append(worker)
         assert list(pool._heard(worker, loaded(probe, gpu))) == []
         return worker

@@ -156,7 +156,7 @@ def test_lost_jobs_have_one_more_try():
 def test_processes_out_of_memory_are_renewed_until_that_does_not_help():
     pool = Renewing()
     retries = Retries(pool)
-    fresh, worn = Worker(Slot("edit-0", ()), None), Worker(Slot("edit-1", ()), None, jobs_done=3)
+    fresh, worn = Worker(Slot("edit-0", ())), Worker(Slot("edit-1", ()), jobs_done=3)
     assert not retries.allow(0, fresh, "oom")
     assert retries.allow(1, worn, "oom")  # the second try came to another worn process
     assert pool.renewed == 1
