@@ -232,7 +232,7 @@ def _without_config(
     if name is None and not any(specs.values()):
         name = _config_for(gpus)
     text = _config(name, guess, specs)
-    _check(guess)
+    _check_suite(guess)
     contents = {CONFIG: text}
     if guess.rows:
         contents[FOLDER / guess.file_name] = _suite_text(guess)
@@ -304,7 +304,7 @@ def _text_of(path: Path) -> str:
     return ""
 
 
-def _check(guess: Guess) -> None:
+def _check_suite(guess: Guess) -> None:
     """Raise `UsageError` if the suite that would be written could not be read."""
     if not guess.rows or guess.missing:
         return
