@@ -92,8 +92,8 @@ def agreement(
 
 
 def describe_agreement(items: Iterable[Item], measure: str, is_judge: bool) -> results.Agreement:
-    """Say how a measure goes with the score, over the items that have both; `is_judge` says that
-    both are scores.
+    """Describe the agreement of a measure with the score, over the items that have both; `is_judge`
+    says that both are scores.
     """
     scores = []
     values = []

@@ -26,8 +26,9 @@ Stratum = tuple[Floats, Floats]
 ROUNDING = 1e-9
 #: With fewer clusters nothing is ruled out: a few equal numbers say little of the spread.
 ENOUGH = 8
-#: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
+#: Most clusters of which all 2^G sign flips are counted.
 EXACT_CLUSTERS = 13
+#: Random sign flips of more clusters.
 FLIPS = 10_000
 #: Chance that a 95% interval misses the truth.
 ALPHA = 0.05
@@ -38,11 +39,11 @@ BETS = (np.arange(24) + 0.5) / 24
 STEPS = 200
 #: Resamples of `bounded_intervals`; always the same random numbers.
 RESAMPLES = 8_000
-#: About as many random numbers are in memory at a time.
+#: Random numbers that are in memory at a time, about.
 BLOCK = 1_000_000
-#: Signs of up to so many clusters are kept, as many statistics use the same: at most 60 MB.
+#: Most clusters whose signs are cached, as many statistics use the same: at most 60 MB.
 KEPT_SIGNS = 250
-#: The same of the shares, at most 32 MB.
+#: Most clusters whose shares are cached, in at most 32 MB.
 KEPT_SHARES = 1_000
 #: Means over equally many clusters whose intervals are computed at once, in 64 MB.
 MEANS_AT_ONCE = 250
@@ -53,11 +54,10 @@ class Estimate:
     """The mean of one number a pair, and what is known of its error.
 
     `se` is `None` where a category has one cluster only, unless `estimate` pools; `alone` names
-    those. `freedom` are the
-    degrees of freedom of Student's t. `sums`, `deviations` and `weights` hold for each cluster the
-    sums of weighted values, of their deviations from their category's mean, and of the weights,
-    which add up to 1. `centers` are the lowest and the highest mean of a category; `strata`
-    independent values with their weights, as `strata` returns them.
+    those. `freedom` are the degrees of freedom of Student's t. `sums`, `deviations` and `weights`
+    hold for each cluster the sums of weighted values, of their deviations from their category's
+    mean, and of the weights, which add up to 1. `centers` are the lowest and the highest mean of a
+    category; `strata` independent values with their weights, as `strata` returns them.
     """
 
     n: int
@@ -76,8 +76,8 @@ class Estimate:
         return len(self.sums)
 
     def can_show(self, alpha: float) -> bool:
-        """Tell whether so many clusters can reach a p value of `alpha`, and are worth `ENOUGH` of
-        equal weight.
+        """Tell whether the clusters can reach a p value of `alpha`, and are worth `ENOUGH` of equal
+        weight.
         """
         return self.even_clusters > ENOUGH - ROUNDING and 0.5**self.clusters <= alpha
 
@@ -319,14 +319,18 @@ def _working_models(weights: Floats) -> tuple[Floats, float]:
     # pairs of a source are alike: a cluster's mean varies as one pair does
     alike = 1 / (1 - 2 * weights + square)
     scaled = alike * weights**2
-    first, second, third = (float((scaled * weights**power).sum()) for power in range(3))
+    first = float(scaled.sum())
+    second = float((scaled * weights).sum())
+    third = float((scaled * weights**2).sum())
     whole = square**2 * first**2 - 4 * square * first * second + 2 * first * third + 2 * second**2
     diagonal = float((scaled**2 * (1 + 2 * (square - 2 * weights))).sum())
-    # pairs are independent: a cluster's mean varies as that of so many pairs
+    freedom_alike = square**2 / (whole + diagonal)
+    # pairs are independent: a cluster's mean varies as the mean of its pairs does
     independent = 1 / (1 - weights)
     shared = weights**2 * independent
-    apart = square + float(shared.sum() ** 2 - (shared**2).sum())
-    return np.maximum(alike, independent), max(1.0, min(square**2 / (whole + diagonal), 1 / apart))
+    freedom_independent = 1 / (square + float(shared.sum() ** 2 - (shared**2).sum()))
+    freedom = max(1.0, min(freedom_alike, freedom_independent))
+    return np.maximum(alike, independent), freedom
 
 
 def sign_flip(contributions: Floats) -> float:
@@ -336,11 +340,9 @@ def sign_flip(contributions: Floats) -> float:
     Exact up to `EXACT_CLUSTERS` clusters; beyond, the share of `FLIPS` random flips, which are
     always the same. What never occurs among them gets the smallest possible p, 2^-G.
     """
-    limit = contributions.sum() + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
-    return share_of_flips(
-        lambda signs: signs @ contributions <= limit,
-        len(contributions),
-    )
+    tolerance = 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
+    limit = contributions.sum() + tolerance
+    return share_of_flips(lambda signs: signs @ contributions <= limit, len(contributions))
 
 
 def share_of_flips(
@@ -376,8 +378,8 @@ def _kept_signs(clusters: int) -> tuple[NDArray[np.int8], ...]:
 
 
 def _blocks(rows: int, numbers: int) -> Iterator[int]:
-    """Divide rows of so many numbers into blocks of about `BLOCK` numbers, and yield their numbers
-    of rows. Of bytes, generators draw four at a time: all blocks but the last have as many rows.
+    """Divide rows of `numbers` numbers into blocks of about `BLOCK` numbers, and yield the rows of
+    each block. Of bytes, generators draw four at a time: all blocks but the last have as many rows.
     """
     most = 4 * max(1, BLOCK // (4 * numbers))
     for start in range(0, rows, most):
@@ -419,11 +421,11 @@ def _log_least_gains(
     step = (highest - lowest) / STEPS
     means = step * np.arange(1.0, STEPS + 1)
     gains = np.stack([_log_gains(stratum, means, lowest) for stratum in strata], axis=1)
-    raises = min(
-        len(strata) * STEPS, int(np.ceil((limit - lowest) * len(strata) / step)) + len(strata)
-    ) - len(strata)
-    steps = np.sort(np.diff(gains, axis=2).reshape(len(BETS), -1), axis=1)
-    return np.asarray(gains[:, :, 0].sum(axis=1) + steps[:, :raises].sum(axis=1))
+    raises = int(np.ceil((limit - lowest) * len(strata) / step))
+    possible_raises = len(strata) * (STEPS - 1)
+    costs = np.sort(np.diff(gains, axis=2).reshape(len(BETS), -1), axis=1)
+    costs_of_raises = costs[:, : min(raises, possible_raises)].sum(axis=1)
+    return np.asarray(gains[:, :, 0].sum(axis=1) + costs_of_raises)
 
 
 def _log_gains(stratum: Stratum, means: Floats, lowest: float) -> Floats:

@@ -74,13 +74,17 @@ def system_names(runs: Sequence[Baseline]) -> list[str]:
     """Name systems by the names of their runs, or else by their editors; the ids of the runs make
     names unique.
     """
-    names = [run.name if run.is_named else run.editor.spec for run in runs]
+    names = [_own_name(run) for run in runs]
     counts = Counter(names)
     unique = []
     for name, run in zip(names, runs, strict=True):
         is_unique = counts[name] == 1
         unique.append(name if is_unique else f"{name} ({run.run})")
     return unique
+
+
+def _own_name(run: Baseline) -> str:
+    return run.name if run.is_named else run.editor.spec
 
 
 def shared_measures(systems: Mapping[str, Baseline], names: Sequence[str]) -> dict[str, Measure]:
@@ -129,9 +133,6 @@ def scores_of(systems: Mapping[str, Baseline], name: str) -> SystemScores:
     for row, run in zip(scores, systems.values(), strict=True):
         values = {item.id: item.value(name) for item in run.items}
         row[:] = [values.get(pair_id) for pair_id in pairs]
-    return SystemScores(
-        list(systems),
-        scores,
-        categories=[pair.category for pair in pairs.values()],
-        clusters=[pair.cluster for pair in pairs.values()],
-    )
+    categories = [pair.category for pair in pairs.values()]
+    clusters = [pair.cluster for pair in pairs.values()]
+    return SystemScores(list(systems), scores, categories, clusters)

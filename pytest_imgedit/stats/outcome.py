@@ -194,7 +194,7 @@ def _is_open_trial(gate: GateResult) -> bool:
 
 
 def _is_overall_drop(gate: GateResult) -> bool:
-    return (gate.kind, gate.field) == ("max_drop", "overall")
+    return gate.kind == "max_drop" and gate.field == OVERALL
 
 
 def _overall(results: Results) -> list[str]:

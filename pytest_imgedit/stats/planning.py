@@ -62,18 +62,18 @@ def pairs_needed(
     Shares allow for what the pairs at hand do not tell of others: a simulated run first draws how
     often each cluster occurs among all that there could be, with exponential weights among those of
     the same categories (Bayesian bootstrap: Rubin 1981), and then its clusters. Of n clusters that
-    leaves (n − 1)/(n + 1) of the variance, so that a run has so much fewer of them. `decides` takes
+    leaves (n − 1)/(n + 1) of the variance, so that a run has that share of them. `decides` takes
     its pairs, each with the name of its cluster in that run.
     """
     strata = strata_of(pairs, cluster, category)
     clusters = sum(map(len, strata))
-    left = (clusters - len(strata)) / (clusters + len(strata))
+    share_left = (clusters - len(strata)) / (clusters + len(strata))
 
     def run(factor: float, generator: np.random.Generator) -> list[tuple[Pair, str]]:
         drawn: list[tuple[Pair, str]] = []
         for number, groups in enumerate(strata):
             weights = generator.standard_exponential(len(groups))
-            size = max(1, round(left * factor * len(groups)))
+            size = max(1, round(share_left * factor * len(groups)))
             picks = generator.choice(len(groups), size, p=weights / weights.sum())
             drawn += [
                 (pair, f"{number}-{n}") for n, pick in enumerate(picks) for pair in groups[pick]

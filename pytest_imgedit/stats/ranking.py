@@ -287,8 +287,12 @@ def _groups(order: Sequence[int], is_better: NDArray[np.bool_]) -> list[set[int]
             else:
                 split.append(group)
         groups = _largest(split)
-    position = {system: place for place, system in enumerate(order)}
-    return sorted(groups, key=lambda group: sorted(position[system] for system in group))
+    ranks = {system: rank for rank, system in enumerate(order)}
+
+    def best_first(group: set[int]) -> list[int]:
+        return sorted(ranks[system] for system in group)
+
+    return sorted(groups, key=best_first)
 
 
 def _largest(groups: Sequence[set[int]]) -> list[set[int]]:
