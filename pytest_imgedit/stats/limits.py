@@ -15,14 +15,15 @@ MeanGate = Literal["fail_under", "max_drop"]
 
 @dataclass(frozen=True, kw_only=True)
 class Limit(ABC):
-    """The limit of one gate; `baseline` names what drops are measured against.
+    """The limit of one gate; `baseline` names what drops are measured against. A further kind of
+    gate is one more class, listed in `KINDS`.
 
     Means are as the measure has them. What is `oriented` has the opposite sign where lower is
     better, so that a gate fails if its oriented mean is under the `threshold`.
     """
 
     kind: ClassVar[MeanGate]
-    #: Whether values without a known distribution are assumed to be symmetric about their mean.
+    #: Whether looks before the end assume that values are symmetric about their mean.
     is_symmetric: ClassVar[bool]
     #: Whether more seeds of the same pairs decide as more pairs do.
     gains_from_seeds: ClassVar[bool]

@@ -40,7 +40,7 @@ def fail_under(
 
     `is_judge_tried` says that the judge has passed its trial: then equal scores may be true.
     """
-    rules = _rules("fail_under", settings, samples, measures, is_judge_tried=is_judge_tried)
+    rules = rules_of("fail_under", settings, samples, measures, is_judge_tried=is_judge_tried)
     return evaluate(rules)
 
 
@@ -54,7 +54,7 @@ def max_drop(
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not worse
     than its limit. `is_judge_tried` is as in `fail_under`.
     """
-    rules = _rules(
+    rules = rules_of(
         "max_drop",
         settings,
         differences,
@@ -65,7 +65,7 @@ def max_drop(
     return evaluate(rules)
 
 
-def _rules(
+def rules_of(
     kind: MeanGate,
     settings: results.GateOptions,
     samples: Samples,
@@ -74,7 +74,7 @@ def _rules(
     is_judge_tried: bool,
     baseline: str = "",
 ) -> list[Rule]:
-    """Return the rules of all gates of a kind."""
+    """Return the rules of all gates of a kind, for `evaluate`."""
     limits: Mapping[str, float] = getattr(settings, kind)
     rules = []
     for field, value in limits.items():
@@ -229,8 +229,8 @@ class Rule:
         return estimate.se != 0 and len(values) > 1
 
     def state(self, p: float) -> results.State:
-        """Decide the gate; `p` is that of the rule after Holm's correction over those of its kind,
-        as in the other methods.
+        """Decide the gate. Here and below `p` is the rule's, after Holm's correction over the rules
+        of its kind.
         """
         estimate = self.estimate
         if estimate is None:
