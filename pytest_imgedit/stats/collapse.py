@@ -83,17 +83,7 @@ def max_collapsed(
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
     allowed = gates.allowed_pairs(settings.max_collapsed, len(moves))
-    decision = _decide(settings, compared, allowed)
-    lost = [_at_worst(move) for move in moves if move.difference is None]
-    if not compared:
-        decision = _Decision("INVALID", "no pair has a score on both sides")
-    elif decision.state == "FAIL":
-        pass
-    elif lost and _decide(settings, compared + lost, allowed).state == "FAIL":
-        why = f"the pairs without a score ({len(lost)}) may have collapsed too"
-        decision = replace(decision, state="INCONCLUSIVE", why=why, warns=False)
-    else:
-        decision = _against_mean(decision, _without(fallen[:allowed], compared), settings)
+    decision = _decide(settings, moves, allowed)
     line = (
         f"{len(fallen)} of {sanitize.counted(len(moves), 'pair')} fell by "
         f"{settings.collapse:g} points or more against {baseline}, {allowed} allowed"
@@ -143,7 +133,25 @@ def _at_worst(move: Move) -> Move:
     return replace(move, before=before, now=now, moves=moves, alike=False)
 
 
-def _decide(settings: results.GateOptions, compared: Sequence[Move], allowed: int) -> _Decision:
+def _decide(settings: results.GateOptions, moves: Sequence[Move], allowed: int) -> _Decision:
+    compared = [move for move in moves if move.difference is not None]
+    if not compared:
+        return _Decision("INVALID", "no pair has a score on both sides")
+    decision = _decide_compared(settings, compared, allowed)
+    if decision.state == "FAIL":
+        return decision
+    lost = [_at_worst(move) for move in moves if move.difference is None]
+    if lost and _decide_compared(settings, compared + lost, allowed).state == "FAIL":
+        why = f"the pairs without a score ({len(lost)}) may have collapsed too"
+        return replace(decision, state="INCONCLUSIVE", why=why, warns=False)
+    fallen = _collapsed(compared, settings.collapse)
+    return _against_mean(decision, _without(fallen[:allowed], compared), settings)
+
+
+def _decide_compared(
+    settings: results.GateOptions, compared: Sequence[Move], allowed: int
+) -> _Decision:
+    """Decide the gate by pairs with a score on both sides."""
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return _Decision("PASS")

@@ -154,12 +154,7 @@ def rank(
     means = common.means()
     resampled = bootstrap.errors(common.clusters, means)
     overall = _column(means, resampled, scale)
-    categories = {}
-    for category in in_order(common.categories):
-        inside = common.in_category(category)
-        inside_means = inside.means()
-        inside_errors = bootstrap.errors(inside.clusters, inside_means)
-        categories[category] = _column(inside_means, inside_errors, scale)
+    categories = _category_columns(common, bootstrap, scale)
     sign = 1 if direction == "higher" else -1
     is_better = _clear_wins(common, resampled, means[0].even_clusters, sign)
     worth = sign * np.array([mean.mean for mean in overall])
@@ -233,6 +228,19 @@ def _check_scores(scores: SystemScores, common: SystemScores, scale: Scale) -> N
             f"{scores.systems[worst]} lacks most ({lacking[worst]}): score its pairs, or leave it "
             "out"
         )
+
+
+def _category_columns(
+    scores: SystemScores, bootstrap: simultaneous.ClusterBootstrap, scale: Scale
+) -> dict[str, list[RankedMean]]:
+    """Means of all systems in each category, with simultaneous intervals."""
+    columns = {}
+    for category in in_order(scores.categories):
+        inside = scores.in_category(category)
+        means = inside.means()
+        resampled = bootstrap.errors(inside.clusters, means)
+        columns[category] = _column(means, resampled, scale)
+    return columns
 
 
 def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[RankedMean]:

@@ -147,7 +147,7 @@ class EProcess:
         return max(LEAST, float(np.std(self._before)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Claims:
     """What is claimed of the mean of one gate: that it is beyond the limit, that it is not, and
     that it is not by `gates.margin`. `weights` are those of the pairs.
@@ -163,8 +163,8 @@ class _Claims:
     def of(cls, limit: Limit, weights: Mapping[str, float], margin: float) -> _Claims:
         assumed = None if limit.is_symmetric else limit.ends
         return cls(
-            limit,
-            weights,
+            limit=limit,
+            weights=weights,
             fails=EProcess(-1, limit.threshold, assumed),
             passes=EProcess(1, limit.threshold, limit.ends),
             is_within=EProcess(1, limit.threshold - margin, assumed),
