@@ -223,10 +223,10 @@ def _content(works: Sequence[Work]) -> PairContent:
     inputs = works[0].inputs
     source, reference = inputs[-2:]
     return PairContent(
-        pair.category,
-        source,
-        content_sha256(inputs),
-        tuple(work.seed for work in works),
+        category=pair.category,
+        source=source,
+        sha256=content_sha256(inputs),
+        seeds=tuple(work.seed for work in works),
         is_plain=not (pair.description or pair.reference_text or reference),
     )
 

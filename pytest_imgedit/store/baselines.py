@@ -113,7 +113,7 @@ class BaselineItem:
         return tuple(seed.edit for seed in self.seeds)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PairContent:
     """What a pair is made of: `source` is the blob of its image, `sha256` its `content_sha256`.
 
