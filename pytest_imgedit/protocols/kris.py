@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from pytest_imgedit.core import results
 from pytest_imgedit.core.pairs import EditPair
@@ -64,9 +64,6 @@ MEASURES = {"VC": "consistency", "VQ": "quality", "IF": "instruction", "KP": "kn
 _UNFORMATTED = ("prompt_quality",)
 _EDITED: Parts = (("text", "This is the edited image:"), ("image", "edited"))
 _BOTH: Parts = (("text", "This is the original image:"), ("image", "source"), *_EDITED)
-_TO_EVALUATE: Parts = (("text", "This is the image to evaluate:"), ("image", "edited"))
-#: Categories of several source images, and what the names of their prompts end with.
-_OF_SEVERAL = {"temporal_prediction": "_temporal", "multi-element_composition": "_multi"}
 
 
 class Kris(Protocol):
@@ -115,33 +112,43 @@ class Kris(Protocol):
         return PUBLISHED
 
     def calls(self, pair: EditPair) -> Sequence[Call]:
-        kind = _OF_SEVERAL.get(pair.category, "")
+        category, kind = pair.category, ""
+        shown, quality = _BOTH, _EDITED
         values = {"instruct": pair.instruction, "explanation": pair.reference_text}
         preparation = Preparation(codec="png")
-        shown = _BOTH
-        if kind == "_temporal":
-            preparation = Preparation(codec="jpeg", quality=85)
+        if category == "temporal_prediction":
+            kind, preparation = "_temporal", Preparation(codec="jpeg", quality=85)
             shown, values["N"] = _frames(pair)
-        elif kind == "_multi":
-            shown = _elements(pair)
-        questions = (
-            _Question(f"prompt_consist{kind}", ("consistency",), shown),
-            _about_instruction(pair.category, shown),
-            _Question("prompt_quality", ("quality",), _TO_EVALUATE if kind else _EDITED),
+        elif category == "multi-element_composition":
+            kind, shown = "_multi", _elements(pair)
+        if kind:
+            quality = (("text", "This is the image to evaluate:"), ("image", "edited"))
+        rule = "kris-images" if kind else ""
+        names: tuple[str, ...] = ("instruction",)
+        prompt, seen = f"prompt_instruction{kind}", shown
+        if category in KNOWLEDGE:
+            rule = "kris-knowledge"
+            prompt, names = "prompt_dual_evaluation", ("instruction", "knowledge")
+        elif category == "viewpoint_change":
+            prompt = "prompt_view_instruction_following"
+            seen = (*shown, ("text", "This is the ground truth image:"), ("image", "reference"))
+        elif not kind:
+            prompt = "prompt_instruction_following"
+        asked = (
+            (f"prompt_consist{kind}", ("consistency",), shown),
+            (prompt, names, seen),
+            ("prompt_quality", ("quality",), quality),
         )
-        rule = _rule_of(pair.category)
-        calls = []
-        for question in questions:
-            text = self.prompts.filled(question.prompt, values, _UNFORMATTED)
-            call = Call(
-                name=question.names[0],
-                parts=(("text", text), *question.parts),
-                grammar=grammar_of(question.names, rule),
+        return [
+            Call(
+                names[0],
+                (("text", self.prompts.filled(prompt, values, _UNFORMATTED)), *parts),
+                grammar_of(names, rule),
                 preparation=preparation,
                 max_new_tokens=1000,
             )
-            calls.append(call)
-        return calls
+            for prompt, names, parts in asked
+        ]
 
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
         """Return the grades that were read, and their mean; `compat` leaves out single grades, also
@@ -154,7 +161,7 @@ class Kris(Protocol):
 
     def tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
         """Return the means of types, of levels and of everything, in percent."""
-        rows = [self._total("Overall", items)]
+        rows = []
         for name, categories in TYPES.items():
             members = [item for item in items if item.category in categories]
             for short, measure in MEASURES.items():
@@ -164,13 +171,12 @@ class Kris(Protocol):
         for name, types in LEVELS.items():
             categories = tuple(category for kind in types for category in TYPES[kind])
             rows.append(self._total(name, [item for item in items if item.category in categories]))
-        return rows
+        return [self._total("Overall", items), *rows]
 
     def _total(self, name: str, items: Sequence[results.Item]) -> Row:
         """Return the mean over items of the means of their grades."""
         percent = percent_of(SCALE)
-        values: list[float] = []
-        sources: list[str] = []
+        values, sources = [], []
         for item in items:
             grades = [item.aspects[each] for each in MEASURES.values() if each in item.aspects]
             if grades:
@@ -186,7 +192,7 @@ class KrisByGrades(Kris):
 
     def _total(self, name: str, items: Sequence[results.Item]) -> Row:
         """Return the mean over all grades: an item with four weighs more than one with three."""
-        return mean_row(name, items, list(MEASURES.values()), PERCENT, percent_of(SCALE))
+        return mean_row(name, items, [*MEASURES.values()], PERCENT, percent_of(SCALE))
 
 
 def _overall(totals: str, model: str, value: float, **source: str) -> results.PublishedRow:
@@ -219,40 +225,12 @@ def grammar_of(names: tuple[str, ...], rule: str) -> Grammar:
     return Grammar("json", names, SCALE, whole=True, labels=labels, compat=rule)
 
 
-class _Question(NamedTuple):
-    """A call before its prompt is filled: `names` are those of the grades in its reply."""
-
-    prompt: str
-    names: tuple[str, ...]
-    parts: Parts
-
-
-def _about_instruction(category: str, shown: Parts) -> _Question:
-    """Return the question of how an edit follows the instruction."""
-    if category in KNOWLEDGE:
-        return _Question("prompt_dual_evaluation", ("instruction", "knowledge"), shown)
-    names = ("instruction",)
-    if category == "viewpoint_change":
-        truth: Parts = (("text", "This is the ground truth image:"), ("image", "reference"))
-        return _Question("prompt_view_instruction_following", names, shown + truth)
-    if category in _OF_SEVERAL:
-        return _Question(f"prompt_instruction{_OF_SEVERAL[category]}", names, shown)
-    return _Question("prompt_instruction_following", names, shown)
-
-
-def _rule_of(category: str) -> str:
-    """Return the rule by which `compat` reads all replies of a category."""
-    if category in KNOWLEDGE:
-        return "kris-knowledge"
-    return "kris-images" if category in _OF_SEVERAL else ""
-
-
 def _frames(pair: EditPair) -> tuple[Parts, str]:
     """Return the frames in their order, with the edit where one is missing, and its number."""
     numbers = [int(number) for number in pair.fields["frames"].split(",")]
-    missing = {1, 2, 3, 4}.difference(numbers)
+    missing = {1, 2, 3, 4} - {*numbers}
     edited = missing.pop() if len(missing) == 1 else max(numbers) + 1
-    names = list(pair.images)[: len(numbers)]
+    names = [*pair.images][: len(numbers)]
     frames = [(number, "Reference", name) for number, name in zip(numbers, names, strict=True)]
     frames.append((edited, "Generated", "edited"))
     parts: list[tuple[str, str]] = []
@@ -266,5 +244,4 @@ def _elements(pair: EditPair) -> Parts:
     names = [name for name in pair.images if name != "reference"]
     for number, name in enumerate(names, 1):
         parts += [("text", f"Reference Image {number}:"), ("image", name)]
-    parts += [("text", "Predicted Image:"), ("image", "edited")]
-    return tuple(parts)
+    return (*parts, ("text", "Predicted Image:"), ("image", "edited"))

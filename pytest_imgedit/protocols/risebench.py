@@ -96,19 +96,19 @@ class RiseBench(Protocol):
             "plausibility": ("edited",),
         }
         scale = (0.0, 1.0) if pair.category == "logical" else SCALE
-        calls = []
-        for name, prompt in prompts.items():
-            parts = [("text", self.prompts.filled(prompt, values, _UNFORMATTED))]
-            parts += [("image", image) for image in images[name]]
-            call = Call(
-                name=name,
-                parts=tuple(parts),
-                grammar=Grammar("final", (name,), scale, whole=True),
+        return [
+            Call(
+                name,
+                (
+                    ("text", self.prompts.filled(prompt, values, _UNFORMATTED)),
+                    *(("image", image) for image in images[name]),
+                ),
+                Grammar("final", (name,), scale, whole=True),
                 preparation=_SENT,
                 max_new_tokens=4096,
             )
-            calls.append(call)
-        return calls
+            for name, prompt in prompts.items()
+        ]
 
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
         grades = grades_of(replies)
@@ -218,9 +218,8 @@ def _prompts_of(pair: EditPair) -> tuple[str, dict[str, str]]:
 
 def _rows(name: str, items: Sequence[results.Item]) -> list[Row]:
     right = [100 * item.aspects.get("accuracy", 0.0) for item in items]
-    sources = [item.cluster for item in items]
     return [
         mean_row(f"{name} score", items, ["score"], SCALE, decimals=4),
         mean_row(f"{name} score %", items, ["score"], PERCENT, percent_of(SCALE)),
-        Row(f"{name} accuracy %", right, sources, scale=PERCENT),
+        Row(f"{name} accuracy %", right, [item.cluster for item in items], scale=PERCENT),
     ]
