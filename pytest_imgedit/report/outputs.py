@@ -13,7 +13,7 @@ from pytest_imgedit.store.store import store_names, store_of
 
 #: Names of configs, which no output replaces.
 _CONFIGS = ("imgedit.toml", "pyproject.toml")
-#: So many bytes at the beginning of a file say what it is.
+#: Number of bytes at the beginning of a file that say what it is.
 _HEAD = 100
 
 
@@ -32,7 +32,9 @@ def inputs(store: Path, *suites: str) -> list[Path]:
                 specs.append(spec)
     paths = (path for path in map(suite_path, specs) if path is not None)
     kept = [path for path in paths if not Path.cwd().is_relative_to(os.path.realpath(path))]
-    return [store, *kept] if store_names(store) else kept
+    if store_names(store):
+        kept.insert(0, store)
+    return kept
 
 
 def check(outputs: Mapping[str, Path], kept: Iterable[Path] = ()) -> None:
@@ -111,10 +113,11 @@ def target_of(path: Path, kept: Iterable[Path]) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it leads nowhere"
         raise errors.UsageError(f"{_shown(path)}: {reason}, expected the path of a file") from None
-    if (store := store_of(target)) is not None:
+    store = store_of(target)
+    if store is not None:
         raise errors.UsageError(f"{path}: in the store {store}, expected a path outside of it")
     for place in kept:
-        if place.resolve() in (target, *target.parents):
+        if target.is_relative_to(place.resolve()):
             raise errors.UsageError(
                 f"{path}: in {place}, which holds results or inputs, expected a path outside of it"
             )
@@ -123,7 +126,9 @@ def target_of(path: Path, kept: Iterable[Path]) -> Path:
 
 def _require_folder(path: Path, folder: Path) -> None:
     """Raise `UsageError` unless a folder is there, or can be made, and files can be made in it."""
-    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    nearest = folder
+    while not os.path.lexists(nearest) and nearest != nearest.parent:
+        nearest = nearest.parent
     if not files.is_folder(nearest):
         raise errors.UsageError(f"{path}: {nearest} is no folder, expected one to write into")
     if not os.access(nearest, os.W_OK | os.X_OK):

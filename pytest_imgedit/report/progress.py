@@ -70,7 +70,8 @@ class RunProgress:
             }
             self.note(f"{name}: {total} to do")
             self._bar.add_task(name, start=False, total=total, pace="", errors=0, first=None)
-            task = self._stages[name] = self._bar.tasks[-1]
+            task = self._bar.tasks[-1]
+            self._stages[name] = task
             if self._console.is_terminal and not self._quiet and self._live is None:
                 self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
                 self._live.start()
@@ -120,8 +121,13 @@ class RunProgress:
         if not task.started and not task.completed:
             return _LOADING.get(name, "loading")
         count = f"{_count(task)}{_pace(task)}"
-        steps = (_STEP.search(state) for _, state in list(self._workers.values()))
-        return next((f"{count}{step[0]}" for step in steps if name == "edit" and step), count)
+        if name != "edit":
+            return count
+        for _, state in list(self._workers.values()):
+            step = _STEP.search(state)
+            if step:
+                return f"{count}{step[0]}"
+        return count
 
     def note(self, text: str) -> None:
         """Write one line for the user and to the log."""
@@ -144,7 +150,7 @@ class RunProgress:
             with self._lock:
                 for task in self._stages.values():
                     self._bar.start_task(task.id)
-            names = [*dict.fromkeys(job.pair.id for job in worker.job)] or ["canary"]
+            names = list(dict.fromkeys(job.pair.id for job in worker.job)) or ["canary"]
             state = sanitize.first_of(names, 3)
             if worker.step:
                 state += f", step {worker.step[0]} of {worker.step[1]}"
@@ -181,10 +187,11 @@ class RunProgress:
 
 
 def _count(task: Task) -> str:
+    count = f"{task.completed}/{task.total}"
     errors = task.fields["errors"]
-    return f"{task.completed}/{task.total}" + (
-        f", {sanitize.counted(errors, 'error')}" if errors else ""
-    )
+    if errors:
+        count += f", {sanitize.counted(errors, 'error')}"
+    return count
 
 
 def _rate(task: Task) -> str:

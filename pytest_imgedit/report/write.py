@@ -13,11 +13,11 @@ from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import html, markdown, outputs, pictures
 from pytest_imgedit.stats.outcome import Outcome
 
-#: Beyond so many bytes that a step appends to `GITHUB_STEP_SUMMARY`, GitHub drops the whole page.
+#: The most bytes that a step may append to `GITHUB_STEP_SUMMARY`: GitHub drops a longer page.
 SUMMARY_BYTES = 1024 * 1024
 #: Bytes of these that are left to what else the step appends.
 SPARE_BYTES = 32 * 1024
-#: GitHub shows so many errors, and so many warnings, of a step.
+#: The most errors, and the most warnings, of a step that GitHub shows.
 ANNOTATIONS = 10
 
 
@@ -63,7 +63,7 @@ def write_copies(
     If the reports `are_written` into the run's `folder`, a copy with the same content is read from
     there.
     """
-    names = {"json": "results", "md": "markdown", "html": "html"}
+    report_names = {"json": "results", "md": "markdown", "html": "html"}
     problems = []
     for format_, path in settings.copies.items():
         try:
@@ -71,15 +71,22 @@ def write_copies(
                 if format_ == "html" and not settings.html_embed:
                     text = html.render(results, pictures.copied(blobs, path))
                 elif are_written:
-                    text = paths(folder)[names[format_]].read_bytes().decode()
-                elif format_ == "html":
-                    text = html.render(results, pictures.embedded(blobs))
+                    text = paths(folder)[report_names[format_]].read_bytes().decode()
                 else:
-                    text = markdown.render(results) if format_ == "md" else results.to_json()
+                    text = _render(format_, results, blobs)
             outputs.write(path, text, kept, format_)
         except errors.UsageError as error:
             problems.append(f"{error}; the run's reports are in {folder}")
     return problems
+
+
+def _render(format_: str, results: Results, blobs: Path) -> str:
+    """Render a report as one file."""
+    if format_ == "html":
+        return html.render(results, pictures.embedded(blobs))
+    if format_ == "md":
+        return markdown.render(results)
+    return results.to_json()
 
 
 def check_copies(settings: RunSettings, kept: Sequence[Path]) -> None:
@@ -117,12 +124,14 @@ def add_to_github_summary(results: Results) -> str:
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if not summary:
         return ""
-    path, held = Path(summary), 0
+    path = Path(summary)
+    held = 0
     with suppress(OSError):
         held = path.stat().st_size
     why = f"GitHub shows {SUMMARY_BYTES // 1024:,} KiB of a step; report.md has all"
     for most in (SUMMARY_BYTES - SPARE_BYTES, SUMMARY_BYTES):
-        if text := markdown.render_within(results, most - held - 1, why):
+        text = markdown.render_within(results, most - held - 1, why)
+        if text:
             with suppress(OSError):
                 files.append_bytes(path, f"{text}\n".encode())
             return ""
@@ -133,21 +142,17 @@ def gate_commands(results: Results, outcome: Outcome) -> list[str]:
     """One `::error` line a gate that did not pass (`::warning` where it only warns), a FAIL first,
     or one for the whole run.
     """
-    open_gates = sorted(
-        (gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")),
-        key=lambda gate: gate.state != "FAIL",
-    )
+    open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
+    open_gates.sort(key=lambda gate: gate.state != "FAIL")
     if results.run.status != "complete" or (outcome.fails and not open_gates):
-        return [command("error", "imgedit", "; ".join([outcome.line, *outcome.notes]))]
-    options = results.run.options.gates
-    return [
-        command(
-            "warning" if options.only_warns(gate) else "error",
-            f"imgedit {gate.kind} {gate.field}",
-            f"{gate.state}: {gate.why}",
-        )
-        for gate in open_gates
-    ]
+        message = "; ".join((outcome.line,) + outcome.notes)
+        return [command("error", "imgedit", message)]
+    commands = []
+    for gate in open_gates:
+        level = "warning" if results.run.options.gates.only_warns(gate) else "error"
+        title = f"imgedit {gate.kind} {gate.field}"
+        commands.append(command(level, title, f"{gate.state}: {gate.why}"))
+    return commands
 
 
 def shown(commands: Sequence[str]) -> list[str]:
@@ -165,8 +170,9 @@ def shown(commands: Sequence[str]) -> list[str]:
 
 def command(level: str, title: str, message: str) -> str:
     """Write a workflow command; what would end a part of it is escaped."""
-    title, message = (
-        sanitize.printable(sanitize.shorten(text, most)).replace("%", "%25")
-        for text, most in ((title, 200), (message, 4000))
-    )
-    return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}"
+    title = _command_text(title, most=200).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={title}::{_command_text(message, most=4000)}"
+
+
+def _command_text(text: str, most: int) -> str:
+    return sanitize.printable(sanitize.shorten(text, most)).replace("%", "%25")
