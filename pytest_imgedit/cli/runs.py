@@ -117,7 +117,7 @@ def render_again(
     else:  # another user's
         why = f"{folder}: {files.why_denied(folder)}, so that the reports in it stay as they are"
         reports = _existing_reports(path)
-    problems = write.write_copies(results, folder, blobs, settings, kept=kept, are_written=is_ours)
+    problems = write.write_copies(results, folder, blobs, settings, kept, are_written=is_ours)
     if problems:
         raise errors.UsageError(problems[0])
     conclusion = outcome(results)

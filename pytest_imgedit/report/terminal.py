@@ -61,6 +61,7 @@ def render(
     width: int,
     color: bool,
     verbose: bool = False,
+    *,
     verdict: Outcome | None = None,
     warnings: Sequence[str] = (),
 ) -> str:
@@ -211,6 +212,7 @@ def _print_table(
     header: Sequence[str],
     rows: Rows,
     totals: Rows = (),
+    *,
     brief: bool = False,
     measures: Sequence[str] = (),
 ) -> None:

@@ -55,6 +55,7 @@ def write_copies(
     blobs: Path,
     settings: RunSettings,
     kept: Sequence[Path],
+    *,
     are_written: bool = True,
 ) -> list[str]:
     """Write the copies of the reports that the user asked for; say of each that could not be
