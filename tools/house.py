@@ -28,9 +28,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MOST_PER_1000_STATEMENTS = {"dense statements": 9.0, "large statements": 9.0}
-MOST_PER_1000_LINES = {"parallel assignments": 9.0, "stars": 18.0}
-MOST = {"long functions": 9, "calls by position": 50}
+MOST_PER_1000_STATEMENTS = {"dense statements": 4.0, "large statements": 6.5}
+MOST_PER_1000_LINES = {"parallel assignments": 1.5, "stars": 10.0}
+MOST = {"long functions": 0, "calls by position": 0}
 
 _CHOICES = (
     ast.IfExp,

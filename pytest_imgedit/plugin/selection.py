@@ -189,7 +189,14 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> xdist.Plan
             raise pytest.UsageError(in_one_line(error)) from None
         return xdist.Plan(problem=in_one_line(error))
     near = str(config.stash.get(NEAR, config.invocation_params.dir))
-    return xdist.Plan([item.nodeid for item in running], ids, others, skipped, calls, near)
+    return xdist.Plan(
+        items=[item.nodeid for item in running],
+        ids=ids,
+        others=others,
+        skipped=skipped,
+        calls=calls,
+        near=near,
+    )
 
 
 def _wanting_results(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -51,6 +51,7 @@ class ScoreStage:
         done: Callable[[Judgement], None],
         clock: Callable[[], float],
         feed: Feed | None = None,
+        *,
         canary: JudgeCanary | None = None,
     ) -> None:
         self.scorer = scorer

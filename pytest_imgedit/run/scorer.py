@@ -41,7 +41,7 @@ def named_measures(
     return measures
 
 
-class Tally:
+class TokenCount:
     """Counts the answers of a run's judge, those that cannot be read and re-asks too."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Scorer:
         self.reader = AnswerReader(judge, self.protocol)
         self.redactor = settings.redactor
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
-        self.tally = Tally()
+        self.tally = TokenCount()
         self.canary: JudgeCanary | None = None
 
     @property

@@ -75,7 +75,9 @@ class Work:
 
     def judged_by(self, scorer: str) -> "Judgement":
         """Return the judgement of a judge or metric by its name, a new one the first time."""
-        return self.judgements.setdefault(scorer, Judgement(self))
+        if scorer not in self.judgements:
+            self.judgements[scorer] = Judgement(self)
+        return self.judgements[scorer]
 
     @property
     def judgement(self) -> "Judgement":

@@ -96,7 +96,7 @@ def draft_control(name: str, trials: Sequence[results.ControlTrial]) -> Draft:
             clusters.append(trial.cluster)
     pending = sum(trial.pending for trial in of_control)
     errors = len(of_control) - len(scores) - pending
-    return draft(scores, clusters, errors, pending)
+    return draft(scores, clusters, errors=errors, pending=pending)
 
 
 def _known_worthless(
@@ -137,6 +137,7 @@ def _told_apart(
     scored: Mapping[str, tuple[float, str]],
     better: Mapping[str, float],
     alpha: float,
+    *,
     points: float = ENOUGH_POINTS,
     area: float = ENOUGH_AUC,
 ) -> results.ControlRow:

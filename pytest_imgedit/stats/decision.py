@@ -314,7 +314,7 @@ def _draft(items: Sequence[Item], name: str, measure: Measure) -> estimates.Draf
     return estimates.draft(
         values,
         clusters,
-        errors,
+        errors=errors,
         pending=len(without) - failed,
         refused=refused,
         ends=measure.ends,

@@ -549,6 +549,7 @@ class Draft:
 def draft(
     scores: Sequence[float],
     clusters: Sequence[str],
+    *,
     errors: int = 0,
     pending: int = 0,
     refused: int = 0,

@@ -40,7 +40,7 @@ _COMPILER = "torch._dynamo.utils"
 clock = time.perf_counter
 
 
-class Dropped(BaseException):
+class JobDropped(BaseException):
     """The run is stopping, and the current job has taken too long since then. No editor catches
     it.
     """
@@ -158,7 +158,7 @@ class EditCalls:
         started = clock()
         try:
             return Output(self.edit_alone(request), clock() - started)
-        except Dropped:
+        except JobDropped:
             raise
         except BaseException as error:
             return Output(error, clock() - started)

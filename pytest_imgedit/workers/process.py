@@ -25,8 +25,8 @@ from pytest_imgedit.core import (
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.kinds import checkpoint_files, source
 from pytest_imgedit.workers.editing import (
-    Dropped,
     EditCalls,
+    JobDropped,
     Output,
     clock,
     describe,
@@ -136,7 +136,7 @@ class JobLoop:
         reply: messages.Reply | Callable[[], messages.Reply]
         try:
             reply = self._do(message, read)
-        except Dropped:
+        except JobDropped:
             reply = {"op": "dropped"}
         except BaseException as error:  # even a SystemExit of an editor is the error of this job
             reply = self._failed(error)
@@ -254,10 +254,10 @@ class JobLoop:
 
     def _report_step(self, step: int, steps: int) -> None:
         """Tell the controller how far a job is, at most every `STEP_INTERVAL` seconds; raise
-        `Dropped` if there is no more time for it.
+        `JobDropped` if there is no more time for it.
         """
         if self.dropping_since is not None and clock() - self.dropping_since > STOP_GRACE:
-            raise Dropped
+            raise JobDropped
         if clock() - self._reported_step_at >= STEP_INTERVAL:
             self._reported_step_at = clock()
             self.send({"op": "step", "step": step, "steps": steps})
