@@ -53,14 +53,14 @@ class CallServer:
     """
 
     def __init__(self, folder: Path, token: bytes, answer: Callable[[str], SessionCalls]) -> None:
-        self._token, self._answer = token, answer
+        self._token = token
+        self._answer = answer
         self._answering = threading.Lock()
         self._is_closed = False
         folder.mkdir(mode=0o700, exist_ok=True)
         self._open = ExitStack()
-        self._listener = self._open.enter_context(
-            Listener(self._open.enter_context(_address(folder)), "AF_UNIX")
-        )
+        address = self._open.enter_context(_address(folder))
+        self._listener = self._open.enter_context(Listener(address, "AF_UNIX"))
         threading.Thread(target=self._accept_all, daemon=True).start()
 
     def _accept_all(self) -> None:
@@ -107,7 +107,8 @@ class RemoteCalls:
     """
 
     def __init__(self, folder: Path, token: bytes) -> None:
-        self._folder, self._token = folder, token
+        self._folder = folder
+        self._token = token
 
     def edit(self, calls: Sequence[EditCall]) -> list[bytes]:
         return self._ask("edit_workers", calls)

@@ -26,7 +26,7 @@ def refuse_unknown_options(arguments: Iterable[str]) -> None:
     """Raise `UsageError` for an option `--imgedit-…` that does not exist, with the nearest one that
     does.
     """
-    known = ["--imgedit", *(option.flag for option in OPTIONS)]
+    known = ["--imgedit"] + [option.flag for option in OPTIONS]
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--imgedit-") and name not in known:
@@ -67,14 +67,20 @@ def _refuse_unknown_keys(config: pytest.Config) -> None:
     """Raise `UsageError` for any other ini key that starts with `imgedit_`."""
     for key in getattr(config, "_inicfg", {}):  # `getini` knows declared keys only
         if key.startswith("imgedit_") and key != INI_KEY:
-            section, _, name = next(
-                (o.toml for o in OPTIONS if o.dest == key and o.toml), ""
-            ).partition(".")
-            table = f" with [{section}] {name}" if name and section != "run" else ""
+            table = _table_of(key)
             raise UsageError(
                 f"{config.inipath or '-o'}: unknown key {key!r}, expected {INI_KEY} = FILE, "
                 f"a TOML config{table}, or the table [tool.imgedit] in pyproject.toml"
             )
+
+
+def _table_of(key: str) -> str:
+    """Say which key of a TOML config a key of an ini file is, if an option has its name."""
+    for option in OPTIONS:
+        if option.dest == key and option.toml is not None:
+            section, _, name = option.toml.partition(".")
+            return "" if section == "run" else f" with [{section}] {name}"
+    return ""
 
 
 def find_config(config: pytest.Config, near: Path) -> ConfigFile:
@@ -152,8 +158,9 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
 def split_metrics(text: str) -> list[str]:
     """Split metrics at the commas before a name; a URL keeps its commas, and so comes last."""
     names, scheme, rest = text.partition("://")
-    *specs, last = _COMMA.split(names)
-    return [*specs, f"{last}{scheme}{rest}"]
+    specs = _COMMA.split(names)
+    specs[-1] += scheme + rest
+    return specs
 
 
 def _name_further(merged: Tables, section: str, specs: Iterable[str]) -> None:

@@ -3,7 +3,7 @@ it.
 """
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from pytest_imgedit.plugin.fixtures import (
     reward_model,
 )
 from pytest_imgedit.plugin.state import EVALUATION, OUTCOME, PROBLEM, RUN, usage_errors
+
+if TYPE_CHECKING:
+    from pytest_imgedit.stats.outcome import Outcome
 
 __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_model"]
 
@@ -83,7 +86,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Let `-k` find an item by the category, aliases, tags, difficulty and id of its pair."""
-    if (pair := selection.pair_of(item)) is not None:
+    pair = selection.pair_of(item)
+    if pair is not None:
         item.extra_keyword_matches.update(pair.keywords)
 
 
@@ -108,15 +112,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     An xdist worker writes its plan for the controller here, before it reports that it has finished
     collecting.
     """
-    config, items = session.config, session.items
-    if (exchange := xdist.Exchange.of(config)) is not None:
-        plan = selection.make_plan(config, items)
+    config = session.config
+    exchange = xdist.Exchange.of(config)
+    if exchange is not None:
+        plan = selection.make_plan(config, session.items)
         if plan.items or plan.others or plan.calls or plan.problem:
             exchange.leave_plan(config, plan)
         return
     if config.option.showfixtures or config.option.show_fixtures_per_test:
         return  # they need no pairs
-    if (problem := selection.problem_of(config, items)) is not None:
+    problem = selection.problem_of(config, session.items)
+    if problem is not None:
         raise pytest.UsageError(problem)
 
 
@@ -124,10 +130,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Under xdist: tell each worker where plans and results are exchanged."""
     exchange = xdist.Exchange.of_controller(node.config)
-    node.workerinput["imgedit_exchange"], node.workerinput["imgedit_token"] = (
-        str(exchange.folder),
-        exchange.token,
-    )
+    node.workerinput["imgedit_exchange"] = str(exchange.folder)
+    node.workerinput["imgedit_token"] = exchange.token
     xdist.outlive(node)
 
 
@@ -204,24 +208,21 @@ def pytest_terminal_summary(
     for line in folding.unfold(config):
         terminalreporter.write_line(line)
     if RUN not in config.stash:
-        for line in () if exitstatus == pytest.ExitCode.USAGE_ERROR else selection.hints(config):
-            terminalreporter.write_line(f"imgedit: {line}")
+        if exitstatus != pytest.ExitCode.USAGE_ERROR:
+            for line in selection.hints(config):
+                terminalreporter.write_line(f"imgedit: {line}")
         return
     run_outcome = config.stash[OUTCOME]
-    outcome = run_outcome.outcome()
-    writer = terminalreporter._tw
     is_brief = config.option.verbose < -1  # -qq leaves the outcome alone
     if not is_brief:
         terminalreporter.section("image editing")
+        writer = terminalreporter._tw
         verbose = config.option.verbose > 0
         terminalreporter.write(run_outcome.summary(writer.fullwidth, writer.hasmarkup, verbose))
     for line in run_outcome.annotations():
         terminalreporter.write_line(line)
     junit.name_failed_gates(terminalreporter, run_outcome.run.results)
-    color = "green" if outcome.state == "PASS" else "yellow"
-    if outcome.fails:
-        color = "red"
-    terminalreporter.write_line(f"imgedit: {outcome.line}", **{color: True})
+    _print_outcome(terminalreporter, run_outcome.outcome())
     if is_brief:
         for warning in run_outcome.warnings:
             terminalreporter.write_line(f"warning: {warning}", yellow=True)
@@ -230,6 +231,15 @@ def pytest_terminal_summary(
             terminalreporter.write_line(f"{name}: {path}")
     for problem in run_outcome.unwritten_copies:
         terminalreporter.write_line(f"imgedit: FAIL: {printable(problem)}", red=True)
+
+
+def _print_outcome(reporter: pytest.TerminalReporter, outcome: "Outcome") -> None:
+    color = "yellow"
+    if outcome.fails:
+        color = "red"
+    elif outcome.state == "PASS":
+        color = "green"
+    reporter.write_line(f"imgedit: {outcome.line}", **{color: True})
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

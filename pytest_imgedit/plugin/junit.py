@@ -23,23 +23,23 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
     """List an item's category, status, score, difference to the baseline, aspects and error, as
     properties.
     """
+    numbers = {"score": result.score}
     compared = None if comparison is None else comparison.pairs.get(result.id)
-    numbers = {
-        "score": result.score,
-        "before": None if compared is None else compared.before,
-        "difference": None if compared is None else compared.difference,
-        **{f"aspect_{name}": value for name, value in result.aspects.items()},
-    }
+    if compared is not None:
+        numbers["before"] = compared.before
+        numbers["difference"] = compared.difference
+    for name, value in result.aspects.items():
+        numbers[f"aspect_{name}"] = value
     properties = [
         _property("imgedit_category", result.category),
         _property("imgedit_status", result.status),
     ]
-    properties += [
-        _property(f"imgedit_{name}", value) for name, value in numbers.items() if value is not None
-    ]
-    if result.error is None:
-        return properties
-    return [*properties, _property("imgedit_error", str(result.error))]
+    for name, number in numbers.items():
+        if number is not None:
+            properties.append(_property(f"imgedit_{name}", number))
+    if result.error is not None:
+        properties.append(_property("imgedit_error", str(result.error)))
+    return properties
 
 
 def run_properties(results: Results) -> list[tuple[str, object]]:
@@ -55,10 +55,11 @@ def run_properties(results: Results) -> list[tuple[str, object]]:
     properties: list[tuple[str, object]] = []
     for name, measured in results.measures.items():
         means = {group: row.mean for group, row in measured.rows.items() if row.mean is not None}
-        tags = sorted(
-            (group for group in means if group.startswith("tag=")),
-            key=lambda group: urgency(means[group], measured.lower_is_better),
-        )
+        urgencies: dict[str, float] = {}
+        for group, mean in means.items():
+            if group.startswith("tag="):
+                urgencies[group] = urgency(mean, measured.lower_is_better)
+        tags = sorted(urgencies, key=urgencies.__getitem__)
         left_out = set(tags[MOST_TAGS:])
         for group, mean in means.items():
             if group in left_out:
@@ -107,12 +108,12 @@ def report_run(config: pytest.Config, results: Results, problems: Sequence[str])
     if xml is None:
         return
     if results.run.status != "complete":
-        problems = [f"INCOMPLETE: {results.run.stopped}", *problems]
+        problems = [f"INCOMPLETE: {results.run.stopped}"] + list(problems)
     complete = _report(
         "imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems)
     )
     complete.user_properties = run_properties(results)
-    for report in (*gate_reports(results), complete):
+    for report in gate_reports(results) + [complete]:
         xml.pytest_runtest_logreport(report)
         end = pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown")
         end.user_properties = report.user_properties

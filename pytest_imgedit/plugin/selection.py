@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import cache
-from itertools import product
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 REMEDY = "pytest --imgedit runs the shipped item, imgedit init writes one of your own"
 #: What `@pytest.mark.imgedit` on a test may name.
 _CRITERIA = ("category", "tag", "difficulty")
-
-
 #: Items of pairs that belong to other shards.
 ELSEWHERE = pytest.StashKey[Sequence[pytest.Item]]()
 
@@ -79,12 +76,12 @@ def parameters(metafunc: pytest.Metafunc) -> list[Any]:
     if not pairs:
         reason = f"no pair of suite {suite.name} is what the mark imgedit asks for"
         return [pytest.param(None, id="no-pair", marks=pytest.mark.skip(reason=reason))]
-    return [
-        pytest.param(
-            pair, id=pair.id, marks=_marks(pair.category_names, tuple(pair.tags), pair.difficulty)
-        )
-        for pair in pairs
-    ]
+    return [_parameter_of(pair) for pair in pairs]
+
+
+def _parameter_of(pair: EditPair) -> Any:
+    marks = _marks(pair.category_names, tuple(pair.tags), pair.difficulty)
+    return pytest.param(pair, id=pair.id, marks=marks)
 
 
 def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
@@ -108,7 +105,6 @@ def _pairs_of_marks(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[
 
     Raises `UsageError` for a malformed mark.
     """
-    from pytest_imgedit.core.pairs import category_slug
     from pytest_imgedit.core.sanitize import did_you_mean
 
     selected = list(pairs)
@@ -122,24 +118,34 @@ def _pairs_of_marks(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[
             if name not in _CRITERIA:
                 near = did_you_mean(name, _CRITERIA)
                 raise UsageError(f"{place}({name}=…), expected one of {', '.join(_CRITERIA)}{near}")
-            values = [value] if isinstance(value, str) else value
-            if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
-                raise UsageError(f"{place}({name}={value!r:.40}), expected text or a list of it")
-            if name == "category":
-                values = map(category_slug, values)
-            wanted = set(values)
+            wanted = _values_of_criterion(place, name, value)
             present = {fact for pair in pairs for fact in _facts(pair, name)}
             for word in wanted - present:
-                if near := did_you_mean(word, present):
+                near = did_you_mean(word, present)
+                if near:
                     raise UsageError(f"{place}({name}={word!r}): the suite has none such{near}")
             selected = [pair for pair in selected if wanted & _facts(pair, name)]
     return selected
 
 
+def _values_of_criterion(place: str, name: str, value: Any) -> set[str]:
+    """Return the values that a mark names for a criterion; raises `UsageError` if they are no
+    texts.
+    """
+    from pytest_imgedit.core.pairs import category_slug
+
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list | tuple) or not all(isinstance(text, str) for text in values):
+        raise UsageError(f"{place}({name}={value!r:.40}), expected text or a list of it")
+    if name == "category":
+        return {category_slug(text) for text in values}
+    return set(values)
+
+
 def _facts(pair: EditPair, name: str) -> set[str]:
-    return {"category": {pair.category}, "tag": set(pair.tags), "difficulty": {pair.difficulty}}[
-        name
-    ]
+    """Return what a pair is by a criterion."""
+    facts = {"category": {pair.category}, "tag": set(pair.tags), "difficulty": {pair.difficulty}}
+    return facts[name]
 
 
 @cache
@@ -149,10 +155,14 @@ def _marks(
     """Return a mark for each combination of a category name and a tag, by which `-m` finds a
     pair.
     """
-    return tuple(
-        pytest.mark.imgedit(category=name, difficulty=difficulty, **({"tag": tag} if tag else {}))
-        for name, tag in product(names, tags or ("",))
-    )
+    marks = []
+    for name in names:
+        mark = partial(pytest.mark.imgedit, category=name, difficulty=difficulty)
+        if tags:
+            marks += [mark(tag=tag) for tag in tags]
+        else:
+            marks.append(mark())
+    return tuple(marks)
 
 
 def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> xdist.Plan:
@@ -161,42 +171,54 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> xdist.Plan
     Items that request `edit_pair` alone need no run. If no item has a pair, for example because the
     only test requests `imgedit_run`, all pairs are needed.
     """
-    if (problem := problem_of(config, items)) is not None:
+    problem = problem_of(config, items)
+    if problem is not None:
         return xdist.Plan(problem=problem)
-    called = {
-        name
-        for item in items
-        if not _is_skipped(item)
-        for name in getattr(item, "fixturenames", ())
-    }
-    calls = [name for name in ROLE_OF_FIXTURE if name in called]
     wanting = _wanting_results(items)
     running = [item for item in wanting if not _is_skipped(item)]
     elsewhere = _wanting_results(config.stash.get(ELSEWHERE, ()))
     ids = _pair_ids(running)
     others = _pair_ids(item for item in elsewhere if not _is_skipped(item))
-    skipped = sorted({*_pair_ids(wanting), *_pair_ids(elsewhere)} - {*ids, *others})
+    skipped = sorted(set(_pair_ids(wanting) + _pair_ids(elsewhere)) - set(ids + others))
     try:
         if running:
             _settle_config(config, running[0])
         if running and not ids and not others:
-            ids = [pair.id for pair in evaluation(config).suite.pairs if pair.id not in skipped]
-            if (shard := evaluation(config).settings.run.shard) is not None:
-                others = [name for name in ids if not shard.has(name)]
-                ids = [name for name in ids if shard.has(name)]
+            ids, others = _ids_of_suite(config, skipped)
     except UsageError as error:
         if not is_xdist_worker(config):
             raise pytest.UsageError(in_one_line(error)) from None
         return xdist.Plan(problem=in_one_line(error))
-    near = str(config.stash.get(NEAR, config.invocation_params.dir))
     return xdist.Plan(
         items=[item.nodeid for item in running],
         ids=ids,
         others=others,
         skipped=skipped,
-        calls=calls,
-        near=near,
+        calls=_called_fixtures(items),
+        near=str(config.stash.get(NEAR, config.invocation_params.dir)),
     )
+
+
+def _ids_of_suite(config: pytest.Config, skipped: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the ids of all pairs of the suite that are not skipped: those of this shard, and those
+    of other shards.
+    """
+    ids = [pair.id for pair in evaluation(config).suite.pairs if pair.id not in skipped]
+    shard = evaluation(config).settings.run.shard
+    if shard is None:
+        return ids, []
+    ids_here = [name for name in ids if shard.has(name)]
+    ids_elsewhere = [name for name in ids if not shard.has(name)]
+    return ids_here, ids_elsewhere
+
+
+def _called_fixtures(items: Iterable[pytest.Item]) -> list[str]:
+    """Return the fixtures of `ROLE_OF_FIXTURE` that items request."""
+    requested: set[str] = set()
+    for item in items:
+        if not _is_skipped(item):
+            requested.update(getattr(item, "fixturenames", ()))
+    return [name for name in ROLE_OF_FIXTURE if name in requested]
 
 
 def _wanting_results(items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -214,9 +236,11 @@ def take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
         return
     shard = evaluation(config).settings.run.shard
     assert shard is not None
-    elsewhere = [
-        item for item in items if (pair := pair_of(item)) is not None and not shard.has(pair.id)
-    ]
+    elsewhere = []
+    for item in items:
+        pair = pair_of(item)
+        if pair is not None and not shard.has(pair.id):
+            elsewhere.append(item)
     if not elsewhere:
         return
     config.stash[ELSEWHERE] = elsewhere
@@ -270,9 +294,11 @@ def hints(config: pytest.Config) -> list[str]:
     if not expression or session is None or session.testscollected or PROBLEM in config.stash:
         return []
     suite = evaluation(config).suite
-    count, categories = len(suite.pairs), ", ".join(suite.categories)
+    categories = ", ".join(suite.categories)
     near = _nearest_name(expression, suite.pairs)
-    return [f"{expression!r} selects none of {count} pairs; categories: {categories}{near}"]
+    return [
+        f"{expression!r} selects none of {len(suite.pairs)} pairs; categories: {categories}{near}"
+    ]
 
 
 def _is_empty_benchmark(config: pytest.Config) -> bool:
@@ -290,7 +316,13 @@ def _nearest_name(expression: str, pairs: Sequence[EditPair]) -> str:
     """Say which category or tag was probably meant by a `-k` or `-m` expression."""
     from pytest_imgedit.core.sanitize import did_you_mean
 
-    names = dict.fromkeys(name for pair in pairs for name in (*pair.category_names, *pair.tags))
-    syntax = ("and", "or", "not", "imgedit", *_CRITERIA)
-    words = (word for word in re.findall(r"[\w-]+", expression) if word not in syntax)
-    return next(filter(None, (did_you_mean(word, names) for word in words)), "")
+    names: dict[str, None] = {}
+    for pair in pairs:
+        names |= dict.fromkeys(pair.category_names)
+        names |= dict.fromkeys(pair.tags)
+    syntax = ("and", "or", "not", "imgedit") + _CRITERIA
+    for word in re.findall(r"[\w-]+", expression):
+        near = "" if word in syntax else did_you_mean(word, names)
+        if near:
+            return near
+    return ""

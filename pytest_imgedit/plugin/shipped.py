@@ -28,9 +28,10 @@ def collect(session: pytest.Session, report: pytest.CollectReport) -> None:
     if not report.passed:
         return
     module = pytest.Module.from_parent(session, path=PATH, nodeid=NODE_ID)
-    report.result = (
-        [module] if session.config.option.imgedit_alone else [*(report.result or ()), module]
-    )
+    if session.config.option.imgedit_alone:
+        report.result = [module]
+    else:
+        report.result = list(report.result or ()) + [module]
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
@@ -41,12 +42,15 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
             return f"not found: {name.replace('::', ' ')}"
     if not chosen:
         return None
-    items[:] = [
-        item
-        for item in items
-        if not item.nodeid.startswith(NODE_ID) or any(_is_of(item.nodeid, name) for name in chosen)
-    ]
+    items[:] = [item for item in items if _is_kept(item.nodeid, chosen)]
     return None
+
+
+def _is_kept(nodeid: str, chosen: Sequence[str]) -> bool:
+    """Tell whether a node id is no shipped one, or one that was chosen."""
+    if not nodeid.startswith(NODE_ID):
+        return True
+    return any(_is_of(nodeid, name) for name in chosen)
 
 
 def _is_of(nodeid: str, name: str) -> bool:

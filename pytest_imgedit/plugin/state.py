@@ -83,7 +83,8 @@ def evaluation(config: pytest.Config) -> Session:
         find_user_modules(file.path, config.rootpath, config.invocation_params.dir)
         raw = command_line.gather(config, file)
         for role in ROLE_OF_FIXTURE.values():
-            if spec := raw.get(role, {}).get("spec"):
+            spec = raw.get(role, {}).get("spec")
+            if spec:
                 raw[role]["spec"] = _class_of_hook(config, role, spec) or spec
         config.stash[EVALUATION] = Session(
             make_settings(raw), config.rootpath, partial(_load, config)
@@ -178,7 +179,8 @@ def finished_run(config: pytest.Config) -> FinishedRun | None:
     if RUN not in config.stash and exchange is not None:
         from pytest_imgedit.run.finish import FinishedRun
 
-        if (results := exchange.read_results()) is not None:
+        results = exchange.read_results()
+        if results is not None:
             current = evaluation(config)
             config.stash[RUN] = FinishedRun.of(
                 results, current.settings.suite.min_score, current.store.folder

@@ -30,7 +30,7 @@ UNSAFE_MODES = ("loadgroup", "each")
 _EXCHANGE = pytest.StashKey["Exchange"]()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that
     marks have `skipped`.
@@ -54,7 +54,9 @@ class Tally:
 
     def __init__(self, expected: Sequence[str]) -> None:
         self._expected = list(dict.fromkeys(expected))
-        self._begun, self._seen, self._failed = set[str](), set[str](), set[str]()
+        self._begun: set[str] = set()
+        self._seen: set[str] = set()
+        self._failed: set[str] = set()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._begun.add(nodeid)
@@ -199,18 +201,22 @@ def survived(session: pytest.Session, is_ours: Callable[[pytest.Config], bool]) 
         yield
     except Exception as error:
         config = session.config
-        *_, (frame, _) = walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in (
-            "xdist",
-            "execnet",
-        ) or not is_ours(config):
+        if not _is_of_xdist(error) or not is_ours(config):
             raise
-        if (reporter := config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
             reporter.ensure_newline()
             reporter.write_line(
                 f"imgedit: pytest-xdist lost a worker: {type(error).__name__}: {error}", red=True
             )
         raise session.Failed from None
+
+
+def _is_of_xdist(error: Exception) -> bool:
+    """Tell whether pytest-xdist, or execnet below it, raised an error."""
+    frame, _ = list(walk_tb(error.__traceback__))[-1]
+    module: str = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] in ("xdist", "execnet")
 
 
 def check_modes(option: Any) -> None:
