@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import Item, Results
-from pytest_imgedit.core.sanitize import escaped, one_line, readable
+from pytest_imgedit.core.text import escaped, one_line, readable
 from pytest_imgedit.store.blobs import Blobs
 
 #: Seconds that wandb has for a run that the hook logs.

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_imgedit.core.frames import receive, send
 from pytest_imgedit.core.images import check_size, decode, encode_png, to_rgb
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import one_line
+from pytest_imgedit.core.wire import receive, send
 
 if TYPE_CHECKING:
     import torch

@@ -16,8 +16,8 @@ import numpy as np
 from pytest_imgedit.cli.comparable import read_run
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item
-from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable, shorten
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import counted, first_of, interval, number, printable, shorten
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.stats.agreement import RankAgreement, agreement
 from pytest_imgedit.stats.raters import RaterAgreement, RatingRows, rater_agreement

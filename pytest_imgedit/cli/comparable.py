@@ -7,7 +7,7 @@ from pathlib import Path
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.results import Results, SuiteInfo
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import read
 from pytest_imgedit.store.baselines import (
     FOLDER,

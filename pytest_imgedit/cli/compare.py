@@ -14,8 +14,8 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY, Field, groups_in
 from pytest_imgedit.core.results import Comparison, ComparisonRow, GateResult, Measure
-from pytest_imgedit.core.sanitize import number, printable, signed
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import number, printable, signed
 from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
 from pytest_imgedit.report.view import pairs_url
 from pytest_imgedit.stats import collapse, controls, gates, rules

@@ -16,9 +16,9 @@ from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import errors, provenance, results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model, Role
-from pytest_imgedit.kinds.source import find_user_modules
+from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.run import placement, pools, preflight
+from pytest_imgedit.run import checks, placement, pools
 from pytest_imgedit.run.qualification import qualify_judge
 from pytest_imgedit.run.request import resolve
 from pytest_imgedit.run.session import Session
@@ -49,9 +49,9 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     except errors.UsageError as error:
         problems.append(str(error))
     try:
-        with preflight.naming_gpus(settings):
+        with checks.naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
-        preflight.check_executor(settings)
+        checks.check_executor(settings)
     except errors.UsageError as error:
         problems.append(str(error))
     document["models"] = _models(settings, machine, problems)
@@ -70,7 +70,7 @@ def _models(settings: Settings, machine: Hardware, problems: list[str]) -> list[
     for role, own, section in named:
         try:
             model = resolve(role, own, section)
-            preflight.check_models(own, [model], machine, section)
+            checks.check_models(own, [model], machine, section)
         except errors.UsageError as error:
             problems.append(str(error))
             continue

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.config import settings, toml_file
-from pytest_imgedit.core import errors, files, folders, sanitize, strict_json
-from pytest_imgedit.core.sanitize import counted, steering
+from pytest_imgedit.core import errors, files, folders, strict_json
+from pytest_imgedit.core.text import counted, shorten, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites import base, cells, native
 from pytest_imgedit.suites.rows import SuiteRow, raise_problems, read_rows
@@ -320,7 +320,7 @@ def _walk(top: Path) -> tuple[list[Path], list[str]]:
             with os.scandir(folder) as scanned:
                 entries = sorted(scanned, key=lambda entry: entry.name)
         except OSError as error:  # it may be another user's, or gone by now
-            unusable.append(f"{sanitize.shorten(ascii(str(folder)), 300)}: {error.strerror}")
+            unusable.append(f"{shorten(ascii(str(folder)), 300)}: {error.strerror}")
             continue
         if folder != top and any(entry.name == "pyvenv.cfg" for entry in entries):
             continue
@@ -339,7 +339,7 @@ def _walk(top: Path) -> tuple[list[Path], list[str]]:
                 except OSError as error:
                     problem = error.strerror or str(error)
                 if problem:
-                    unusable.append(f"{sanitize.shorten(ascii(str(path)), 300)}: {problem}")
+                    unusable.append(f"{shorten(ascii(str(path)), 300)}: {problem}")
                 else:
                     usable.append(path)
         folders += reversed(inside)

@@ -4,7 +4,7 @@ the hub.
 
 from itertools import product
 
-from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.text import did_you_mean
 
 #: The pipeline of each editor.
 PIPELINES = {

@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from pytest_imgedit.cli import hub_names, own_prompts
-from pytest_imgedit.core import errors, files, pairs, sanitize
+from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import number, one_line, shorten
 from pytest_imgedit.kinds.adapters import ADAPTERS
 from pytest_imgedit.report import outputs, tables, terminal
 
@@ -189,7 +190,7 @@ def _config_text(path: Path, tables: Mapping[str, JsonObject]) -> str:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise errors.UsageError(
-            f"{path}: holds what a TOML config cannot say: {sanitize.one_line(error)}"
+            f"{path}: holds what a TOML config cannot say: {one_line(error)}"
         ) from None
     return text
 
@@ -326,7 +327,7 @@ def _root(path: Path) -> yaml.MappingNode:
         _check_size(text, path)
         root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, ValueError) as error:
-        raise errors.UsageError(f"{path}: not valid YAML: {sanitize.one_line(error)}") from None
+        raise errors.UsageError(f"{path}: not valid YAML: {one_line(error)}") from None
     if not isinstance(root, yaml.MappingNode):
         problem = f"{path}: holds no keys, expected a config in YAML"
         raise files.unusable(path, "a config in YAML", problem)
@@ -393,8 +394,7 @@ def _scalar(node: yaml.Node, location: str, most: int = MOST_CHARACTERS) -> Any:
         str(value).encode()
     except (yaml.YAMLError, ValueError, KeyError) as error:
         raise errors.UsageError(
-            f"{location}: found {node.value!a:.80}: {type(error).__name__}: "
-            f"{sanitize.one_line(error)}"
+            f"{location}: found {node.value!a:.80}: {type(error).__name__}: {one_line(error)}"
         ) from None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise errors.UsageError(f"{location}: found {node.value:.80}, expected a number of 64 bits")
@@ -472,12 +472,12 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
             )
         slug = pairs.category_slug(name)
-        category = slug if slug in pairs.CATEGORIES else sanitize.shorten(name, 100)
+        category = slug if slug in pairs.CATEGORIES else shorten(name, 100)
         values = {key: row[key] for key in _KEYS}
         rows.append({"category": category} | values)
     table = []
     for row in rows:
-        numbers = [sanitize.number(row[key]) for key in _NUMBERS]
+        numbers = [number(row[key]) for key in _NUMBERS]
         table.append([row["category"], str(row["num_samples"])] + numbers)
     notes = [
         "std is the population's in this report, and the sample's in reports of pytest-imgedit",

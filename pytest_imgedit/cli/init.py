@@ -25,7 +25,7 @@ from pytest_imgedit.config.settings import Settings, SuiteSettings, make_setting
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.files import MAX_TEXT_BYTES, read_utf8
-from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
+from pytest_imgedit.core.text import counted, did_you_mean, printable
 from pytest_imgedit.kinds.base import GIB, Role
 from pytest_imgedit.kinds.registry import kind_of
 from pytest_imgedit.report import outputs

@@ -13,8 +13,8 @@ from pytest_imgedit.cli.comparable import (
     suites_of,
 )
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import leaderboard_page, outputs, terminal
 from pytest_imgedit.report import leaderboard_tables as tables
 from pytest_imgedit.report.view import pairs_url

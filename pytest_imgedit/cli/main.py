@@ -10,7 +10,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from pytest_imgedit.core import errors, sanitize, streams, strict_json, versions
+from pytest_imgedit.core import errors, streams, strict_json, versions
+from pytest_imgedit.core.text import disarmed, escaped_json, message, printable, readable
 
 _RUN = "a run's folder or results.json, the id or the name of a run in the store, or latest"
 _WHOLE = f"{_RUN} (the newest run of all pairs)"
@@ -415,7 +416,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subcommand = values.pop("subcommand")
     if unknown:
         program = " ".join(filter(None, (parser.prog, subcommand)))
-        names = sanitize.printable(" ".join(unknown))
+        names = printable(" ".join(unknown))
         parser.exit(4, f"{program}: unrecognized arguments: {names}; see {program} --help\n")
     if subcommand is None:
         parser.print_help()
@@ -427,7 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         document, text, code = function(**values)
     except errors.UsageError as error:
-        print(f"imgedit: {sanitize.message(error)}", file=sys.stderr)
+        print(f"imgedit: {message(error)}", file=sys.stderr)
         return 4
     except KeyboardInterrupt:
         print("imgedit: interrupted; what was finished is kept", file=sys.stderr)
@@ -438,12 +439,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             told = "the current folder is gone, expected one that is there"
         if told is None:
             raise
-        print(f"imgedit: {sanitize.printable(told)}", file=sys.stderr)
+        print(f"imgedit: {printable(told)}", file=sys.stderr)
         return 4
     if as_json:
-        shown = sanitize.escaped_json(json.dumps(document, ensure_ascii=False, indent=1))
+        shown = escaped_json(json.dumps(document, ensure_ascii=False, indent=1))
     else:
-        shown = sanitize.disarmed(sanitize.readable(text))
+        shown = disarmed(readable(text))
     return code if _print(shown) else 4
 
 
@@ -462,7 +463,7 @@ def _print(shown: str) -> bool:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         """Exit 4 with one line, as all our usage errors do."""
-        shown = sanitize.printable(f"{self.prog}: {message}; see {self.prog} --help")
+        shown = printable(f"{self.prog}: {message}; see {self.prog} --help")
         self.exit(4, f"{shown}\n")
 
 

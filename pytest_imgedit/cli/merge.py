@@ -34,7 +34,7 @@ from pytest_imgedit.core.results import (
     Usage,
     WorkerInfo,
 )
-from pytest_imgedit.kinds.source import find_user_modules
+from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.protocol import Protocol
 from pytest_imgedit.report import outputs, terminal, write

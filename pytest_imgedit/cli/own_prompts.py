@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from pytest_imgedit.core.pairs import category_slug
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.text import printable
 
 #: What their prompts are called, and what the protocol calls them.
 KEYS = {

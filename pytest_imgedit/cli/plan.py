@@ -12,8 +12,8 @@ from pytest_imgedit.cli.comparable import names_of, read_either, read_run, refus
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
 from pytest_imgedit.core.results import Measure, Results
-from pytest_imgedit.core.sanitize import counted, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import counted, number, printable
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats import estimates, gates, planning
 from pytest_imgedit.stats.comparison import PairedItems

@@ -10,8 +10,8 @@ from pathlib import Path
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult
-from pytest_imgedit.core.sanitize import counted, first_of, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import counted, first_of, number, printable
 from pytest_imgedit.report import outputs, tables, terminal, write
 from pytest_imgedit.report.parameters import differing, parameters_of
 from pytest_imgedit.report.read import read_results

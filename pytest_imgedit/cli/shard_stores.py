@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult, ShardInfo, Verdict
-from pytest_imgedit.core.sanitize import counted, first_of
+from pytest_imgedit.core.text import counted, first_of
 from pytest_imgedit.store.blobs import BLOB_NAME, THUMBNAIL_NAME
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, Record, VerdictRecord
 from pytest_imgedit.store.store import Store

@@ -14,8 +14,8 @@ from pytest_imgedit.cli.comparable import (
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.sanitize import counted, did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import counted, did_you_mean, printable
 from pytest_imgedit.report import outputs, terminal, trend_page
 from pytest_imgedit.report.read import as_baseline
 from pytest_imgedit.report.view import pairs_url

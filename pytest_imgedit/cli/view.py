@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from pytest_imgedit.core import errors, files
-from pytest_imgedit.core.sanitize import counted, printable
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import counted, printable
 from pytest_imgedit.report import outputs
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.report.view import StoredRun, write_view

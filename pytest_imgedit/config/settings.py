@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from pytest_imgedit.config import options, toml_file
 from pytest_imgedit.core import errors, measures, pairs, redaction, results
-from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 

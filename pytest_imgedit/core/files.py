@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pytest_imgedit.core import contents, errors, folders, sanitize, strict_json
+from pytest_imgedit.core import contents, errors, folders, strict_json
+from pytest_imgedit.core.text import escaped_json, shorten
 
 #: The largest JSON object or TOML file that is read.
 MAX_TEXT_BYTES = 64 * 2**20
@@ -95,7 +96,7 @@ def _dead_link(path: Path) -> contents.Misfit:
         remedy = "dvc pull fetches it"
     else:
         remedy = "copy the files too that links lead to (cp -rL)"
-    return contents.Misfit(f"a dead link to {sanitize.shorten(target, 200)}", remedy)
+    return contents.Misfit(f"a dead link to {shorten(target, 200)}", remedy)
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:
@@ -164,9 +165,7 @@ def write_json(path: Path, document: Any) -> None:
 
 def to_json(document: Any) -> str:
     """Return JSON in the format of all written files; raises `ValueError` for NaN and infinity."""
-    return sanitize.escaped_json(
-        json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
-    )
+    return escaped_json(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from pytest_imgedit.core.sanitize import first_of
+from pytest_imgedit.core.text import first_of
 
 _ENTRY = re.compile(r"(models|datasets|spaces)--(.+)")
 _PARTS = ("snapshots", "blobs", "refs")

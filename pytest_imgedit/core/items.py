@@ -11,7 +11,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core import results
+from pytest_imgedit.core.text import printable, shorten
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,10 +112,10 @@ class ItemFailed(AssertionError):
 
     def __init__(self, item: ItemResult, reason: str) -> None:
         self.reason = reason
-        lines = [sanitize.printable(reason)]
+        lines = [printable(reason)]
         for name, text in _evidence(item).items():
             if text:
-                lines.append(f"  {name}: {sanitize.printable(text)}")
+                lines.append(f"  {name}: {printable(text)}")
         super().__init__("\n".join(lines))
 
 
@@ -148,4 +149,4 @@ def _replies(item: ItemResult) -> list[str]:
 
 
 def _on_one_line(reply: str) -> str:
-    return sanitize.shorten(" / ".join(reply.split("\n")), most=400)
+    return shorten(" / ".join(reply.split("\n")), most=400)

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from pytest_imgedit.core import sanitize
 from pytest_imgedit.core.environments import Environment, Reuse
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import escaped_json
 
 RESULTS_SCHEMA = "imgedit.results/3"
 
@@ -985,4 +985,4 @@ class Results(Part):
         # On a line of its own, a text ends in a quotation mark
         if re.search(r"(?:NaN|Infinity),?$", text, re.MULTILINE):
             raise ValueError("a number of the results is NaN or infinite, expected a finite one")
-        return sanitize.escaped_json(text)
+        return escaped_json(text)

@@ -23,7 +23,7 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import base, checkpoint_files
-from pytest_imgedit.kinds.source import Signature, signature, source_file
+from pytest_imgedit.kinds.user_code import Signature, signature, source_file
 
 Size = tuple[int, int]
 #: Arguments that the harness sets for every pair.

@@ -19,9 +19,9 @@ from pytest_imgedit.core import errors, targets
 from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds import checkpoint_files, source
+from pytest_imgedit.core.text import did_you_mean
+from pytest_imgedit.kinds import checkpoint_files, user_code
 
 if TYPE_CHECKING:  # it imports PIL
     from pytest_imgedit.core.requests import Preparation
@@ -423,9 +423,9 @@ class Model:
             reserved = {"device"} if self.target.argument is None else {"device", first}
             constructor.check(self.params, reserved)
 
-    def _constructor(self) -> source.Signature | None:
-        path = source.source_file(self.target.module)
-        return source.signature(path, self.target.attribute, "__init__") if path else None
+    def _constructor(self) -> user_code.Signature | None:
+        path = user_code.source_file(self.target.module)
+        return user_code.signature(path, self.target.attribute, "__init__") if path else None
 
     def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide what it computes; `dtype` is the number format in which

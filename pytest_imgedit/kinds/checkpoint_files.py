@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import contents, errors, files, folders, locks, sanitize, strict_json
+from pytest_imgedit.core import contents, errors, files, folders, locks, strict_json
 from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
+from pytest_imgedit.core.text import shorten
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
@@ -213,7 +214,7 @@ def require_checkpoint(folder: Path, layout: Layout) -> None:
         return
     what = folders.of_hub_cache(folder) or folders.of_trainer(folder, is_pipeline)
     if what is not None:
-        raise errors.UsageError(f"model {sanitize.shorten(str(folder), 400)!r}: {what}")
+        raise errors.UsageError(f"model {shorten(str(folder), 400)!r}: {what}")
 
 
 def loaded_files(folder: Path, layout: Layout) -> list[str]:
@@ -360,7 +361,7 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
             )
         if not is_folder(component):
             raise errors.UsageError(
-                f"{sanitize.shorten(str(component), 300)}: no such folder, expected the component "
+                f"{shorten(str(component), 300)}: no such folder, expected the component "
                 "that model_index.json names"
             )
         yield component

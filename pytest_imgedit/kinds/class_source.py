@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pytest_imgedit.core.sanitize import shorten
+from pytest_imgedit.core.text import shorten
 
 #: By these an object may have methods that its class does not define.
 _DYNAMIC = {"__dict__", "__getattr__", "__getattribute__", "setattr", "vars"}

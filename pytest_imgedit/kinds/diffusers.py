@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from PIL import Image
 
-from pytest_imgedit.core import errors, sanitize, strict_json, targets
+from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds import checkpoint_files, edit_checks
 from pytest_imgedit.kinds.adapters import (
     ADAPTERS,
@@ -188,7 +189,7 @@ class DiffusersEditor:
                 raise
             raise errors.SetupError(
                 f"{type(self.pipeline).__name__} cannot edit a small image: "
-                f"{type(error).__name__}: {sanitize.one_line(error)}"
+                f"{type(error).__name__}: {one_line(error)}"
             ) from error
         values: torch.Tensor = self.adapter.edited(output).float().nan_to_num()
         return values

@@ -10,7 +10,7 @@ from PIL import Image
 
 from pytest_imgedit.core import errors, files, requests
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of
+from pytest_imgedit.core.text import counted, did_you_mean, first_of
 from pytest_imgedit.kinds.base import FinishedImages, Model, Site, refuse_if
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")

@@ -9,8 +9,9 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core import errors, images, sanitize, strict_json
+from pytest_imgedit.core import errors, images, strict_json
 from pytest_imgedit.core.requests import Answer, Question
+from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.base import Composition, Metric, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.kinds.server import (
@@ -124,10 +125,10 @@ def read_reply(reply: str) -> Answer:
         fields = None
     score = fields.get("score") if isinstance(fields, dict) else None
     if isinstance(fields, dict) and (problem := fields.get("error")):
-        shown = sanitize.shorten(" ".join(str(problem).split()), 200)
+        shown = shorten(" ".join(str(problem).split()), 200)
         return Answer(error=f"the server answered the error {shown!r}")
     if isinstance(score, bool) or not isinstance(score, int | float) or not _is_finite(score):
-        shown = sanitize.shorten(" ".join(reply.split()), 200)
+        shown = shorten(" ".join(reply.split()), 200)
         return Answer(error=f'the server answered {shown!r}, expected {{"score": NUMBER}}')
     return Answer(score=float(score))
 

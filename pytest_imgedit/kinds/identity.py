@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_imgedit.core import environments, redaction, strict_json, targets
 from pytest_imgedit.core.files import digest
-from pytest_imgedit.kinds import base, checkpoint_files, source
+from pytest_imgedit.kinds import base, checkpoint_files, user_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,8 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     sources: Mapping[str, Path] = {}
     libraries = model.requirements.packages
     if is_custom:
-        sources, packages = source.source_closure(model.target.module)
-        libraries = source.libraries_behind(packages)
+        sources, packages = user_code.source_closure(model.target.module)
+        libraries = user_code.libraries_behind(packages)
     composition = model.compose(where, digests)
     parts = {**_code_of(model, sources), **composition.parts}
     deciding = model.deciding(where.resolved_dtype(model.params))
@@ -112,7 +112,7 @@ def _with_content(
         else:
             named[name] = checkpoint_files.canonical(value)
     # the code says what a default is, but not what a file holds that the default names
-    for name, value in source.class_defaults(sources.values(), model.target.attribute).items():
+    for name, value in user_code.class_defaults(sources.values(), model.target.attribute).items():
         if name not in deciding:
             content = digests.resolved(value)
             if content != checkpoint_files.canonical(value):

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core import images, requests, sanitize
+from pytest_imgedit.core import images, requests
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import plain
 from pytest_imgedit.kinds.base import Requirements, indifferent
 from pytest_imgedit.kinds.server import (
     ServedModel,
@@ -92,10 +93,10 @@ class OpenAIJudge:
                     url["detail"] = preparation.detail
                 content.append({"type": "image_url", "image_url": url})
             else:
-                content.append({"type": "text", "text": sanitize.plain(value)})
+                content.append({"type": "text", "text": plain(value)})
         messages: list[JsonObject] = [{"role": "user", "content": content}]
         if question.system:
-            messages.insert(0, {"role": "system", "content": sanitize.plain(question.system)})
+            messages.insert(0, {"role": "system", "content": plain(question.system)})
         return messages
 
     def answer(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core import errors, files, requests, sanitize, strict_json
+from pytest_imgedit.core import errors, files, requests, strict_json
+from pytest_imgedit.core.text import plain
 from pytest_imgedit.kinds.base import (
     CheckpointModel,
     Composition,
@@ -296,7 +297,7 @@ def _content(kind: str, text: str) -> dict[str, str]:
     """Return a part of a question as chat templates take it."""
     if kind == "image":
         return {"type": "image"}
-    return {"type": "text", "text": sanitize.plain(text)}
+    return {"type": "text", "text": plain(text)}
 
 
 def _with_grades(answer: requests.Answer, grades: ExpectedGrades) -> requests.Answer:
@@ -343,10 +344,10 @@ def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
     turns = ""
     if system:
-        turns += f"<|im_start|>system\n{sanitize.plain(system)}<|im_end|>\n"
+        turns += f"<|im_start|>system\n{plain(system)}<|im_end|>\n"
     turns += "<|im_start|>user\n"
     for kind, text in parts:
-        turns += VISION if kind == "image" else sanitize.plain(text)
+        turns += VISION if kind == "image" else plain(text)
     return f"{turns}<|im_end|>\n<|im_start|>assistant\n"
 
 

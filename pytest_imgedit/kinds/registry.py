@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from pytest_imgedit.core import errors, files, targets
-from pytest_imgedit.core.sanitize import did_you_mean, one_line
-from pytest_imgedit.kinds import base, class_source, source
+from pytest_imgedit.core.text import did_you_mean, one_line
+from pytest_imgedit.kinds import base, class_source, user_code
 
 #: Kinds of this package by role and name, as entry points of other packages have them.
 BUILTIN: Mapping[str, Mapping[str, str]] = {
@@ -76,16 +76,16 @@ def resolve(
     if name in names:
         return name, names[name], argument if colon else None
     if colon and all(part.isidentifier() for part in name.split(".") + [argument]):
-        path = source.source_file(name)
+        path = user_code.source_file(name)
         if path is None or not path.is_file():
-            searched = ", ".join(dict.fromkeys(source.user_import_paths()))
+            searched = ", ".join(dict.fromkeys(user_code.user_import_paths()))
             fix = "; move it to one of these, or add its folder to PYTHONPATH"
             raise errors.SpecError(
                 f"{role} {spec!r}: no module {name!r} with a source file in {searched}"
                 f"{did_you_mean(name, names) or fix}"
             )
         try:
-            defined = source.top_level_names(path)
+            defined = user_code.top_level_names(path)
         except (SyntaxError, ValueError) as error:
             raise errors.UsageError(
                 f"{path}:{getattr(error, 'lineno', None) or 1}: {one_line(error)}, expected a "
@@ -168,7 +168,7 @@ class CustomClass(base.Model):
 
     def check(self, site: base.Site) -> None:
         super().check(site)
-        path = source.source_file(self.target.module)
+        path = user_code.source_file(self.target.module)
         found = class_source.ClassSource.read(path, self.target.attribute) if path else None
         if found is not None:
             self.check_source(found)
@@ -185,7 +185,7 @@ class CustomClass(base.Model):
                 self._refuse(f"{found.place()}: no __init__", targets.CONSTRUCTOR)
             return
         place = found.place(definition)
-        constructor = source.Signature.of(definition.args)
+        constructor = user_code.Signature.of(definition.args)
         if not (constructor.open_ended or "device" in constructor.annotations):
             self._refuse(f"{place}: {class_source.header(definition)}", targets.CONSTRUCTOR)
         constructor.check(self.params, {"device"})  # it may be that of a base

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from pytest_imgedit.core import errors, redaction, sanitize
+from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import Composition, Model, Parameters, Site, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.kinds.server_failures import failure_in, parse, sentence_of
@@ -177,7 +178,7 @@ class Server:
             except (TimeoutError, openai.APITimeoutError):
                 raise errors.SetupError(f"{url} does not answer within {timeout:g} s") from None
             except openai.APIConnectionError as error:
-                cause = sanitize.one_line(error.__cause__ or error)
+                cause = one_line(error.__cause__ or error)
                 raise errors.SetupError(
                     f"{url} cannot be reached{through_proxy(url)}: {cause}"
                 ) from None
@@ -198,7 +199,7 @@ class Server:
         if isinstance(error, openai.APITimeoutError):
             return f"no answer within {self.options.timeout:g} s{tried}"
         if isinstance(error, openai.APIConnectionError):
-            cause = sanitize.one_line(error.__cause__ or error)
+            cause = one_line(error.__cause__ or error)
             return f"the server cannot be reached{through_proxy(self.url)}: {cause}{tried}"
         if isinstance(error, openai.APIStatusError):
             if error.status_code not in (408, 409, 429) and error.status_code < 500:
@@ -213,7 +214,7 @@ class Server:
             return f"the server answered {error.status_code}{way}{tried}: {sentence}"
         return (
             f"the server's answer is not what it should be: {type(error).__name__}: "
-            f"{sanitize.one_line(error)}"
+            f"{one_line(error)}"
         )
 
 

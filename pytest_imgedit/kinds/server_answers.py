@@ -8,7 +8,8 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core import errors, images, requests, sanitize
+from pytest_imgedit.core import errors, images, requests
+from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.server_failures import first_of, parse, sentence_of
 from pytest_imgedit.kinds.server_refusals import is_refusal_code
 
@@ -57,7 +58,7 @@ def read_completion(text: str) -> requests.Answer:
     if not isinstance(message, dict):
         return answer(error="an answer without a message, expected a chat completion")
     reason = choice.get("finish_reason")
-    reason = NO_REASON if reason is None else sanitize.shorten(str(reason), 60)
+    reason = NO_REASON if reason is None else shorten(str(reason), 60)
     refusal = message.get("refusal")
     if refusal or is_refusal_code(reason):
         said = refusal if isinstance(refusal, str) else reason.replace("_", " ")
@@ -106,7 +107,7 @@ def _without_text(message: Mapping[str, Any], reason: str) -> str:
 def _model_of(body: Mapping[str, Any]) -> str:
     """Return the model that a server says has answered, with its fingerprint if it names one."""
     names = [body.get("model"), body.get("system_fingerprint")]
-    return sanitize.shorten(" ".join(name for name in names if isinstance(name, str)), 200)
+    return shorten(" ".join(name for name in names if isinstance(name, str)), 200)
 
 
 def read_image(data: bytes) -> Image.Image:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_imgedit.core import sanitize
+from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.server_refusals import is_refusal
 
 #: A whole number of more digits is none.
@@ -163,7 +163,7 @@ def sentence_of(error: Any) -> str:
             text = f"{text}: {cited}"
     else:
         text = str(error)
-    return sanitize.shorten(" ".join(_without_tags(text).split()), 500)
+    return shorten(" ".join(_without_tags(text).split()), 500)
 
 
 def _without_tags(text: str) -> str:

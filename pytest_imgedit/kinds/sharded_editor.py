@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from pytest_imgedit.core import errors, frames, images, requests, sanitize, strict_json
+from pytest_imgedit.core import errors, images, requests, strict_json, wire
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
@@ -130,11 +131,11 @@ class _Follower:
         self._out_of_step: threading.Timer | None = None
         threading.Thread(target=self._listen, daemon=True).start()
         assert self.process.stdin is not None
-        frames.send(self.process.stdin, setup)
+        wire.send(self.process.stdin, setup)
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        while (failure := frames.receive(self.process.stdout)) is not None:
+        while (failure := wire.receive(self.process.stdout)) is not None:
             if failure:  # rank 0 may wait for this rank in the middle of a call
                 self._out_of_step = threading.Timer(
                     PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"]
@@ -147,7 +148,7 @@ class _Follower:
     def ask(self, request: requests.EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
         encoded = {**vars(request), "source": images.encode_png(request.source), "reference": None}
-        frames.send(self.process.stdin, {"request": encoded, "override": override})
+        wire.send(self.process.stdin, {"request": encoded, "override": override})
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank
@@ -160,7 +161,7 @@ class _Follower:
         if self._out_of_step is not None:
             self._out_of_step.cancel()
         if bool(failure) != (error is not None):
-            mine = "done" if error is None else sanitize.one_line(error)
+            mine = "done" if error is None else one_line(error)
             _end(
                 f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: {mine}), "
                 "and its group ends"
@@ -175,11 +176,11 @@ def follow() -> None:
     jobs: queue.Queue[strict_json.JsonObject] = queue.Queue()
 
     def listen() -> None:
-        while (message := frames.receive(inbox)) is not None:
+        while (message := wire.receive(inbox)) is not None:
             jobs.put(message)
         os._exit(0)
 
-    setup = frames.receive(inbox)
+    setup = wire.receive(inbox)
     threading.Thread(target=listen, daemon=True).start()
     editor = ShardedEditor.__new__(ShardedEditor)
     editor.followers = []
@@ -189,8 +190,8 @@ def follow() -> None:
         try:
             call(*arguments, **named)
         except Exception as error:
-            failure = f"{type(error).__name__}: {sanitize.one_line(error)}"
-        frames.send(outbox, failure)
+            failure = f"{type(error).__name__}: {one_line(error)}"
+        wire.send(outbox, failure)
 
     attempt(editor._join, setup)
     while True:

@@ -30,7 +30,7 @@ def refuse_unknown_options(arguments: Iterable[str]) -> None:
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--imgedit-") and name not in known:
-            from pytest_imgedit.core.sanitize import did_you_mean
+            from pytest_imgedit.core.text import did_you_mean
 
             raise UsageError(f"{name}: no such option{did_you_mean(name, known)}")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.text import printable
 
 _FOLDED = pytest.StashKey[tuple[list[Any], dict[str, list[Any]]]]()
 

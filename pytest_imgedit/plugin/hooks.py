@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_imgedit.core import streams
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.text import printable
 from pytest_imgedit.plugin import command_line, folding, junit, selection, shipped, state, xdist
 from pytest_imgedit.plugin.fixtures import (
     edit_pair,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.text import printable
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.items import ItemResult

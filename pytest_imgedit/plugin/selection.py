@@ -105,7 +105,7 @@ def _pairs_of_marks(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[
 
     Raises `UsageError` for a malformed mark.
     """
-    from pytest_imgedit.core.sanitize import did_you_mean
+    from pytest_imgedit.core.text import did_you_mean
 
     selected = list(pairs)
     place = f"{definition.nodeid.replace('::', ' ')}: mark imgedit"
@@ -314,7 +314,7 @@ def _is_empty_benchmark(config: pytest.Config) -> bool:
 
 def _nearest_name(expression: str, pairs: Sequence[EditPair]) -> str:
     """Say which category or tag was probably meant by a `-k` or `-m` expression."""
-    from pytest_imgedit.core.sanitize import did_you_mean
+    from pytest_imgedit.core.text import did_you_mean
 
     names: dict[str, None] = {}
     for pair in pairs:

@@ -62,7 +62,7 @@ def usage_errors() -> Iterator[None]:
 
 def in_one_line(error: errors.UsageError) -> str:
     """Return what an error says, fit for a terminal."""
-    from pytest_imgedit.core.sanitize import message
+    from pytest_imgedit.core.text import message
 
     return message(error)
 
@@ -75,7 +75,7 @@ def evaluation(config: pytest.Config) -> Session:
     if EVALUATION not in config.stash:
         guard_streams(config)
         from pytest_imgedit.config.settings import make_settings
-        from pytest_imgedit.kinds.source import find_user_modules
+        from pytest_imgedit.kinds.user_code import find_user_modules
         from pytest_imgedit.run.session import Session
 
         near = config.stash.get(NEAR, config.invocation_params.dir)
@@ -109,7 +109,7 @@ def _class_of_hook(config: pytest.Config, role: Role, spec: str) -> str | None:
 
     Raises `UsageError`, which names the hook, if the hook fails or returns something else.
     """
-    from pytest_imgedit.core.sanitize import one_line
+    from pytest_imgedit.core.text import one_line
 
     hook = f"pytest_imgedit_{role}"
     try:

@@ -145,7 +145,7 @@ class Exchange:
         process.
         """
         from pytest_imgedit.suites.base import load_suite
-        from pytest_imgedit.suites.index import from_index, to_index
+        from pytest_imgedit.suites.handover import from_index, to_index
 
         self.folder.mkdir(mode=0o700, exist_ok=True)
         with locks.held(self.folder / "suite.lock"):

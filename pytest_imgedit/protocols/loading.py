@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core import errors, sanitize, strict_json, targets
+from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
+from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
 from pytest_imgedit.protocols import templates
 from pytest_imgedit.protocols.prompts import Prompts
@@ -69,7 +70,7 @@ def load_protocol(settings: Settings) -> Protocol:
     try:
         definition = Definition.model_validate(raw)
     except ValidationError as error:
-        problem = sanitize.shorten(errors.first_problem(error), 300)
+        problem = shorten(errors.first_problem(error), 300)
         raise errors.UsageError(f"{location}: {problem}") from None
     _check_names(location, definition)
     table = definition.prompts
@@ -190,7 +191,7 @@ def _check_unreadable(location: str, definition: Definition) -> None:
         if not low <= value <= high:
             raise errors.UsageError(
                 f"{location}: unreadable is {value}, expected 'drop' or a number on the scale of "
-                f"call {sanitize.shorten(call.name, 60)!r}, from {low:g} to {high:g}"
+                f"call {shorten(call.name, 60)!r}, from {low:g} to {high:g}"
             )
 
 
@@ -219,7 +220,7 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
         raise errors.UsageError(
-            f"{location}: template{where}: {sanitize.shorten(sanitize.one_line(error), 600)}"
+            f"{location}: template{where}: {shorten(one_line(error), 600)}"
         ) from None
     shown = {image for call in calls for image in call.images}
     if calls and not {"source", "edited"} <= shown:

@@ -12,12 +12,13 @@ from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_imgedit.core import environments, errors, results, sanitize
+from pytest_imgedit.core import environments, errors, results
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import SCALE, Grammar
 from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.protocols.prompts import Prompts
 
 PERCENT = (0.0, 100.0)
@@ -210,7 +211,7 @@ class Protocol(ABC):
         except errors.ReplyError:
             raise
         except Exception as error:  # a class of a user can raise anything
-            reason = f"{type(error).__name__}: {sanitize.one_line(error)}"
+            reason = f"{type(error).__name__}: {one_line(error)}"
             raise errors.ReplyError(f"protocol {self.name}: no values: {reason}") from error
         measures = {**self.measures, "score": results.Measure(scale=self.scale)}
         for name, value in values.items():
@@ -230,7 +231,7 @@ class Protocol(ABC):
         except Exception as error:  # a template, or a class of a user, can raise anything
             raise errors.UsageError(
                 f"protocol {self.name}: it fails on pair {pair.id!r}: "
-                f"{sanitize.shorten(sanitize.one_line(error), 600)}"
+                f"{shorten(one_line(error), 600)}"
             ) from None
 
     def sees_change(self, pairs: Iterable[EditPair]) -> bool:

@@ -14,7 +14,8 @@ from jinja2 import nodes
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.text import one_line, shorten
 
 #: The most characters and elements of one value.
 MAX_SIZE = 100_000
@@ -263,7 +264,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         for node in tree.find_all(nodes.Filter):
             if node.name not in self.filters:
                 raise jinja2.TemplateSyntaxError(
-                    f"no filter {sanitize.shorten(node.name, 40)!r} is known to protocols, "
+                    f"no filter {shorten(node.name, 40)!r} is known to protocols, "
                     f"expected one of: {', '.join(FILTERS)}",
                     node.lineno,
                 )
@@ -299,7 +300,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         is_known = is_method or isinstance(owner, LoopContext)
         if not (is_known or isinstance(obj, jinja2.Undefined) or obj in self.globals.values()):
             raise jinja2.exceptions.SecurityError(
-                f"the function {sanitize.shorten(str(name), 40)!r} is not known to protocols"
+                f"the function {shorten(str(name), 40)!r} is not known to protocols"
             )
         for argument in arguments:
             _checked(argument)
@@ -320,7 +321,7 @@ def _check_numbers(name: str, arguments: Iterable[Any]) -> None:
     """Raise `TooMuch` for a large number as an argument of the filter `name`."""
     for argument in arguments:
         if isinstance(argument, int) and abs(argument) > MAX_SIZE:
-            raise TooMuch(f"{name} of {sanitize.shorten(str(argument), 40)}")
+            raise TooMuch(f"{name} of {shorten(str(argument), 40)}")
 
 
 def _filtered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -392,8 +393,7 @@ def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
             return float(_formula(formula)(**numbers))
     except Exception as error:  # a formula can raise anything
         raise errors.ReplyError(
-            f"score formula {sanitize.shorten(formula, 100)!r} failed: "
-            f"{sanitize.shorten(sanitize.one_line(error), 300)}"
+            f"score formula {shorten(formula, 100)!r} failed: {shorten(one_line(error), 300)}"
         ) from error
 
 

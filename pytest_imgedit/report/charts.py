@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from pytest_imgedit.core.results import Results, Summary
-from pytest_imgedit.core.sanitize import escaped, first_of, number
+from pytest_imgedit.core.text import escaped, first_of, number
 from pytest_imgedit.report import tables
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.

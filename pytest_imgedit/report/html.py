@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import ComparedPair, GateResult, Item, Measure, Results
-from pytest_imgedit.core.sanitize import counted, escaped, number, readable
+from pytest_imgedit.core.text import counted, escaped, number, readable
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, outcome
 

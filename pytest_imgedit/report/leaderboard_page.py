@@ -1,7 +1,7 @@
 """The HTML page of `imgedit leaderboard`."""
 
-from pytest_imgedit.core.sanitize import first_of, number
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import first_of, number
 from pytest_imgedit.report import charts, html, leaderboard_tables, tables
 from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
 

@@ -8,7 +8,8 @@ from string import ascii_letters
 
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.sanitize import (
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import (
     counted,
     escaped,
     first_of,
@@ -17,7 +18,6 @@ from pytest_imgedit.core.sanitize import (
     shorten,
     signed,
 )
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report.markdown import escape, table_lines
 from pytest_imgedit.report.measure_tables import label
 from pytest_imgedit.report.tables import Table, p_value

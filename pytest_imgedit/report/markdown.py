@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.results import GateResult, Results, Section
-from pytest_imgedit.core.sanitize import counted, printable, shorten
+from pytest_imgedit.core.text import counted, printable, shorten
 from pytest_imgedit.report import measure_tables, tables
 from pytest_imgedit.stats.outcome import outcome
 

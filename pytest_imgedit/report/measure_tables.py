@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results, Summary
-from pytest_imgedit.core.sanitize import interval, number, shorten, signed
+from pytest_imgedit.core.text import interval, number, shorten, signed
 from pytest_imgedit.report.tables import (
     MICRO,
     Table,

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import shorten
 
 #: The most characters of a parameter's value.
 _LONGEST = 40

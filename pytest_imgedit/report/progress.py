@@ -19,8 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from pytest_imgedit.core import redaction, sanitize
+from pytest_imgedit.core import redaction
 from pytest_imgedit.core.results import ItemError
+from pytest_imgedit.core.text import counted, first_of, printable
 from pytest_imgedit.workers.base import Slot, Worker
 
 #: The most seconds without a line where there is no terminal.
@@ -151,7 +152,7 @@ class RunProgress:
                 for task in self._stages.values():
                     self._bar.start_task(task.id)
             names = list(dict.fromkeys(job.pair.id for job in worker.job)) or ["canary"]
-            state = sanitize.first_of(names, 3)
+            state = first_of(names, 3)
             if worker.step:
                 state += f", step {worker.step[0]} of {worker.step[1]}"
             else:
@@ -174,7 +175,7 @@ class RunProgress:
         return Group(self._bar, table)
 
     def _write(self, text: str) -> str:
-        text = sanitize.printable(redaction.mask_shapes(text))
+        text = printable(redaction.mask_shapes(text))
         # a full disk stops the run where results are stored, and is reported there
         with suppress(OSError):
             self._file.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
@@ -190,7 +191,7 @@ def _count(task: Task) -> str:
     count = f"{task.completed}/{task.total}"
     errors = task.fields["errors"]
     if errors:
-        count += f", {sanitize.counted(errors, 'error')}"
+        count += f", {counted(errors, 'error')}"
     return count
 
 

@@ -33,7 +33,7 @@ from pytest_imgedit.core.results import (
     ReuseInfo,
     Summary,
 )
-from pytest_imgedit.core.sanitize import (
+from pytest_imgedit.core.text import (
     counted,
     first_of,
     interval,

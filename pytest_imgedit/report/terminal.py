@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_imgedit.core.results import GateResult, Results
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import measure_tables, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, Outcome, cut, outcome
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pytest_imgedit.core.measures import OVERALL, Field
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.sanitize import interval, number
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import interval, number
 from pytest_imgedit.report import charts, html, tables
 from pytest_imgedit.report.measure_tables import label
 

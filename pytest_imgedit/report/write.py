@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core import errors, files, sanitize
+from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.text import printable, shorten
 from pytest_imgedit.report import html, markdown, outputs, pictures
 from pytest_imgedit.stats.outcome import Outcome
 
@@ -176,4 +177,4 @@ def command(level: str, title: str, message: str) -> str:
 
 
 def _command_text(text: str, most: int) -> str:
-    return sanitize.printable(sanitize.shorten(text, most)).replace("%", "%25")
+    return printable(shorten(text, most)).replace("%", "%25")

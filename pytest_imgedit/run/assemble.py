@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core import results
 from pytest_imgedit.core.measures import further_score
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.folder import has_finished_edits
 from pytest_imgedit.protocols.protocol import Protocol, Row
 from pytest_imgedit.stats import estimates
@@ -145,7 +146,7 @@ def protocol_table(
     try:
         rows = tuple(_protocol_row(row) for row in protocol.tables(counted) if row.values)
     except Exception as error:  # a class of a user can raise anything
-        problem = f"its tables failed: {type(error).__name__}: {sanitize.one_line(error)}"
+        problem = f"its tables failed: {type(error).__name__}: {one_line(error)}"
     return results.ProtocolTable(
         name=protocol.label,
         calls=tuple(calls),

@@ -7,7 +7,7 @@ from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import environments
 from pytest_imgedit.core.requests import Preparation, token_cost
 from pytest_imgedit.core.results import JudgeInfo, Results
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call

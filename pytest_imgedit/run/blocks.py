@@ -7,7 +7,7 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import GateResult, Timing
-from pytest_imgedit.run.item_results import make_items
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.work import Work, by_pair
 from pytest_imgedit.stats import comparison, sequential
 from pytest_imgedit.stats.gates import Observation

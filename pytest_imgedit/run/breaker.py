@@ -2,7 +2,8 @@
 
 import re
 
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.text import shorten
 
 #: So many results in a row, of any worker, that are failures and alike end a stage.
 MOST_ALIKE = 16
@@ -52,8 +53,7 @@ class Breaker:
         """Raise `FailsAlike` if the row is long enough to end the stage."""
         if self.count >= MOST_ALIKE:
             raise errors.FailsAlike(
-                f"{sanitize.shorten(self.message, 300)} ({MOST_ALIKE} {self.calls} in a row failed "
-                "alike)"
+                f"{shorten(self.message, 300)} ({MOST_ALIKE} {self.calls} in a row failed alike)"
             )
 
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from pytest_imgedit.core import sanitize
+from pytest_imgedit.core.text import shorten
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run.item_results import make_items
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.work import Work, grouped
 
 #: The lines of more categories than these are in the log alone.
@@ -57,7 +57,7 @@ class Categories:
         states = Counter(_WORDS.get(item.status, item.status) for item in items)
         total = len(items) - states.pop("not_needed", 0)
         scored = states.pop("scored", 0)
-        label = sanitize.shorten(self._labels.get(category, ""), 40)
+        label = shorten(self._labels.get(category, ""), 40)
         name = f"{category} {label}".rstrip()
         parts = [f"{name}: {scored} of {total} scored"]
         for state, number in sorted(states.items()):

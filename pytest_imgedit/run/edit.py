@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from pytest_imgedit.core import environments, errors, messages, requests, results, strict_json
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds import base, identity
 from pytest_imgedit.run.breaker import Breaker
 from pytest_imgedit.run.planned_works import in_batches_of

@@ -9,19 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from pytest_imgedit.core import errors, redaction, sanitize
+from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.results import Results, Section
+from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.report import write
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import finish, forecast, plan_checks, pools, preflight
+from pytest_imgedit.run import checks, finish, forecast, plan_checks, pools
+from pytest_imgedit.run.interrupts import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.plan import RunPlan, make_plan
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.run.run_outcome import RunOutcome
 from pytest_imgedit.run.session import Session
-from pytest_imgedit.run.user_hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.work import SelectedShard, missing_edits
 from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.store import going_on
@@ -94,7 +95,7 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
     )
     gates, resting = narrow(session.settings.gates, selection, session.settings.run.asked)
     settings = session.settings.model_copy(update={"gates": gates})
-    preflight.check_counts(settings, selection.selected)
+    checks.check_counts(settings, selection.selected)
     session.baselines.check_save(pairs)
     shard = None
     if settings.run.shard is not None:
@@ -267,7 +268,7 @@ class _Execution:
             reports=reports,
             failures=self.failures,
             unwritten_copies=unwritten_copies,
-            warnings=[sanitize.shorten(text) for text in warnings if text],
+            warnings=[shorten(text) for text in warnings if text],
         )
 
     def _sections(self, results: Results) -> tuple[Section, ...]:
@@ -278,10 +279,10 @@ class _Execution:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            text = f"failed: {type(error).__name__}: {sanitize.one_line(error)}"
+            text = f"failed: {type(error).__name__}: {one_line(error)}"
             sections = [("pytest_imgedit_report_section", text)]
         return tuple(
-            Section(title=sanitize.shorten(title), body=sanitize.shorten(body, MAX_SECTION))
+            Section(title=shorten(title), body=shorten(body, MAX_SECTION))
             for title, body in sections
         )
 

@@ -18,7 +18,7 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.run import seed_trial
 from pytest_imgedit.run.assemble import RunFacts, assemble
-from pytest_imgedit.run.item_results import make_items
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.repeats import describe_noise

@@ -11,14 +11,14 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, Field, groups_of
 from pytest_imgedit.core.results import Measure, Results
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run import placement
 from pytest_imgedit.run.bill import Billing, editor_line, with_known_tokens
+from pytest_imgedit.run.checks import declared_measures
 from pytest_imgedit.run.plan import RunPlan
-from pytest_imgedit.run.preflight import declared_measures
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.trials import Trials, plan_trials
 from pytest_imgedit.run.work import FIRST, Work

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import GIB, GPUS_OPTION, Memory, Model, Role, Room
 from pytest_imgedit.workers.gpus import group_gpus, require_memory
 from pytest_imgedit.workers.hardware import Hardware

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
-from pytest_imgedit.core.sanitize import first_of
+from pytest_imgedit.core.text import first_of
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run import edit, pools
 from pytest_imgedit.run.plan import RunPlan

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from pytest_imgedit.core import environments, errors, images, requests, sanitize, strict_json
+from pytest_imgedit.core import environments, errors, images, requests, strict_json
 from pytest_imgedit.core.pairs import EditPair, ImageSource
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import FinishedImages
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run.work import StoredImage, Work, file_prefix, grouped, source_of
@@ -213,7 +214,7 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
     except (errors.ImageError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's image source can raise anything, SystemExit too
-        raise errors.ImageError(f"{type(error).__name__}: {sanitize.one_line(error)}") from error
+        raise errors.ImageError(f"{type(error).__name__}: {one_line(error)}") from error
     try:
         size = images.checked_size(data)
     except errors.ImageError as error:

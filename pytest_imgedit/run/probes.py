@@ -6,7 +6,7 @@ A probe is the digest of what a loaded model makes of a fixed request (`Environm
 from collections.abc import Iterable, Sequence
 
 from pytest_imgedit.core.environments import Environment, Reuse
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.work import Work

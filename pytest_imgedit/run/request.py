@@ -7,7 +7,7 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import GateResult
-from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.work import SelectedShard

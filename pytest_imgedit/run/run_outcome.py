@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.run.finish import FinishedRun
 from pytest_imgedit.run.session import Session
@@ -73,7 +74,7 @@ class RunOutcome:
         if not problems:
             return of_gates
         if of_gates.fails:
-            shown = tuple(sanitize.printable(problem) for problem in problems)
+            shown = tuple(printable(problem) for problem in problems)
             return replace(of_gates, notes=shown + of_gates.notes)
         of_run = of_gates.line.removeprefix("PASS: ")
         notes = [*problems, of_run, *of_gates.notes]

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core import environments, errors, redaction, requests, results, sanitize
+from pytest_imgedit.core import environments, errors, redaction, requests, results
 from pytest_imgedit.core.measures import further_score
+from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
@@ -251,7 +252,7 @@ class Scorer:
         return False
 
     def _shortened(self, message: str) -> str:
-        return sanitize.shorten(message, mask=self.redactor.text)
+        return shorten(message, mask=self.redactor.text)
 
     def _ask_again(self, ask: Ask, error: errors.ReplyError) -> bool:
         """Prepare a call whose reply cannot be read to be asked again, with twice the limit or a

@@ -13,10 +13,10 @@ from pytest_imgedit.config.settings import Settings, SuiteSettings, make_setting
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.kinds.base import Model, Role
-from pytest_imgedit.kinds.source import find_user_modules
+from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report import outputs, write
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import placement, pools, preflight
+from pytest_imgedit.run import checks, placement, pools
 from pytest_imgedit.run.baselines import Baselines
 from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
 from pytest_imgedit.run.request import resolve_additional, resolve_models
@@ -68,7 +68,7 @@ class Session:
     def hardware(self) -> Hardware:
         """What this machine has for the run; raises `UsageError` for GPUs that are not there."""
         workers = self.settings.workers
-        with preflight.naming_gpus(self.settings):
+        with checks.naming_gpus(self.settings):
             if pools.is_remote(self.settings):
                 return Hardware.here("none")
             return Hardware.here(workers.gpus, workers.judge_gpus)
@@ -137,16 +137,16 @@ class Session:
             return
         self._is_checked = True
         settings = self.settings
-        preflight.check_executor(settings)
-        preflight.check_judge_gpus(settings, self.models.get("judge"))
+        checks.check_executor(settings)
+        checks.check_judge_gpus(settings, self.models.get("judge"))
         self._check_models()
         scorers = settings.additional_scorers
         for name, model in self.additional.items():
-            preflight.check_additional(scorers[name], self.suite, model, self.hardware)
-        preflight.check_gates(settings, self.counts, self.models.get("judge"), self.additional)
-        preflight.check_partial(settings)
+            checks.check_additional(scorers[name], self.suite, model, self.hardware)
+        checks.check_gates(settings, self.counts, self.models.get("judge"), self.additional)
+        checks.check_partial(settings)
         if "judge" in self.models:
-            preflight.check_protocol(settings, self.suite, self.models["judge"])
+            checks.check_protocol(settings, self.suite, self.models["judge"])
         if settings.run.save is not None:
             baselines.check_name("--imgedit-save", settings.run.save)
         if settings.run.name is not None:
@@ -156,25 +156,25 @@ class Session:
 
     def check_judge(self) -> None:
         """Check what `imgedit qualify` needs; raises `UsageError`."""
-        preflight.check_executor(self.settings)
+        checks.check_executor(self.settings)
         self._check_models()
-        preflight.check_protocol(self.settings, self.suite, self.models["judge"])
+        checks.check_protocol(self.settings, self.suite, self.models["judge"])
 
     def _check_models(self) -> None:
         settings = self.settings
-        preflight.check_models(settings, self.models.values(), self.hardware)
+        checks.check_models(settings, self.models.values(), self.hardware)
         if not pools.is_remote(settings):
-            with preflight.naming_gpus(settings):
+            with checks.naming_gpus(settings):
                 for model in self.models.values():
                     placement.groups_of(model, self.hardware)
 
     def _check_comparison(self) -> None:
         if self.settings.run.stage == "edit":
-            preflight.check_edits_only(self.settings)
+            checks.check_edits_only(self.settings)
             return
         baseline, _ = self.compared
         if baseline is not None:
-            preflight.check_baseline(self.settings, self.models["judge"], baseline)
+            checks.check_baseline(self.settings, self.models["judge"], baseline)
 
     def calls(self, name: str, file: TextIO) -> SessionCalls:
         """Return what answers calls of the fixture `edit_workers` or `reward_model`; raises

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pytest_imgedit.core import environments, images, results, sanitize, strict_json
+from pytest_imgedit.core import environments, images, results, strict_json
 from pytest_imgedit.core.pairs import (
     EditPair,
     ImageSource,
@@ -13,7 +13,8 @@ from pytest_imgedit.core.pairs import (
     number_of,
     shards_of,
 )
-from pytest_imgedit.kinds.source import is_unchanged
+from pytest_imgedit.core.text import printable
+from pytest_imgedit.kinds.user_code import is_unchanged
 from pytest_imgedit.store.journal import EditRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
 
@@ -134,7 +135,7 @@ class Work:
 
     def fail(self, kind: str, message: str) -> None:
         """End without an edit."""
-        self.edit_error = results.ItemError("edit", kind, sanitize.printable(message))
+        self.edit_error = results.ItemError("edit", kind, printable(message))
 
 
 @dataclass(eq=False)
@@ -179,7 +180,7 @@ class Judgement:
 
     def fail(self, kind: str, message: str, reply: str | None = None) -> None:
         """End without a verdict."""
-        self.score_error = results.ItemError("score", kind, sanitize.printable(message), reply)
+        self.score_error = results.ItemError("score", kind, printable(message), reply)
 
 
 @dataclass(frozen=True)

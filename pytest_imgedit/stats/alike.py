@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_imgedit.core.results import Item
-from pytest_imgedit.core.sanitize import first_of
+from pytest_imgedit.core.text import first_of
 
 #: Two edits may agree by what was asked for; as few are never most.
 _MOST_HONEST = 2

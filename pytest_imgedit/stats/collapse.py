@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core import results
 from pytest_imgedit.core.measures import OVERALL
+from pytest_imgedit.core.text import counted, first_of, p_value
 from pytest_imgedit.stats import estimates, gates
 from pytest_imgedit.store.baselines import BaselineItem
 
@@ -85,12 +86,12 @@ def max_collapsed(
     allowed = gates.allowed_pairs(settings.max_collapsed, len(moves))
     decision = _decide(settings, moves, allowed)
     line = (
-        f"{len(fallen)} of {sanitize.counted(len(moves), 'pair')} fell by "
+        f"{len(fallen)} of {counted(len(moves), 'pair')} fell by "
         f"{settings.collapse:g} points or more against {baseline}, {allowed} allowed"
     )
     if fallen:
         named = [f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen]
-        line += f" ({sanitize.first_of(named)})"
+        line += f" ({first_of(named)})"
     if decision.why:
         line += f": {decision.why}"
     gate = results.GateResult(
@@ -157,11 +158,8 @@ def _decide_compared(
         return _Decision("PASS")
     p, what = p_collapsed(_without(fallen[:allowed], compared), settings.collapse)
     if p <= settings.alpha_of("max_collapsed"):
-        return _Decision("FAIL", f"{what} ({sanitize.p_value(p)})", p)
-    why = (
-        f"not shown to be more than chance ({sanitize.p_value(p)}), which more pairs or seeds "
-        "would tell"
-    )
+        return _Decision("FAIL", f"{what} ({p_value(p)})", p)
+    why = f"not shown to be more than chance ({p_value(p)}), which more pairs or seeds would tell"
     if settings.strict:
         return _Decision("INCONCLUSIVE", why, p, warns=True)
     return _Decision("PASS", why, p)
@@ -199,7 +197,7 @@ def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
         comb(changed, count) * comb(alike, falls - count)
         for count in range(fallen, min(falls, changed) + 1)
     )
-    unchanged = sanitize.counted(alike, "pair")
+    unchanged = counted(alike, "pair")
     what = f"{falls - fallen} of the {unchanged} with unchanged edits fell so far"
     return tables / comb(len(moves), falls), what
 

@@ -7,9 +7,10 @@ from statistics import fmean
 
 import numpy as np
 
-from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core import results
 from pytest_imgedit.core.closed_words import CLASSES
 from pytest_imgedit.core.measures import OVERALL
+from pytest_imgedit.core.text import counted, number
 from pytest_imgedit.stats.estimates import ENOUGH, Draft, complete, draft, estimate
 
 #: Editors whose edits are of known quality, best first.
@@ -242,8 +243,8 @@ def _not_shown(controls: results.Controls, inconclusive: Sequence[results.Contro
     right = "a right edit"
     if not controls.has_oracle:
         right += ", of which the suite has none (no reference)"
-    pairs = sanitize.counted(controls.pairs, "pair")
-    sources = sanitize.counted(controls.sources, "source image")
+    pairs = counted(controls.pairs, "pair")
+    sources = counted(controls.sources, "source image")
     verb = "does" if controls.pairs == 1 else "do"
     apart = _apart(inconclusive, right)
     return f"{pairs} of {sources} {verb} not show that the judge tells {apart}"
@@ -326,7 +327,7 @@ def _ranking(rows: Sequence[results.ControlRow]) -> str:
     rows = [row for row in rows if row.below == "oracle"]
     scored = [row for row in rows if row.mean is not None]
     ranks = []
-    for mean, group in groupby(scored, key=lambda row: sanitize.number(row.mean)):
+    for mean, group in groupby(scored, key=lambda row: number(row.mean)):
         ranks.append(" = ".join(f"{row.control} {mean}" for row in group))
     parts = [" > ".join(ranks)] if ranks else []
     parts += [f"{row.control} unscored" for row in rows if row.mean is None]

@@ -27,7 +27,7 @@ from pytest_imgedit.core.results import (
     State,
     Summary,
 )
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.text import counted
 from pytest_imgedit.stats import collapse, controls, estimates, outcome, sequential
 from pytest_imgedit.stats.alike import alike_edits
 from pytest_imgedit.stats.comparison import Computed, PairedItems, compare, environment_differences

@@ -12,7 +12,7 @@ from itertools import compress
 from typing import Any, Literal, TypeVar
 
 from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.core import errors, results, sanitize
+from pytest_imgedit.core import errors, results
 from pytest_imgedit.core.measures import (
     OVERALL,
     SCORE_ONLY,
@@ -22,6 +22,7 @@ from pytest_imgedit.core.measures import (
     groups_of,
 )
 from pytest_imgedit.core.results import Measure
+from pytest_imgedit.core.text import counted, did_you_mean, first_of
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
 from pytest_imgedit.stats.limits import KINDS
 from pytest_imgedit.stats.limits import MeanGate as MeanGate
@@ -180,7 +181,7 @@ def foresee(
     enough = max(ENOUGH, math.ceil(-math.log2(alpha)))
     if clusters >= enough:
         return f"{group}: {reason}, so that nothing can fail this gate"
-    sources = sanitize.counted(clusters, "source")
+    sources = counted(clusters, "source")
     if 0.5**clusters > alpha:
         return f"{group}: {sources} cannot fail this gate, {enough} can"
     return f"{group}: {sources} fail this gate only if all are worse, {enough} can tell less"
@@ -201,9 +202,9 @@ def costly_categories(pairs: Sequence[Observation]) -> str:
     factor = _error_of(sizes.values()) / _error_of(others)
     if factor < COSTLY:
         return ""
-    named = [f"{category} ({sanitize.counted(size, 'source')})" for category, size in few.items()]
+    named = [f"{category} ({counted(size, 'source')})" for category, size in few.items()]
     return (
-        f"overall: {sanitize.first_of(named)} weighs as much as any other category, so that "
+        f"overall: {first_of(named)} weighs as much as any other category, so that "
         f"changes have to be {factor:.1f} times as large to be seen as without; merge small "
         "categories to see more"
     )
@@ -259,13 +260,13 @@ def check_field(
             known.append("difficulty=NAME, tag=NAME")
         raise errors.UsageError(
             f"{name}: unknown field {text!r}, expected one of: {', '.join(known)}"
-            f"{sanitize.did_you_mean(group, groups)}"
+            f"{did_you_mean(group, groups)}"
         )
     if measures is not None and measure not in measures:
         known_measures = ", ".join(measures)
         raise errors.UsageError(
             f"{name}: unknown measure {measure!r} in {text!r}, expected one of: {known_measures}"
-            f"{sanitize.did_you_mean(measure, measures)}"
+            f"{did_you_mean(measure, measures)}"
         )
 
 
@@ -323,7 +324,7 @@ def narrow(
             if f"gates.{kind}" in asked or is_whole or is_enough:
                 update[kind][field] = limit
             else:
-                why = f"{field}: {some} of its {sanitize.counted(whole, 'pair')} selected"
+                why = f"{field}: {some} of its {counted(whole, 'pair')} selected"
                 resting.append(_not_selected(field, kind, limit, why=why))
     if not any(update.values()) and "gates.until" not in asked:
         update["until"] = "all"
@@ -332,7 +333,7 @@ def narrow(
     is_part = some < whole and gates.partial == "skip"
     if least and is_part and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
-        why = f"min_coverage: {some} of {sanitize.counted(whole, 'pair')} selected"
+        why = f"min_coverage: {some} of {counted(whole, 'pair')} selected"
         resting.append(_not_selected(OVERALL, "min_coverage", least, why=why))
     return gates.model_copy(update=update), resting
 

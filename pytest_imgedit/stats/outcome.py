@@ -19,7 +19,7 @@ from pytest_imgedit.core.results import (
     Results,
     State,
 )
-from pytest_imgedit.core.sanitize import counted, first_of, number, p_value, printable, signed
+from pytest_imgedit.core.text import counted, first_of, number, p_value, printable, signed
 
 #: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
 WORST_FIRST: tuple[State, ...] = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")

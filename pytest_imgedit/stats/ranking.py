@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import in_order
+from pytest_imgedit.core.text import did_you_mean, first_of
 from pytest_imgedit.stats import simultaneous
 from pytest_imgedit.stats.estimates import (
     ROUNDING,
@@ -197,12 +198,12 @@ def _check_names(systems: Sequence[str], reference: str | None) -> None:
     repeated = [name for name, count in Counter(systems).items() if count > 1]
     if repeated:
         raise errors.UsageError(
-            f"more than one system is named {sanitize.first_of(repeated)}: give each its own name"
+            f"more than one system is named {first_of(repeated)}: give each its own name"
         )
     if reference is not None and reference not in systems:
         raise errors.UsageError(
             f"reference {reference!r} is not among the systems, expected one of: "
-            f"{sanitize.first_of(systems)}{sanitize.did_you_mean(reference, systems)}"
+            f"{first_of(systems)}{did_you_mean(reference, systems)}"
         )
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 
-from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core import results
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.core.results import Measure
+from pytest_imgedit.core.text import counted, p_value
 from pytest_imgedit.stats import holm, planning
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
 from pytest_imgedit.stats.gates import (
@@ -133,7 +134,7 @@ def _allow_for_missing(
         return gate
     missing = sum(pair.value is None for pair in rule.observations)
     what = "score" if rule.limit.measure_name == SCORE else "value"
-    pairs = f"{sanitize.counted(missing, 'pair')} without a {what}"
+    pairs = f"{counted(missing, 'pair')} without a {what}"
     why = f"{pairs} could turn this {gate.state}: {gate.why}"
     return replace(gate, state="INCONCLUSIVE", why=why)
 
@@ -301,10 +302,10 @@ class Rule:
             before = _oriented(before, limit.measure)
         why = limit.observed(mean, before)
         if state == "PASS" and estimate.mean < limit.threshold:
-            return why + limit.not_shown(sanitize.p_value(p))
+            return why + limit.not_shown(p_value(p))
         why += limit.relation(mean)
         if state == "FAIL":
-            why += limit.shown(sanitize.p_value(p))
+            why += limit.shown(p_value(p))
         elif state == "INCONCLUSIVE":
             why += f": {self._why_open(estimate)}"
         if ruin:
@@ -354,7 +355,7 @@ class Rule:
                 f"no spread seen in {sources} (nothing says what others would give): nothing could "
                 "have failed"
             )
-        missed = self.limit.missed(mde, sanitize.counted(estimate.n, "pair"))
+        missed = self.limit.missed(mde, counted(estimate.n, "pair"))
         if self.settings.strict:
             missed = f"not shown (gates.strict); {missed}"
         needed = self.pairs_needed()

@@ -15,8 +15,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.core import results
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
+from pytest_imgedit.core.text import p_value
 from pytest_imgedit.stats import estimates, gates, planning
 from pytest_imgedit.stats.limits import KINDS, Limit, MeanGate
 
@@ -260,7 +261,7 @@ class Looks:
             limit.value,
             estimate.mean,
             shown.state,
-            why=f"{mean}: {shown.how}shown with {pairs} ({sanitize.p_value(p)})",
+            why=f"{mean}: {shown.how}shown with {pairs} ({p_value(p)})",
             p=p,
         )
 

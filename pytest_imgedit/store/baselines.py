@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt, ValidationError
 
-from pytest_imgedit.core import errors, files, images, pairs, repetitions, sanitize, strict_json
+from pytest_imgedit.core import errors, files, images, pairs, repetitions, strict_json
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import (
     BlobPath,
@@ -43,7 +43,7 @@ from pytest_imgedit.core.results import (
     SuiteInfo,
     once,
 )
-from pytest_imgedit.core.sanitize import first_of
+from pytest_imgedit.core.text import escaped_json, first_of, printable, shorten
 
 SCHEMA = "imgedit.baseline/5"
 #: The largest document that is read.
@@ -302,7 +302,7 @@ def write_baseline(folder: Path, baseline: Baseline) -> Path:
         json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"]
     )
     text = head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n"
-    files.write_text(path, sanitize.escaped_json(text))
+    files.write_text(path, escaped_json(text))
     return path
 
 
@@ -376,7 +376,7 @@ def _named(row: object) -> str:
 
 
 def _shown(value: object) -> str:
-    return "none" if value is None else sanitize.shorten(sanitize.printable(str(value)), 60)
+    return "none" if value is None else shorten(printable(str(value)), 60)
 
 
 def contradiction(path: Path, found: Iterable[str]) -> str | None:
@@ -385,7 +385,7 @@ def contradiction(path: Path, found: Iterable[str]) -> str | None:
     if not first:
         return None
     more = ", and more" if len(first) > 2 else ""
-    return f"{path}: contradicts itself: {sanitize.printable('; '.join(first[:2]))}{more}"
+    return f"{path}: contradicts itself: {printable('; '.join(first[:2]))}{more}"
 
 
 def baseline_path(reference: str, folder: Path) -> Path | None:

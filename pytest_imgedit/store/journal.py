@@ -21,9 +21,9 @@ from pytest_imgedit.core import (
     errors,
     files,
     results,
-    sanitize,
     strict_json,
 )
+from pytest_imgedit.core.text import shorten
 from pytest_imgedit.store.blobs import sync_folder
 
 
@@ -162,7 +162,7 @@ class Journal(Generic[R]):
         except (ValueError, RecursionError) as error:
             problem = f"not strict JSON: {error}"
         raise errors.UsageError(
-            f"{self.path}:{number}: {sanitize.shorten(problem, 300)}, expected a record as this "
+            f"{self.path}:{number}: {shorten(problem, 300)}, expected a record as this "
             "version writes it (another store: --imgedit-out=DIR)"
         )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_imgedit.core import errors, files
-from pytest_imgedit.core.sanitize import counted, did_you_mean, first_of
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import counted, did_you_mean, first_of
 from pytest_imgedit.store.baselines import MAX_BYTES, baseline_path
 from pytest_imgedit.store.store import finished_runs
 

@@ -14,7 +14,7 @@ from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
 from pytest_imgedit.core import errors, files, folders, targets
 from pytest_imgedit.core.measures import count_groups
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
-from pytest_imgedit.core.sanitize import (
+from pytest_imgedit.core.text import (
     counted,
     did_you_mean,
     first_of,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, images, pairs
-from pytest_imgedit.core.sanitize import did_you_mean, first_of, steering
+from pytest_imgedit.core.text import did_you_mean, first_of, steering
 from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
 from pytest_imgedit.suites.rows import RowImage, SuiteRow, image_below, make_pairs, read_rows

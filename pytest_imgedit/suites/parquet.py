@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_imgedit.core import files
 from pytest_imgedit.core.errors import ImageError, UsageError
-from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.suites.rows import SuiteRow
 
 #: With these bytes a parquet file begins and ends.

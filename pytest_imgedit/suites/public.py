@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.images import FileImage
-from pytest_imgedit.core.sanitize import did_you_mean, first_of, shorten
+from pytest_imgedit.core.text import did_you_mean, first_of, shorten
 from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.rows import SuiteRow
 

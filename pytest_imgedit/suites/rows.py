@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import contents, files, images, pairs, strict_json
 from pytest_imgedit.core.errors import ImageError, SpecError, UsageError
-from pytest_imgedit.core.sanitize import shorten
+from pytest_imgedit.core.text import shorten
 
 # A string without an end runs to the end of the file, so that no byte is looked at twice.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core import images, messages, sanitize
+from pytest_imgedit.core import images, messages
 from pytest_imgedit.core.errors import (
     ImageError,
     OutputError,
@@ -21,6 +21,7 @@ from pytest_imgedit.core.errors import (
     is_out_of_memory,
 )
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.change import change
 from pytest_imgedit.kinds.compute.seeding import has_drawn, seed_all
 from pytest_imgedit.kinds.edit_checks import checked, is_near_copy, is_reframed
@@ -247,7 +248,7 @@ def finished_edit(
 
 def describe(error: BaseException) -> tuple[str, str]:
     """Return the kind of an error, and one line about it."""
-    text = sanitize.one_line(error)
+    text = one_line(error)
     for error_type, kind in _KINDS.items():
         if isinstance(error, error_type):
             return kind, text

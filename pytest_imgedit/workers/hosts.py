@@ -24,7 +24,7 @@ from pytest_imgedit.core import environments, errors, redaction, results
 from pytest_imgedit.core.messages import FromWorker, ToWorker
 from pytest_imgedit.core.provenance import machine, versions
 from pytest_imgedit.core.versions import __version__
-from pytest_imgedit.kinds.source import user_import_paths
+from pytest_imgedit.kinds.user_code import user_import_paths
 from pytest_imgedit.workers import local, supervisor
 from pytest_imgedit.workers.base import ENDED, Connection, NotStarted, Slot
 from pytest_imgedit.workers.gpus import find_gpus

@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 
 import execnet
 
-from pytest_imgedit.core import messages, redaction, sanitize
-from pytest_imgedit.kinds.source import user_import_paths
+from pytest_imgedit.core import messages, redaction
+from pytest_imgedit.core.text import FAR, one_line
+from pytest_imgedit.kinds.user_code import user_import_paths
 from pytest_imgedit.workers import base, supervisor
 
 #: Characters that are kept of a line that a worker prints.
@@ -117,11 +118,11 @@ class LocalExecutor:
             output.close()
             reason = "it does not answer as Python does"
         except (EOFError, OSError, execnet.RemoteError) as error:
-            reason = (_new_lines(output, self.redactor, True) or [sanitize.one_line(error)])[-1]
+            reason = (_new_lines(output, self.redactor, True) or [one_line(error)])[-1]
         except RuntimeError as error:  # no more threads to listen to it
             self.abandon(slot)
             output.close()
-            reason = sanitize.one_line(error)
+            reason = one_line(error)
         finally:
             if self._starting.get(slot.name) == path:  # else another process has taken the slot
                 del self._starting[slot.name]
@@ -236,7 +237,7 @@ def _new_lines(file: BinaryIO, redactor: redaction.Redactor, final: bool) -> lis
         file.seek(whole - len(data), os.SEEK_CUR)
         data = data[:whole]
     lines = data.decode("utf-8", "replace").splitlines()
-    text = redactor.text("\n".join(line[: sanitize.FAR] for line in lines))
+    text = redactor.text("\n".join(line[:FAR] for line in lines))
     return [_cut(line) for line in text.splitlines() if line.strip()]
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from pytest_imgedit.core import environments, errors, sanitize
+from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.messages import Failed, FromWorker, Job, JobReply, Loaded, Preparing
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.workers.base import Executor, NotStarted, Slot, State, Worker
 from pytest_imgedit.workers.timeouts import Deadline, Timeouts
 
@@ -113,7 +114,7 @@ class Pool:
             self._tell_not_started(worker, error)
 
     def _tell_not_started(self, worker: Worker, error: Exception) -> None:
-        why = sanitize.one_line(error)
+        why = one_line(error)
         if not isinstance(error, NotStarted):
             why = f"worker {worker.slot.name}: {errors.of_system(error) or why}"
         self.events.put((worker, {"op": "not_started", "message": why}))

@@ -17,13 +17,13 @@ from pytest_imgedit.core import (
     errors,
     messages,
     redaction,
-    sanitize,
     strict_json,
     targets,
     versions,
 )
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
-from pytest_imgedit.kinds import checkpoint_files, source
+from pytest_imgedit.core.text import one_line, shorten
+from pytest_imgedit.kinds import checkpoint_files, user_code
 from pytest_imgedit.workers.editing import (
     EditCalls,
     JobDropped,
@@ -192,7 +192,7 @@ class JobLoop:
         with suppress(BaseException):
             traceback.print_exception(error, file=self.log)
         kind, text = describe(error)
-        return kind, sanitize.shorten(text, mask=self.redactor.text)
+        return kind, shorten(text, mask=self.redactor.text)
 
     def prepare(self, message: messages.Prepare) -> None:
         """Import what the target needs, and call `warm_up` of its class, which may use a little of
@@ -207,7 +207,7 @@ class JobLoop:
             folder = checkpoint_files.find_checkpoint(**checkpoint)
             self.target = replace(self.target, argument=folder)
         if code := message.get("code"):
-            source.require_code(code)
+            user_code.require_code(code)
         for path, sha256 in message.get("files", {}).items():
             checkpoint_files.require_file(Path(path), sha256)
         warm_up = getattr(self.target.load(), "warm_up", None)
@@ -285,7 +285,7 @@ class JobLoop:
 
     def _first_party(self) -> dict[str, str]:
         """Return the digests of the imported first-party modules, for a class of the user."""
-        return source.loaded_code() if self.target.is_custom else {}
+        return user_code.loaded_code() if self.target.is_custom else {}
 
     def _batch_size(self) -> int:
         """Return the most edits or questions of one call; raises `SetupError` if the judge names no
@@ -354,9 +354,7 @@ class JobLoop:
             try:
                 questions[index] = future.result()
             except errors.ImageError as error:
-                answers[index] = checked_answer(
-                    Answer(error=sanitize.one_line(error)), batch_size=1
-                )
+                answers[index] = checked_answer(Answer(error=one_line(error)), batch_size=1)
         read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
         return {
@@ -442,12 +440,12 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
             batch_size=batch_size,
         )
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        problem = f"the judge gave {answer!r:.200}, expected an Answer: {sanitize.one_line(error)}"
+        problem = f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"
         return checked_answer(Answer(error=problem), batch_size)
 
 
 def _name(name: Any) -> str:
-    return sanitize.shorten(str(name))
+    return shorten(str(name))
 
 
 def _aspect(value: Any) -> float:

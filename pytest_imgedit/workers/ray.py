@@ -12,7 +12,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.workers.base import NotStarted
 from pytest_imgedit.workers.hosts import PATIENCE, Agent, Host, HostLost, Hosts
 
@@ -57,10 +58,10 @@ class RayTransport:
         except self.ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise NotStarted(
-                str(cause) if isinstance(cause, errors.UsageError) else sanitize.one_line(cause)
+                str(cause) if isinstance(cause, errors.UsageError) else one_line(cause)
             ) from None
         except Exception as error:  # the actor, its node, or Ray itself is gone
-            raise HostLost(sanitize.one_line(error)) from None
+            raise HostLost(one_line(error)) from None
 
     def post(self, method: str, *args: Any) -> None:
         # What is for a host that is gone is dropped: its workers end.
@@ -105,8 +106,7 @@ class RayHosts(Hosts):
                 ray.init(address or "local", **options)
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
                 raise errors.UsageError(
-                    f"workers.ray_address: {address or 'a local cluster'}: "
-                    f"{sanitize.one_line(error)}"
+                    f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}"
                 ) from None
         room = ray.cluster_resources()
         has_gpus = use_gpus and room.get("GPU", 0) >= 1
@@ -119,7 +119,7 @@ class RayHosts(Hosts):
             self._reserve(count, {name: int(room.get(name, 0)) for name in self.bundle})
         except Exception as error:  # what Ray raises has no common class
             self.close()
-            raise errors.UsageError(f"--imgedit-executor=ray: {sanitize.one_line(error)}") from None
+            raise errors.UsageError(f"--imgedit-executor=ray: {one_line(error)}") from None
         self.connect_all([f"ray-{number}" for number in range(count)])
 
     def _reserve(self, count: int, room: dict[str, int]) -> None:
@@ -159,7 +159,7 @@ class RayHosts(Hosts):
                 .remote()
             )
         except Exception as error:
-            raise NotStarted(f"host {name}: {sanitize.one_line(error)}") from None
+            raise NotStarted(f"host {name}: {one_line(error)}") from None
         self._actors[name] = actor
         return Host(
             name,

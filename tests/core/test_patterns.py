@@ -19,7 +19,7 @@ import pytest_imgedit
 from pytest_imgedit.core.compat_replies import RULES
 from pytest_imgedit.core.errors import ReplyError
 from pytest_imgedit.core.reply import Grammar, number_places
-from pytest_imgedit.core.sanitize import FAR, shorten
+from pytest_imgedit.core.text import FAR, shorten
 
 FOLDER = Path(pytest_imgedit.__file__).parent
 LENGTH = 100_000

@@ -19,7 +19,8 @@ from hostile_documents import STEERING, steering_in
 from miniatures import make_gedit, make_imgedit, make_kris, make_risebench, picture
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.text import message, printable
 from pytest_imgedit.report import html, markdown, terminal
 from pytest_imgedit.suites.base import BUILTIN, PUBLIC, load_suite
 from pytest_imgedit.suites.native import FIELDS
@@ -325,14 +326,14 @@ def test_a_name_of_a_pair_that_steers_is_refused_by_file_and_row(folders, name, 
     assert f"U+{ord(char):04X}" in said
     assert Path(reader.file).name in said
     assert "nice" in said
-    assert steering_in(sanitize.message(errors.UsageError(said))) == []
+    assert steering_in(message(errors.UsageError(said))) == []
 
 
 @pytest.mark.parametrize(("name", "field"), ATTACKS)
 def test_other_texts_that_steer_are_shown_escaped(folders, name, field):
     with attacked(folders, name, field, f"Q{STEERING}") as spec:
         said = refusal(spec)
-        shown = [sanitize.message(errors.UsageError(said))] if said else _shown(spec)
+        shown = [message(errors.UsageError(said))] if said else _shown(spec)
     assert said or field != READERS[name].name
     assert [steering_in(text) for text in shown] == [[]] * len(shown)
     assert "\n" not in (said or "")
@@ -357,7 +358,7 @@ def _shown(spec: str) -> list[str]:
         html.render(run, lambda name: None),
         markdown.render(run),
         terminal.render(run, 200, color=False, verbose=True),
-        *map(sanitize.printable, suite.remarks),
+        *map(printable, suite.remarks),
         *(pair.id + pair.category for pair in suite.pairs),
     ]
 

@@ -17,7 +17,7 @@ from worker_threads import ThreadExecutor
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.core import errors
 from pytest_imgedit.kinds import registry
-from pytest_imgedit.kinds.source import find_user_modules
+from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.run.session import open_models
 
 #: Everything that a spec of a config can name in a module of the user.

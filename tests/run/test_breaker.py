@@ -8,7 +8,7 @@ from run_world import World, edited, failed, judged, pairs_of
 from pytest_imgedit.core import errors
 from pytest_imgedit.run.breaker import MOST_ALIKE, Breaker
 from pytest_imgedit.run.edit import EditStage
-from pytest_imgedit.run.item_results import make_items
+from pytest_imgedit.run.items import make_items
 
 
 def is_tripped(*failures):

@@ -26,7 +26,7 @@ from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.kinds.base import Where
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.kinds.source import COMPUTE, is_unchanged, loaded_code, source_closure
+from pytest_imgedit.kinds.user_code import COMPUTE, is_unchanged, loaded_code, source_closure
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.run.planned_works import edit_recipe
 from pytest_imgedit.run.questions import Ask, reply_recipe

@@ -5,7 +5,7 @@ from run_world import World, edited, failed, judged, pairs_of
 from waiting import wait_until
 
 from pytest_imgedit.run.blocks import Blocks
-from pytest_imgedit.run.item_results import make_items
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.run import BlockRun
 
 SWAP = {"workers": {"placement": "swap"}}

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tiers import full_but
 
-from pytest_imgedit.run.user_hooks import Interrupts, TimedOut
+from pytest_imgedit.run.interrupts import Interrupts, TimedOut
 
 RUN = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 #: Each with the exit codes that tell of it: 1 where the run goes on, another where the hook asked
@@ -238,7 +238,7 @@ class Listener:
 
 @pytest.fixture
 def interrupts(monkeypatch):
-    monkeypatch.setattr("pytest_imgedit.run.user_hooks.HOOK_GRACE", 0.3)
+    monkeypatch.setattr("pytest_imgedit.run.interrupts.HOOK_GRACE", 0.3)
     return Interrupts(Listener())
 
 

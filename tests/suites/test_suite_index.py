@@ -9,7 +9,7 @@ from test_suites import PNG, row, write
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.suites.index import from_index, to_index
+from pytest_imgedit.suites.handover import from_index, to_index
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import safe_open
 
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.text import one_line, shorten
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers_parameters import LoraParameters
@@ -57,7 +58,7 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
     except Exception as error:
         if errors.is_out_of_memory(error):
             raise
-        reason = sanitize.shorten(" ".join(str(error).split()), 300)
+        reason = shorten(" ".join(str(error).split()), 300)
         raise errors.SetupError(
             f"editor.loras: {path}: {type(error).__name__}: {reason}"
         ) from error
@@ -116,7 +117,7 @@ def merge_lora(model: Any, folder: Path) -> Any:
         if errors.is_out_of_memory(error):
             raise
         raise errors.SetupError(
-            f"judge.adapter: {folder}: {type(error).__name__}: {sanitize.one_line(error)}"
+            f"judge.adapter: {folder}: {type(error).__name__}: {one_line(error)}"
         ) from error
     missing = [name for name in loaded.missing_keys if "lora_" in name]
     for problem, names in (("unexpected", loaded.unexpected_keys), ("missing", missing)):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pytest_imgedit.core import errors, sanitize, strict_json
+from pytest_imgedit.core import errors, strict_json
+from pytest_imgedit.core.text import first_of, shorten
 
 #: Where the libraries load one model from a folder, and with what further options. transformers
 #: names tensors of other shapes only where they are ignored; diffusers names them in its error.
@@ -51,7 +52,7 @@ def _checked(base: Any, further: strict_json.JsonObject, folder: Path | None) ->
                 raise
             # The first line alone names no tensor.
             reason = " ".join(str(error).partition("If you want")[0].split())
-            raise errors.SetupError(f"{named}: {sanitize.shorten(reason, 400)}") from error
+            raise errors.SetupError(f"{named}: {shorten(reason, 400)}") from error
         _require_whole(named, model, info)
         return (model, info) if wants_info else model
 
@@ -84,4 +85,4 @@ def _require_whole(named: str, model: Any, info: strict_json.JsonObject) -> None
 
 
 def _listed(keys: Any) -> str:
-    return sanitize.first_of(sorted(map(str, keys)))
+    return first_of(sorted(map(str, keys)))

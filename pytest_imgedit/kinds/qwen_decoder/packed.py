@@ -18,7 +18,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pytest_imgedit.core import errors, sanitize
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, end_tokens, write_greedily
 
 #: Vision towers hand all images of a batch at once to attention functions with "flash" in their
@@ -273,7 +274,7 @@ class Rows:
             torch.cuda.synchronize()
             self.decoder.records_steps = False
             print(
-                f"steps are not recorded as a CUDA graph: {sanitize.one_line(error)}"[:300],
+                f"steps are not recorded as a CUDA graph: {one_line(error)}"[:300],
                 file=sys.stderr,
             )
         else:

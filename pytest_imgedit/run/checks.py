@@ -12,7 +12,7 @@ from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.run.placement import groups_of

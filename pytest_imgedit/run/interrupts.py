@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
 
-from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.text import one_line
 from pytest_imgedit.report.progress import RunProgress
 
 #: Calls the users' hooks `pytest_imgedit_NAME`, given their name and keyword arguments, and returns

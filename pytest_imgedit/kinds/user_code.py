@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.files import digest
-from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.text import did_you_mean
 
 _THIS_PACKAGE = "pytest_imgedit"
 #: Modules of this package by which a user's class computes with torch.
