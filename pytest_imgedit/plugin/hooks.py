@@ -17,7 +17,7 @@ from pytest_imgedit.plugin.fixtures import (
     imgedit_run,
     reward_model,
 )
-from pytest_imgedit.plugin.state import EVALUATION, OUTCOME, PROBLEM, RUN, usage_errors
+from pytest_imgedit.plugin.state import OUTCOME, PROBLEM, RUN, SESSION, usage_errors
 
 if TYPE_CHECKING:
     from pytest_imgedit.stats.outcome import Outcome
@@ -245,8 +245,8 @@ def _print_outcome(reporter: pytest.TerminalReporter, outcome: "Outcome") -> Non
 def pytest_unconfigure(config: pytest.Config) -> None:
     try:
         state.stop_serving(config)
-        if EVALUATION in config.stash:
-            config.stash[EVALUATION].close()
+        if SESSION in config.stash:
+            config.stash[SESSION].close()
     finally:
         state.let_go_of_streams(config)
         xdist.Exchange.remove(config)

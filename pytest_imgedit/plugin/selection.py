@@ -14,13 +14,13 @@ from pytest_imgedit.config.options import options_needing
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.plugin import command_line, shipped, xdist
 from pytest_imgedit.plugin.state import (
-    EVALUATION,
     NEAR,
     PROBLEM,
     ROLE_OF_FIXTURE,
-    evaluation,
+    SESSION,
     in_one_line,
     is_xdist_worker,
+    session_of,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def parameters(metafunc: pytest.Metafunc) -> list[Any]:
     config = metafunc.config
     try:
         _settle_config(config, metafunc.definition)
-        suite = evaluation(config).suite
+        suite = session_of(config).suite
         pairs = _pairs_of_marks(metafunc.definition, suite.pairs)
     except UsageError as error:  # raised here, it would be a collection error with a traceback
         config.stash.setdefault(PROBLEM, in_one_line(error))
@@ -203,8 +203,8 @@ def _ids_of_suite(config: pytest.Config, skipped: Collection[str]) -> tuple[list
     """Return the ids of all pairs of the suite that are not skipped: those of this shard, and those
     of other shards.
     """
-    ids = [pair.id for pair in evaluation(config).suite.pairs if pair.id not in skipped]
-    shard = evaluation(config).settings.run.shard
+    ids = [pair.id for pair in session_of(config).suite.pairs if pair.id not in skipped]
+    shard = session_of(config).settings.run.shard
     if shard is None:
         return ids, []
     ids_here = [name for name in ids if shard.has(name)]
@@ -234,7 +234,7 @@ def take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--imgedit-shard`, deselect items of other shards and store them in the stash."""
     if config.option.imgedit_shard is None or PROBLEM in config.stash:
         return
-    shard = evaluation(config).settings.run.shard
+    shard = session_of(config).settings.run.shard
     assert shard is not None
     elsewhere = []
     for item in items:
@@ -282,7 +282,7 @@ def _is_skipped(item: pytest.Item) -> bool:
 
 def hints(config: pytest.Config) -> list[str]:
     """Return advice for options that ask for an evaluation which no selected item needs."""
-    if EVALUATION not in config.stash:
+    if SESSION not in config.stash:
         is_meant = command_line.explicit_options(config) or _is_empty_benchmark(config)
         if is_meant and not config.option.collectonly:
             return [
@@ -293,7 +293,7 @@ def hints(config: pytest.Config) -> list[str]:
     session = config.pluginmanager.get_plugin("session")
     if not expression or session is None or session.testscollected or PROBLEM in config.stash:
         return []
-    suite = evaluation(config).suite
+    suite = session_of(config).suite
     categories = ", ".join(suite.categories)
     near = _nearest_name(expression, suite.pairs)
     return [

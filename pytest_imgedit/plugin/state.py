@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.run.session import Session
     from pytest_imgedit.suites.base import Suite
 
-EVALUATION = pytest.StashKey["Session"]()
+SESSION = pytest.StashKey["Session"]()
 RUN = pytest.StashKey["FinishedRun"]()
 OUTCOME: pytest.StashKey[RunOutcome] = pytest.StashKey()
 TALLY = pytest.StashKey[Tally]()
@@ -67,12 +67,12 @@ def in_one_line(error: errors.UsageError) -> str:
     return message(error)
 
 
-def evaluation(config: pytest.Config) -> Session:
-    """Return this session's evaluation, created from the options and the config at the first call.
+def session_of(config: pytest.Config) -> Session:
+    """Return what this session knows of its evaluation, created from the options and the config at the first call.
 
     Raises `UsageError` for an invalid setting; models and GPUs are checked later.
     """
-    if EVALUATION not in config.stash:
+    if SESSION not in config.stash:
         guard_streams(config)
         from pytest_imgedit.config.settings import make_settings
         from pytest_imgedit.kinds.user_code import find_user_modules
@@ -86,10 +86,8 @@ def evaluation(config: pytest.Config) -> Session:
             spec = raw.get(role, {}).get("spec")
             if spec:
                 raw[role]["spec"] = _class_of_hook(config, role, spec) or spec
-        config.stash[EVALUATION] = Session(
-            make_settings(raw), config.rootpath, partial(_load, config)
-        )
-    return config.stash[EVALUATION]
+        config.stash[SESSION] = Session(make_settings(raw), config.rootpath, partial(_load, config))
+    return config.stash[SESSION]
 
 
 def _call_hook(config: pytest.Config, name: str, /, **arguments: Any) -> Any:
@@ -133,7 +131,7 @@ def execute_plan(config: pytest.Config, plan: Plan) -> FinishedRun:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     quiet = reporter is None or config.option.verbose < 0
     file = sys.stdout if reporter is None else reporter._tw._file
-    current = evaluation(config)
+    current = session_of(config)
     if reporter is not None:
         reporter.ensure_newline()
     with usage_errors():
@@ -181,7 +179,7 @@ def finished_run(config: pytest.Config) -> FinishedRun | None:
 
         results = exchange.read_results()
         if results is not None:
-            current = evaluation(config)
+            current = session_of(config)
             config.stash[RUN] = FinishedRun.of(
                 results, current.settings.suite.min_score, current.store.folder
             )
@@ -205,8 +203,8 @@ def calls_of(config: pytest.Config, fixture: str) -> SessionCalls | RemoteCalls:
     exchange = Exchange.of(config)
     try:
         if exchange is None:
-            return evaluation(config).calls(fixture, sys.stdout)
-        evaluation(config).check_calls(fixture)
+            return session_of(config).calls(fixture, sys.stdout)
+        session_of(config).check_calls(fixture)
     except errors.UsageError as error:
         pytest.fail(str(error), pytrace=False)
     from pytest_imgedit.plugin.call_server import RemoteCalls
@@ -226,7 +224,7 @@ def serve_calls(config: pytest.Config, plan: Plan) -> None:
     config.stash[_SERVER] = CallServer(
         exchange.folder,
         exchange.token.encode(),
-        lambda fixture: evaluation(config).calls(fixture, sys.stdout),
+        lambda fixture: session_of(config).calls(fixture, sys.stdout),
     )
 
 
