@@ -103,8 +103,8 @@ class LoadedEditor:
     ) -> list[Image.Image | Exception]:
         """Edit RGB sources of one size in one call, all with one seed in [0, 2**63).
 
-        Returns for each its edit, or why what came out is none, such as a blank image. Raises what
-        the pipeline raises, and `ValueError` for several sources where it takes one.
+        Returns for each its edit, or why the output is not an edit, such as a blank image. Raises
+        what the pipeline raises, and `ValueError` for several sources where it takes one.
         """
         from pytest_imgedit.kinds.compute.seeding import seed_all
 

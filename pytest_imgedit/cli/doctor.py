@@ -278,6 +278,8 @@ def _settings_of_judge(raw: Tables) -> Settings:
     raw.setdefault("run", {})["stage"] = "all"
     settings = make_settings(raw)
     if not settings.judge.scores:
-        raise errors.UsageError(f"judge {settings.judge.spec!r} scores nothing, name another one")
+        raise errors.UsageError(
+            f"judge {settings.judge.spec!r} does not score edits; choose another judge"
+        )
     judge = settings.judge.model_copy(update={"controls": True, "repeats": 0})
     return settings.model_copy(update={"judge": judge})

@@ -62,7 +62,7 @@ def leaderboard(
 def _read_runs(
     references: Sequence[str], reference: str | None, out: Path
 ) -> tuple[list[Baseline], Baseline | None]:
-    """Read the runs and the reference, which is added to them if it is none of them.
+    """Read the runs and the reference, which is added if it is not among them.
 
     Raises `UsageError` for a run that occurs twice, ended early, or is unlike another one.
     """

@@ -430,7 +430,8 @@ def make_settings(raw: options.Tables) -> Settings:
         return settings
     if (stage := settings.run.stage) not in ("all", "edit"):
         raise errors.UsageError(
-            f"--imgedit-stage={stage}: judge {settings.judge.spec!r} scores nothing, name one"
+            f"--imgedit-stage={stage}: judge {settings.judge.spec!r} does not score edits; choose "
+            "another judge"
         )
     edits_only = settings.run.model_copy(update={"stage": "edit"})
     return settings.model_copy(update={"run": edits_only})

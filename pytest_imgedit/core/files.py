@@ -149,12 +149,12 @@ def digest(path: Path, stop: threading.Event | None = None) -> str:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path is a regular file; an impossible name is none."""
+    """Return whether a path is a regular file; false for an impossible name."""
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for one
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder; an impossible name is none."""
+    """Return whether a path is a folder; false for an impossible name."""
     return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for one
 
 

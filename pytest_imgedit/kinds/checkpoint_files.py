@@ -164,7 +164,7 @@ class Checkpoint:
                     "hub"
                 ) from error
             raise errors.UsageError(
-                f"model {self.model!r}: neither a folder nor to be had from the hub: "
+                f"model {self.model!r}: not a local folder, and not available on the Hub: "
                 f"{str(error).splitlines()[0]}"
             ) from error
         return _PINNED.setdefault((self.model, self.layout), Path(snapshot))
@@ -337,7 +337,8 @@ def _components(folder: Path, layout: Layout) -> list[Path]:
     config = folder / "config.json"
     if layout is Layout.MODEL and "auto_map" in read_object(config, "the config of a model"):
         raise errors.UsageError(
-            f"{config}: 'auto_map' wants code of the checkpoint to run, which is refused"
+            f"{config}: it requires running code from the checkpoint (auto_map), which is not "
+            "allowed"
         )
     return components
 

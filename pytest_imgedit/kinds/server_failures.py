@@ -10,7 +10,7 @@ from typing import Any
 from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.server_refusals import is_refusal
 
-#: A whole number of more digits is none.
+#: A whole number of more digits is not read.
 MAX_DIGITS = 100
 #: Finish reasons of a reply that the server has lost, with the status that this amounts to.
 LOST = {

@@ -68,7 +68,8 @@ def in_one_line(error: errors.UsageError) -> str:
 
 
 def session_of(config: pytest.Config) -> Session:
-    """Return what this session knows of its evaluation, created from the options and the config at the first call.
+    """Return what this session knows of its evaluation, read from the options and the config at the
+    first call.
 
     Raises `UsageError` for an invalid setting; models and GPUs are checked later.
     """

@@ -99,7 +99,7 @@ def protocol_name(settings: Settings) -> str:
 
 
 def _of_class(name: str, settings: Settings, folder: Path | None) -> Protocol:
-    """Make a protocol that is a class; raises `UsageError` for one that is none."""
+    """Make a protocol of a class; raises `UsageError` for a class that is no protocol."""
     names = {**known("protocol"), **CLASSES}
     in_toml = sorted(settings.protocols.keys() | set(IN_TOML))
     hint = f"; or of {', '.join(in_toml)}"

@@ -1,4 +1,4 @@
-"""Calls of the editor and the judge from tests: what fixtures hand out, and what answers."""
+"""Both ends of a fixture's call of the editor or the judge: the client and the server."""
 
 import hashlib
 import threading

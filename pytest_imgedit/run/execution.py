@@ -54,7 +54,7 @@ def execute(
 ) -> RunOutcome:
     """Run all stages over the selected pairs and write the reports.
 
-    Workers of the roles that the run `keeps` live on for calls, as far as the models fit. Raises
+    Workers of the roles in `keeps` stay alive for fixture calls if they fit in memory. Raises
     `UsageError` if the run could only fail, or if an editor or judge refuses its settings.
     """
     request = make_request(session, ids)

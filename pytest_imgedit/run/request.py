@@ -59,7 +59,9 @@ def resolve_additional(settings: Settings) -> dict[str, Model]:
     }
     for name, model in models.items():
         if not model.scores:
-            raise errors.UsageError(f"judge {name!r}: {model.spec!r} scores nothing, name one")
+            raise errors.UsageError(
+                f"judge {name!r}: {model.spec!r} does not score edits; choose another judge"
+            )
     return models
 
 

@@ -201,7 +201,7 @@ class Session:
             return
         if not judge.scores:
             raise errors.UsageError(
-                f"reward_model: judge {judge.spec!r} scores nothing, name another one"
+                f"reward_model: judge {judge.spec!r} does not score edits; choose another judge"
             )
         if stage == "edit":
             raise errors.UsageError("reward_model: --imgedit-stage=edit starts no judge")

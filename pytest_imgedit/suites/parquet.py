@@ -51,7 +51,7 @@ def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     """Yield the rows of a parquet file, numbered from 1; a value of an image column is a
     `ParquetImage`, or `None` where a cell is empty.
 
-    Raises `UsageError` if `pyarrow` is not installed, or if the file is none.
+    Raises `UsageError` if `pyarrow` is not installed, or if the file is not Parquet.
     """
     try:
         from pyarrow import lib, parquet, types

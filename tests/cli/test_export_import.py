@@ -223,7 +223,7 @@ def test_a_report_is_shown_by_our_names(theirs, capsys):
         ),
     ],
 )
-def test_a_report_that_is_none_is_refused(theirs, capsys, report, line):
+def test_invalid_report_is_rejected(theirs, capsys, report, line):
     (theirs / "r.json").write_text(json.dumps(report))
     assert main(["import", "r.json"]) == 4
     assert line in capsys.readouterr().err

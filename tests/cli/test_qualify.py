@@ -108,7 +108,9 @@ def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_
             ["nothing"], "imgedit: unknown judge 'nothing', expected one of *", id="judge"
         ),
         pytest.param(
-            ["none"], "imgedit: judge 'none' scores nothing, name another one", id="no-judge"
+            ["none"],
+            "imgedit: judge 'none' does not score edits; choose another judge",
+            id="no-judge",
         ),
         pytest.param(["--set=x"], "imgedit: --set=x: expected SECTION.KEY=VALUE *", id="set"),
         pytest.param(["reference", "--suite=gone.json"], "imgedit: gone.json: *", id="suite"),

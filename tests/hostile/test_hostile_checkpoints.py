@@ -116,7 +116,7 @@ def test_editor_checkpoint_is_refused(bench, tiny, damage, line):
 JUDGES = [
     pytest.param(
         lambda folder: edit_json(folder / "config.json", auto_map={"AutoConfig": "mine.Config"}),
-        "*config.json: 'auto_map' wants code of the checkpoint to run, which is refused",
+        "*config.json: it requires running code from the checkpoint (auto_map), which is not allowed",
         id="auto-map",
     ),
     pytest.param(

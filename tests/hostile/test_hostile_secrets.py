@@ -243,7 +243,7 @@ def test_secrets_in_a_spec_that_is_refused_are_in_no_line(bench, spec):
     assert secret not in result.stdout.str() + result.stderr.str()
 
 
-def test_what_is_no_secret_stays():
+def test_ordinary_text_is_not_redacted():
     for text in (
         "instruction: 5",
         "pad_token='<|endoftext|>', eos_token=[EOS], max_new_tokens=512, num_tokens=12345678",

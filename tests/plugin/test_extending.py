@@ -197,7 +197,9 @@ def test_a_judge_that_scores_nothing_is_no_reward_model(bench):
     (bench.path / "test_own.py").write_text("def test_own(reward_model): pass\n")
     result = bench.run("--imgedit-judge=none", "test_own.py")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*reward_model: judge 'none' scores nothing, name another one*"])
+    result.stdout.fnmatch_lines(
+        ["*reward_model: judge 'none' does not score edits; choose another judge*"]
+    )
 
 
 @pytest.mark.parametrize(

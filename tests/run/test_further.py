@@ -258,7 +258,7 @@ def test_a_metric_that_compares_with_the_reference_leaves_other_pairs_out(world)
         ({"judges": {"a b": {}}}, "'a b' cannot be a name"),
         ({"metrics": {"score": {"spec": "sharpness"}}}, "'score' cannot be a name"),
         ({"judges": {"sharpness": {"spec": JUDGE}}}, "a judge has this name too"),
-        ({"judges": {"second": {"spec": "none"}}}, "'none' scores nothing"),
+        ({"judges": {"second": {"spec": "none"}}}, "'none' does not score edits"),
         ({"metrics": {"sharp": {}}}, "unknown metric 'sharp', expected one of"),
         ({"judges": {"second": {"reasks": -1}}}, "judges.second.reasks: "),
     ],

@@ -530,7 +530,7 @@ def test_a_finished_image_is_all_that_decides_an_edit_of_a_folder(tmp_path, cach
 
 def test_model_that_is_nowhere_is_a_usage_error(cache, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UsageError, match="neither a folder nor to be had from the hub"):
+    with pytest.raises(UsageError, match="not a local folder, and not available on the Hub"):
         of("nobody/no-such-model", cache)
 
 

@@ -436,7 +436,7 @@ def test_a_comparison_without_gates_is_in_the_last_line(bench):
         (["--imgedit-set=suite.limt=1"], "suite.limt: unknown key, *; did you mean 'limit'?"),
         (["--imgedit-set=suit.limit=1"], "[[]suit[]]: unknown section, *; did you mean 'suite'?"),
         (["--imgedit-fail-under=phisics:1"], "--imgedit-fail-under: unknown field 'phisics', *; did you mean " "'physics'?"),
-        (["--imgedit-stage=score", "--imgedit-judge=none"], "--imgedit-stage=score: judge 'none' " "scores nothing*"),
+        (["--imgedit-stage=score", "--imgedit-judge=none"], "--imgedit-stage=score: judge 'none' " "does not score edits*"),
         (["--imgedit-judge=none", "--imgedit-fail-under=overall:1"], "judge 'none' scores " "nothing, as gates*"),
     ],
 )  # fmt: skip
