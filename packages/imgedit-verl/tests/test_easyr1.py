@@ -250,7 +250,7 @@ def test_a_hub_id_that_is_not_here_is_one_line(sources: Path) -> None:
     (process,) = start(sources, 1, model_path="Qwen/Qwen-Image-Edit")
     _, errors = process.communicate(timeout=120)
     assert (
-        "model 'Qwen/Qwen-Image-Edit': neither a folder nor to be had from the hub: "
+        "model 'Qwen/Qwen-Image-Edit': not a local folder, and not available on the Hub: "
         in errors.splitlines()[-1]
     )
 
