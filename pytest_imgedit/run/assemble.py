@@ -82,7 +82,7 @@ def assemble(items: Sequence[results.Item], facts: RunFacts) -> results.Results:
     protocol = None
     if facts.protocol is not None:
         protocol = protocol_table(facts.protocol, evidence.needed, facts.calls, facts.sees_change)
-    estimates.forget_shares()
+    estimates.forget_shares()  # which all of the above have used
     return results.Results(
         run=facts.run,
         suite=facts.suite,

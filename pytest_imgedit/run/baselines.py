@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors
@@ -19,6 +20,15 @@ from pytest_imgedit.store.baselines import (
     write_baseline,
 )
 from pytest_imgedit.suites.base import Suite
+
+
+class ComparedWith(NamedTuple):
+    """The `baseline` of a run, `None` if none was named or if the run makes it; `passed_over` says
+    which newer runs the name `latest` does not mean.
+    """
+
+    baseline: Baseline | None
+    passed_over: str = ""
 
 
 @dataclass
@@ -60,15 +70,13 @@ class Baselines:
         )
         return self.settings.model_copy(update={"gates": gates})
 
-    def read(self, suite: Suite) -> tuple[Baseline | None, str]:
-        """Return the baseline to compare a run of a suite with, `None` if none was named or if the
-        run makes it, and which newer runs `latest` passed over.
-        """
+    def read(self, suite: Suite) -> ComparedWith:
+        """Return the baseline to compare a run of a suite with."""
         name = self.settings.gates.compare
         if name is None or self.makes_first:
-            return None, ""
+            return ComparedWith(None)
         out = self.root / self.settings.run.out
-        return read_either(name, out, self.folder, (suite.name, suite.sha256))
+        return ComparedWith(*read_either(name, out, self.folder, (suite.name, suite.sha256)))
 
     def check_save(self, pairs: Sequence[EditPair]) -> None:
         """Raise `UsageError` if saving would replace a baseline that has more pairs."""

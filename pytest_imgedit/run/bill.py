@@ -99,7 +99,7 @@ class Billing:
             parts.append(f"{len(canary)} of the canary")
         questions = asks + canary
         repeated = sum(topic.repeated for topic in topics.values())
-        most = (len(asks) + repeated) * scorer.most_puts + most_of_canary
+        most = (len(asks) + repeated) * scorer.most_asks + most_of_canary
         return Bill(
             lowest=0 if self.may_end_early else len(questions),
             highest=most,
@@ -145,7 +145,7 @@ class Billing:
         if canary is None:
             return [], 0
         a_round = [Ask(Judgement(canary.work), canary.call)] * len(canary.pictures)
-        most_rounds = rounds_of(len(asks) * scorer.most_puts)
+        most_rounds = rounds_of(len(asks) * scorer.most_asks)
         if self.may_end_early:
             most_rounds += len({work.pair.id for work in works})
         return a_round * rounds_of(len(asks)), len(a_round) * most_rounds

@@ -11,7 +11,7 @@ from pytest_imgedit.kinds import base, identity
 from pytest_imgedit.run.breaker import Breaker
 from pytest_imgedit.run.planned_works import in_batches_of
 from pytest_imgedit.run.seed_trial import TriedSeeds, plan_trial
-from pytest_imgedit.run.work import StoredImage, Work, missing_edits, reusable
+from pytest_imgedit.run.work import StoredImage, Work, missing_edits, record_to_reuse
 from pytest_imgedit.store.journal import EditRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
@@ -34,7 +34,7 @@ def stored_edit(
     """
     size = editor.model.batch_size
     for halvings in range(size.bit_length()):
-        record = reusable(
+        record = record_to_reuse(
             store.edits.of_content(environments.key(in_batches_of(work.recipe, size >> halvings))),
             editor.here,
             policy,

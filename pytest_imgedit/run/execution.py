@@ -107,7 +107,7 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
         pairs=tuple(pair for pair in pairs if pair.id in own),
         selection=selection,
         resting=resting,
-        baseline=session.compared[0],
+        baseline=session.compared.baseline,
         shard=shard,
         additional=session.additional,
     )
@@ -115,7 +115,7 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
 
 def _opening_lines(session: Session, folder: Path) -> list[str]:
     lines = [session.describe(), f"log: {os.path.relpath(folder / 'run.log')}"]
-    passed_over = session.compared[1]
+    passed_over = session.compared.passed_over
     if passed_over:
         lines.append(passed_over)
     if session.baselines.makes_first:
@@ -258,10 +258,7 @@ class _Execution:
         except errors.StoreError as error:
             self.failures.insert(0, str(error))
         run = finish.FinishedRun.of(results, settings.suite.min_score, session.store.folder)
-        hooks = GuardedHooks(self.user_hooks, self.interrupts.call, self.failures.append)
-        for text in hooks("run_finished", results=results, store=session.store.folder):
-            if isinstance(text, str):
-                warnings.append(text)
+        warnings += self._texts_of_hooks(results)
         return RunOutcome(
             session=session,
             run=run,
@@ -270,6 +267,14 @@ class _Execution:
             unwritten_copies=unwritten_copies,
             warnings=[shorten(text) for text in warnings if text],
         )
+
+    def _texts_of_hooks(self, results: Results) -> list[str]:
+        """Call the hooks that come with finished results; return the texts that they return. Those
+        that fail are shown with the outcome.
+        """
+        closing_hooks = GuardedHooks(self.user_hooks, self.interrupts.call, self.failures.append)
+        returned = closing_hooks("run_finished", results=results, store=self.session.store.folder)
+        return [text for text in returned if isinstance(text, str)]
 
     def _sections(self, results: Results) -> tuple[Section, ...]:
         """Return the sections that users' hooks add to the report; a failure is one of them."""

@@ -155,20 +155,20 @@ class Planner:
         if len(candidates) == 1:
             return candidates[0]
         edited = [work for work in works if work.edit]
-        contents: dict[str, Identity] = {}
+        identity_by_content: dict[str, Identity] = {}
         for judge in candidates:
             scorer = Scorer(settings, judge, self.store)
             for work in edited:
                 for ask in scorer.asks(Judgement(work)):
-                    contents[environments.key(reply_recipe(judge, ask))] = judge
-        return _of_newest_record(self.store.verdicts, contents) or candidates[-1]
+                    identity_by_content[environments.key(reply_recipe(judge, ask))] = judge
+        return _of_newest_record(self.store.verdicts, identity_by_content) or candidates[-1]
 
     def _candidates(self, model: Model, settings: Settings) -> list[Identity]:
-        """Find what identifies a model where its workers compute, or all that may.
+        """Return the identities that a model may have in stored results; the last one is that of a
+        model without any.
 
-        A report connects to no host, so that it takes what hosts have from the newest record. Where
-        a run starts no worker of a model and has no GPU, its results may come from a machine with
-        GPUs.
+        There are two where no worker of the model will be started and its results may come from a
+        machine with GPUs: in a report, which connects to no host, and in a run without a GPU.
         """
         if model.checkpoint is not None:
             self.note(
@@ -193,17 +193,21 @@ class Planner:
         self, candidates: Sequence[Identity], works: Sequence[Work]
     ) -> Identity | None:
         """Return the candidate that made the newest stored edit of these works."""
-        contents: dict[str, Identity] = {}
+        identity_by_content: dict[str, Identity] = {}
         for candidate in candidates:
             hand_over(works, candidate)
             for work in works:
-                contents[work.content] = candidate
-        return _of_newest_record(self.store.edits, contents)
+                identity_by_content[work.content] = candidate
+        return _of_newest_record(self.store.edits, identity_by_content)
 
 
-def _of_newest_record(journal: Journal[Any], contents: Mapping[str, Identity]) -> Identity | None:
-    """Return the identity of the newest record with one of the contents, in its environment."""
+def _of_newest_record(
+    journal: Journal[Any], identity_by_content: Mapping[str, Identity]
+) -> Identity | None:
+    """Return the identity of the newest record with one of the contents, in the environment of the
+    record; `None` if no record has one.
+    """
     for record in reversed(journal.records.values()):
-        if record.content in contents:
-            return replace(contents[record.content], here=record.environment)
+        if record.content in identity_by_content:
+            return replace(identity_by_content[record.content], here=record.environment)
     return None

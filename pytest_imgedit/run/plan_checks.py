@@ -7,6 +7,7 @@ from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
 from pytest_imgedit.core.text import first_of
+from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run import edit, pools
 from pytest_imgedit.run.plan import RunPlan
@@ -133,20 +134,20 @@ def _lacks(plan: RunPlan) -> Iterator[Lack]:
             most=count - 1,
         )
     judge = None if settings.run.stage == "edit" else request.models.get("judge")
-    users: list[str] = []
+    users: list[Model] = []
     if judge is not None and judge.needs_reference:
-        users.append(f"judge {judge.name!r}")
+        users.append(judge)
     if editor.shown_reference is not None:
-        users.append(f"editor {editor.name!r}")
+        users.append(editor)
     bare = [work for work in works if work.reference is None and _may_be_edited(work)]
     if not bare:
         return
     for user in users:
         yield Lack(
-            what=f"no reference image, which {user} needs",
+            what=f"no reference image, which {user.role} {user.name!r} needs",
             names=_names(bare),
             pairs=count,
-            advice=f"name another {user.partition(' ')[0]}",
+            advice=f"name another {user.role}",
             most=count - 1,
         )
 

@@ -9,7 +9,8 @@ from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.run.finish import FinishedRun
 from pytest_imgedit.run.session import Session
-from pytest_imgedit.stats.outcome import Outcome, outcome
+from pytest_imgedit.stats.outcome import Outcome
+from pytest_imgedit.stats.outcome import outcome as outcome_of
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,14 @@ class RunOutcome:
         return self.outcome()
 
     def _may_be_saved(self) -> bool:
-        state = self.outcome()
-        if state.state == "PASS":
+        outcome = self.outcome()
+        if outcome.state == "PASS":
             return True
-        return not state.fails and self.session.baselines.saved is None
+        return not outcome.fails and self.session.baselines.saved is None
 
     def outcome(self) -> Outcome:
         """Return the outcome of the run, which fails on missing reports, hooks and items too."""
-        of_gates = outcome(self.run.results)
+        of_gates = outcome_of(self.run.results)
         problems = self.problems()
         if not problems:
             return of_gates
@@ -114,13 +115,13 @@ class RunOutcome:
         return {**self.reports, "baseline": f"{name} was not saved: {self._why_unsaved()}"}
 
     def _why_unsaved(self) -> str:
-        state = self.outcome()
-        if state.fails:
-            return f"the run is {state.state}"
+        outcome = self.outcome()
+        if outcome.fails:
+            return f"the run is {outcome.state}"
         saved = self.session.baselines.saved
-        if state.state != "PASS" and saved is not None:
+        if outcome.state != "PASS" and saved is not None:
             return (
-                f"the run is {state.state}, and only a PASS replaces a baseline: save it under "
+                f"the run is {outcome.state}, and only a PASS replaces a baseline: save it under "
                 f"another name, or remove {os.path.relpath(saved)}"
             )
         return "pytest was stopped"

@@ -75,7 +75,7 @@ class ScoreStage:
                 fields = reply["answers"] if reply["op"] == "judged" else []
                 answers = [requests.Answer(**answer) for answer in fields]
                 for answer in answers:
-                    self.scorer.tally.pay(answer)
+                    self.scorer.tally.add(answer)
                 self.canary.take(answers)
                 continue
             self.scorer.first_at = self.scorer.first_at or self.clock()
@@ -210,7 +210,7 @@ class ScoreStage:
             assert reply["op"] == "judged", "a judge was asked, and not an editor"
             self.breaker.worked()
             for ask, fields in zip(batch, reply["answers"], strict=True):
-                if self.scorer.read(ask, requests.Answer(**fields), worker):
+                if self.scorer.take_answer(ask, requests.Answer(**fields), worker):
                     again.append(ask)
             if batch[0].failures:
                 self.retries.helped()

@@ -16,7 +16,7 @@ from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.answers import AnswerReader, BadScore, Dropped
 from pytest_imgedit.run.canary import JudgeCanary, make_canary
 from pytest_imgedit.run.questions import Ask, reply_recipe
-from pytest_imgedit.run.work import FIRST, Judgement, Work, reusable
+from pytest_imgedit.run.work import FIRST, Judgement, Work, record_to_reuse
 from pytest_imgedit.store.journal import VerdictRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
@@ -50,7 +50,7 @@ class TokenCount:
         #: How often each model answered, as the server named it.
         self.models: Counter[str] = Counter()
 
-    def pay(self, answer: requests.Answer) -> None:
+    def add(self, answer: requests.Answer) -> None:
         """Count the tokens of an answer."""
         self.tokens["tokens_in"] += answer.tokens_in
         self.tokens["tokens_out"] += answer.tokens_out
@@ -139,17 +139,17 @@ class Scorer:
 
     @property
     def reasks(self) -> int:
-        """How often a question is put again; the authors' scripts do not."""
+        """How often a question is asked again; scripts of protocols' authors never do."""
         return 0 if self.reader.is_compat else self.settings.reasks
 
     @property
     def doublings(self) -> int:
-        """How often a question whose reply was cut is put again with twice the limit."""
+        """How often a question whose reply was cut is asked again with twice the limit."""
         return DOUBLINGS if self.model.reply_limit > 0 and not self.reader.is_compat else 0
 
     @property
-    def most_puts(self) -> int:
-        """How often one question is put at most."""
+    def most_asks(self) -> int:
+        """How often one question is asked at most."""
         return 1 if self.model.measures else 1 + self.reasks + self.doublings
 
     def judgements(self, works: Iterable[Work]) -> list[Judgement]:
@@ -178,7 +178,7 @@ class Scorer:
         """
         judgement.answers = {}
         for ask in self.asks(judgement):
-            record = reusable(
+            record = record_to_reuse(
                 self.store.verdicts.of_content(environments.key(reply_recipe(self.judge, ask))),
                 self.judge.here,
                 policy,
@@ -220,12 +220,13 @@ class Scorer:
             self.canary = make_canary(self.model, self.protocol, works, questions)
         return self.canary
 
-    def read(self, ask: Ask, answer: requests.Answer, worker: Worker) -> bool:
-        """Take an answer to a call: it ends the judgement, or waits for those to other calls;
-        return whether to ask again instead.
+    def take_answer(self, ask: Ask, answer: requests.Answer, worker: Worker) -> bool:
+        """Take an answer to a call: it ends the judgement, or waits for the answers to other calls.
+
+        Returns whether the call must be made again instead.
         """
         judgement = ask.judgement
-        self.tally.pay(answer)
+        self.tally.add(answer)
         if answer.model:
             self.tally.models[answer.model] += 1
         if answer.error is not None:
@@ -238,7 +239,7 @@ class Scorer:
                     "the reply was cut short, expected a larger judge.max_new_tokens or shorter "
                     "replies"
                 )
-            self._take(ask, self._record(ask, answer, worker))
+            self._add_record(ask, self._record(ask, answer, worker))
         except BadScore as error:
             judgement.fail("bad_score", self._shortened(str(error)))
         except errors.ReplyError as error:
@@ -270,7 +271,7 @@ class Scorer:
         ask.reminders.append(self.protocol.remind(ask.call, problem))
         return True
 
-    def _take(self, ask: Ask, record: VerdictRecord) -> None:
+    def _add_record(self, ask: Ask, record: VerdictRecord) -> None:
         """Give a judgement an answer; the last one makes the verdict. Raises `ReplyError` for an
         answer that does not count.
         """

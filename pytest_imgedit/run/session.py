@@ -17,7 +17,7 @@ from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report import outputs, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import checks, placement, pools
-from pytest_imgedit.run.baselines import Baselines
+from pytest_imgedit.run.baselines import Baselines, ComparedWith
 from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
 from pytest_imgedit.run.request import resolve_additional, resolve_models
 from pytest_imgedit.store import baselines, store
@@ -84,7 +84,7 @@ class Session:
         return resolve_additional(self.settings)
 
     @cached_property
-    def compared(self) -> tuple[baselines.Baseline | None, str]:
+    def compared(self) -> ComparedWith:
         """The baseline to compare with, and what `latest` passed over."""
         return self.baselines.read(self.suite)
 
@@ -172,7 +172,7 @@ class Session:
         if self.settings.run.stage == "edit":
             checks.check_edits_only(self.settings)
             return
-        baseline, _ = self.compared
+        baseline = self.compared.baseline
         if baseline is not None:
             checks.check_baseline(self.settings, self.models["judge"], baseline)
 

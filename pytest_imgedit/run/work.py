@@ -130,7 +130,7 @@ class Work:
         if image is None:
             return message
         origin = image.origin if isinstance(image, StoredImage) else image
-        row = f"{self.pair.row}: " * bool(self.pair.row)
+        row = f"{self.pair.row}: " if self.pair.row else ""
         return f"{row}{name}: {file_prefix(origin)}{reason}"
 
     def fail(self, kind: str, message: str) -> None:
@@ -226,23 +226,23 @@ def grouped(members: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 R = TypeVar("R", EditRecord, VerdictRecord)
 
 
-def reusable(
+def record_to_reuse(
     records: Sequence[R],
     here: environments.Environment,
     policy: environments.Reuse,
-    usable: Callable[[R], bool],
+    is_usable: Callable[[R], bool],
 ) -> R | None:
-    """Return the record to reuse: of those that the policy allows and that are `usable`, the one
-    from the most similar environment.
+    """Return the record to reuse, `None` if there is none: the one from the most similar
+    environment, of those that the policy allows and that are usable.
 
-    `records` share one recipe and are sorted from oldest to newest; the newest wins a tie. If the
-    class had imported further modules, the record counts only while these are unchanged.
+    `records` share one recipe and are sorted from oldest to newest; the newest wins a tie. A record
+    that a user's class made counts only while the modules that it had imported are unchanged.
     """
     newest_first = reversed(records)
     allowed = [record for record in newest_first if record.environment.serves(here, policy)]
     allowed.sort(key=lambda record: len(record.environment.differences(here)))
     for record in allowed:
-        if usable(record) and is_unchanged(record.code):
+        if is_usable(record) and is_unchanged(record.code):
             return record
     return None
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_imgedit.core.environments import Environment, key
-from pytest_imgedit.run.work import reusable
+from pytest_imgedit.run.work import record_to_reuse
 
 HERE = Environment(device="cpu", versions={"torch": "2.13.0", "diffusers": "0.42.1"})
 
@@ -41,7 +41,7 @@ def test_the_record_that_differs_least_is_reused_and_of_equals_the_newest():
         records = [
             SimpleNamespace(environment=environment, code={}) for environment in environments
         ]
-        found = reusable(records, HERE, policy, usable)
+        found = record_to_reuse(records, HERE, policy, usable)
         return next((place for place, record in enumerate(records) if record is found), None)
 
     assert place([HERE, patch, HERE, other], "compatible") == 2
