@@ -61,7 +61,7 @@ class Connection(Protocol):
         """
 
     def terminate(self) -> None:
-        """Ask the process to end, without waiting for it."""
+        """Ask the process to end, without waiting until it does."""
 
     def close(self) -> str:
         """End the process and its children, by force if need be; return how it ended, such as

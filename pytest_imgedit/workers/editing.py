@@ -87,21 +87,21 @@ class EditCalls:
         self.batch_size = self._proven(batch_size) if pads else batch_size
 
     def _proven(self, size: int) -> int:
-        """Try calls of a size that are to be padded; return a smaller one where these fail or do
-        not fit.
+        """Return the batch size for padded calls: halved until memory is enough, and 1 if such
+        calls fail otherwise or an edit depends on its place in the batch.
         """
         while size > 1:
             try:
                 return size if self.editor.is_batch_invariant(size) else 1
             except Exception as error:
-                is_full = is_out_of_memory(error)
+                ran_out_of_memory = is_out_of_memory(error)
                 traceback.print_exception(error)
-            size = size // 2 if is_full else 1
+            size = size // 2 if ran_out_of_memory else 1
             free_memory()
         return size
 
     def edit(self, requests: Sequence[EditRequest]) -> list[Output]:
-        """Edit; each request ends in its own output, an exception where it failed."""
+        """Return an output for each request, in order; that of a failed edit is its exception."""
         outputs: list[Output] = []
         while len(outputs) < len(requests):
             batch = requests[len(outputs) :][: self.batch_size]
@@ -112,49 +112,57 @@ class EditCalls:
         return outputs
 
     def _edit_batch(self, batch: Sequence[EditRequest]) -> list[Output]:
-        """Edit in one call; one by one if that fails, and nothing, with a smaller batch size, if
-        memory runs out.
+        """Edit a batch in one call.
+
+        If memory runs out, halve the batch size and return nothing, so that the caller tries again;
+        on any other failure, edit one by one.
         """
-        call = list(batch)
+        padded = list(batch)
         if self.pads:
-            call += [batch[-1]] * (self.batch_size - len(batch))
+            padded += [batch[-1]] * (self.batch_size - len(batch))
         started = clock()
         try:
-            values = _seeded(self.editor.edit_batch, call)
-            if not isinstance(values, list | tuple):
-                raise TypeError(
-                    f"edit_batch returned {type(values).__name__}, expected a list of {len(call)} "
-                    "images"
-                )
-            if len(values) != len(call):
-                raise TypeError(
-                    f"edit_batch returned {len(values)} values, expected a list of {len(call)} "
-                    "images"
-                )
-            if has_drawn(call[0].seed) and len(call) > 1:
-                raise RuntimeError(
-                    "edit_batch drew from a global generator, whose seed is that of the first "
-                    "edit only"
-                )
-        except Exception as error:
-            is_full = is_out_of_memory(error)
-            if not is_full:
-                traceback.print_exception(error)
-        else:
+            values = self._batch_values(padded)
             seconds = (clock() - started) / len(batch)
-            return [Output(value, seconds, len(call)) for value in values[: len(batch)]]
-        if is_full:  # the failed call's tensors are gone with its exception, so not before here
-            self.batch_size = len(call) // 2
+            return [Output(value, seconds, len(padded)) for value in values[: len(batch)]]
+        except Exception as error:
+            ran_out_of_memory = is_out_of_memory(error)
+            if not ran_out_of_memory:
+                traceback.print_exception(error)
+        # The failed call's tensors are gone with its exception, so not before here.
+        if ran_out_of_memory:
+            self.batch_size = len(padded) // 2
             free_memory()
             return []
-        alone = [self._edit_one(request) for request in batch]
-        if not any(isinstance(output.value, BaseException) for output in alone):
+        outputs = [self._edit_one(request) for request in batch]
+        if not any(isinstance(output.value, BaseException) for output in outputs):
             self.batch_size = 1  # it is the batch that fails
-        return alone
+        return outputs
+
+    def _batch_values(self, requests: Sequence[EditRequest]) -> Sequence[Any]:
+        """Return what `edit_batch` makes of requests; raise an error if that is not a list with a
+        value for each, or if it drew from a global generator for several.
+        """
+        values = _seeded(self.editor.edit_batch, requests)
+        if not isinstance(values, list | tuple):
+            raise TypeError(
+                f"edit_batch returned {type(values).__name__}, expected a list of {len(requests)} "
+                "images"
+            )
+        if len(values) != len(requests):
+            raise TypeError(
+                f"edit_batch returned {len(values)} values, expected a list of {len(requests)} "
+                "images"
+            )
+        if len(requests) > 1 and has_drawn(requests[0].seed):
+            raise RuntimeError(
+                "edit_batch drew from a global generator, whose seed is that of the first edit only"
+            )
+        return values
 
     def _edit_one(self, request: EditRequest) -> Output:
-        """Edit one request; whatever an editor raises, SystemExit too, is the error of this edit
-        alone.
+        """Return the output of one request: whatever the editor raises, even `SystemExit`, is the
+        error of this edit alone. Raise `JobDropped` if the run has no more time for it.
         """
         started = clock()
         try:
@@ -165,7 +173,9 @@ class EditCalls:
             return Output(error, clock() - started)
 
     def edit_alone(self, request: EditRequest) -> Any:
-        """Edit one request; when memory runs out, free what can be freed and retry once."""
+        """Return the edit of one request; if memory runs out, free what can be freed and retry
+        once.
+        """
         try:
             return _seeded(self._edit_first, [request])
         except Exception as error:
@@ -179,17 +189,19 @@ class EditCalls:
 
 
 def _seeded(call: Callable[[list[EditRequest]], Any], requests: Sequence[EditRequest]) -> Any:
-    """Call an editor with all global generators seeded, so that the seed alone decides.
+    """Return what an editor makes with all global generators seeded, so that the seed alone
+    decides.
 
-    The editor may draw on the sources that it gets, which are copies. An edit during which
-    something was compiled is made again: some of its steps ran before that.
+    The editor may change the sources that it gets, which are copies. An edit is made again if it
+    imported a library whose generator was therefore not seeded, or if something was compiled
+    meanwhile: some of its steps ran before that.
     """
-    imported = _GENERATORS & sys.modules.keys()
-    graphs = _compiled_graphs()
+    imported_before = _GENERATORS & sys.modules.keys()
+    graphs_before = _compiled_graphs()
     value = _seeded_once(call, requests)
-    if imported != _GENERATORS & sys.modules.keys():  # imported, unseeded, by this first edit
+    if imported_before != _GENERATORS & sys.modules.keys():
         return _seeded(call, requests)
-    if graphs != _compiled_graphs():
+    if graphs_before != _compiled_graphs():
         return _seeded_once(call, requests)
     return value
 
@@ -216,7 +228,7 @@ def free_memory() -> None:
 def make_edit(
     edit: Callable[[EditRequest], Any], request: EditRequest, may_be_blank: bool
 ) -> messages.FinishedEdit:
-    """Make an edit; return what `finished_edit` returns."""
+    """Make an edit; return the message about it. Raise `OutputError` if it is not a valid edit."""
     started = clock()
     output = edit(request)
     return finished_edit(output, request.source, clock() - started, may_be_blank)
@@ -225,8 +237,8 @@ def make_edit(
 def finished_edit(
     output: Any, source: Image.Image, seconds: float, may_be_blank: bool, batch_size: int = 1
 ) -> messages.FinishedEdit:
-    """Check and encode what an editor returned for a source after some seconds; raises
-    `OutputError`.
+    """Return the message about an edit that took `seconds`: the checked and encoded image, and how
+    it differs from its source. Raise `OutputError` if it is not a valid edit.
     """
     image = checked(output, source, may_be_blank=may_be_blank)
     changed = change(source, image)

@@ -19,19 +19,19 @@ EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
 
 
 def parse_gpus(text: str, option: str = OPTION) -> list[int]:
-    """Parse a GPU list such as `0-3,6` to sorted-as-written, distinct numbers.
+    """Return the numbers of a GPU list such as `0-3,6`, in the order in which it names them.
 
-    Raises `UsageError`, naming the option, for anything else.
+    Raise `UsageError`, naming the option, for any other text and for a number that is named twice.
     """
     numbers: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip(" "), re.ASCII)
+    for entry in text.split(","):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", entry.strip(" "), re.ASCII)
         if not match:
-            raise UsageError(f"{option}={text}: {part!r}, {EXPECTED}")
+            raise UsageError(f"{option}={text}: {entry!r}, {EXPECTED}")
         first = int(match[1])
         last = int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"{option}={text}: {part!r} counts down, {EXPECTED}")
+            raise UsageError(f"{option}={text}: {entry!r} counts down, {EXPECTED}")
         numbers += range(first, last + 1)
     if len(set(numbers)) != len(numbers):
         raise UsageError(f"{option}={text}: a GPU is named twice, {EXPECTED}")
@@ -73,9 +73,9 @@ def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
     names = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
     for number in numbers or ():
         if number >= len(names):
-            have = f"GPUs 0-{len(names) - 1}" if names else "no GPU"
+            visible = f"GPUs 0-{len(names) - 1}" if names else "no GPU"
             raise UsageError(
-                f"{option}={text}: no GPU {number}, this machine shows {have}; "
+                f"{option}={text}: no GPU {number}, this machine shows {visible}; "
                 "expected auto or none"
             )
     if numbers is not None:
@@ -96,15 +96,15 @@ def _driver() -> Any:
 
 
 def _visible(count: int) -> list[str]:
-    """Return the CUDA names of the GPUs that this process may use, of `count`, in CUDA's order.
-
-    `CUDA_VISIBLE_DEVICES` names them up to the first entry that is empty or -1; without it, the
-    driver's order counts.
+    """Return the CUDA names of the GPUs that this process may use, in CUDA's order: the entries of
+    `CUDA_VISIBLE_DEVICES` before the first that is empty or -1, or without that variable the
+    indexes of the driver's `count` GPUs.
     """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return [str(index) for index in range(count)]
-    return list(takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(","))))
+    names = [name.strip() for name in listed.split(",")]
+    return list(takewhile(lambda name: name not in ("", "-1"), names))
 
 
 def _handle(driver: Any, name: str) -> Any:
@@ -115,8 +115,9 @@ def _handle(driver: Any, name: str) -> Any:
 
 
 def _describe(driver: Any, names: Sequence[str]) -> Iterator[Gpu]:
+    """Yield the description of each GPU that reports its memory."""
     for name in names:
-        with suppress(driver.NVMLError):  # a GPU that does not report its memory
+        with suppress(driver.NVMLError):
             handle = _handle(driver, name)
             memory = driver.nvmlDeviceGetMemoryInfo(handle)
             processes = driver.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -144,19 +145,21 @@ def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") 
     total = sum(gpu.total_gib for gpu in gpus)
     if free * 2**30 < needed:
         names = ",".join(gpu.name for gpu in gpus)
-        have = f"{free:.1f} of {total:.1f} GiB free"
+        available = f"{free:.1f} of {total:.1f} GiB free"
         holders = ", ".join(gpu.holders for gpu in gpus if gpu.holders)
         if holders:
-            have += f" (held by processes {holders})"
+            available += f" (held by processes {holders})"
         raise UsageError(
-            f"GPU {names}: {have}, expected at least {needed / 2**30:.1f} GiB for the weights of "
-            f"{what}{hint}"
+            f"GPU {names}: {available}, expected at least {needed / 2**30:.1f} GiB for the "
+            f"weights of {what}{hint}"
         )
 
 
 def group_gpus(gpus: Sequence[str], size: int, option: str) -> list[tuple[str, ...]]:
-    """Split GPUs into groups of `size`; raise `UsageError` naming `option` if they do not come out
-    even.
+    """Return groups of `size` GPUs.
+
+    Raise `UsageError`, naming `option`, if the number of GPUs is not a multiple of `size`, or if
+    there is none for groups of several.
     """
     if size > 1 and not gpus:
         raise UsageError(
@@ -199,7 +202,9 @@ class BusyMeter:
         return sum(self._samples) / len(self._samples) if self._samples else None
 
     def _watch(self) -> None:
-        if not self.gpus or (driver := _driver()) is None:
+        """Take samples while `counts()` holds, until the meter is stopped."""
+        driver = _driver() if self.gpus else None
+        if driver is None:
             return
         with suppress(driver.NVMLError):  # a GPU that does not tell
             handles = [_handle(driver, name) for name in self.gpus]

@@ -56,10 +56,10 @@ class Hardware:
 
     @classmethod
     def here(cls, gpus: str, judge_gpus: str | None = None) -> Hardware:
-        """Look at this machine; `gpus` is a list as `--imgedit-gpus` takes it, `judge_gpus` that of
-        the judge alone.
+        """Return what this machine has; `gpus` is a list as `--imgedit-gpus` takes it, `judge_gpus`
+        that of the judge alone.
 
-        Raises `UsageError`.
+        Raise `UsageError` for a GPU that is not there, or if the editor is left without any.
         """
         names, known = find_gpus(gpus)
         reserved, known_reserved = find_gpus(
@@ -91,7 +91,7 @@ class Hardware:
 
     @property
     def gpus(self) -> list[Gpu]:
-        """The GPUs that tell their memory."""
+        """The GPUs that report their memory."""
         return [gpu for host in self.hosts for gpu in host.known]
 
     @property
@@ -112,8 +112,8 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Return bytes of host memory that processes can still take, file caches included; 0 if the
-    system does not tell.
+    """Return the bytes of host memory that processes can still take, file caches included; 0 if
+    the system does not report them.
     """
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text("ascii").splitlines():
@@ -137,7 +137,8 @@ class CpuShare:
         self._start = _scheduled()
 
     def look(self) -> float | None:
-        """Return the share on [0, 1]; `None` if the system does not tell, or so far too little.
+        """Return the share in [0, 1]; `None` if the system does not report it, or if the threads
+        have used too little time so far.
 
         A thread that wants to compute either runs or waits for a processor; one that sleeps does
         neither.
@@ -158,9 +159,9 @@ def _scheduled() -> tuple[float, float]:
     ran = waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with suppress(OSError, ValueError):  # the thread has ended meanwhile
-            on, off, _ = map(int, path.read_text("ascii").split())
-            ran += on
-            waited += off
+            on_processor, in_queue, _timeslices = path.read_text("ascii").split()
+            ran += int(on_processor)
+            waited += int(in_queue)
     return ran / 1e9, waited / 1e9
 
 
@@ -171,8 +172,8 @@ class PeakMemory:
         self._gpu = 0
 
     def look(self) -> messages.MemoryUsed:
-        """Return the most bytes of host memory (resident set), and those that PyTorch reserved on
-        the GPU with most; `gpu` is `None` if this process has not used a GPU.
+        """Return the peaks in bytes: of host memory (resident set), and of what PyTorch reserved on
+        the GPU where it reserved most; `gpu` is `None` if this process has not used a GPU.
         """
         torch = sys.modules.get("torch")
         # Another thread may be importing PyTorch, which holds nothing yet.

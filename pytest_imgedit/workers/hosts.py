@@ -80,12 +80,12 @@ class Agent:
             memory=available_memory(),
             cores=available_cores(),
         )
-        described = machine(gpu.product for gpu in known)
-        return (
-            __version__,
-            hardware,
-            results.HostOrigin(name=name, versions=versions(), machine=described),
+        origin = results.HostOrigin(
+            name=name,
+            versions=versions(),
+            machine=machine(gpu.product for gpu in known),
         )
+        return __version__, hardware, origin
 
     def versions(
         self, python: str | None, names: Sequence[str], paths: Sequence[str], patience: float
@@ -139,12 +139,14 @@ class Agent:
     def send(self, number: int, message: ToWorker) -> None:
         """Pass a message on to a worker, unless it was closed."""
         if number in self._workers:
-            self._workers[number][0].send(message)
+            connection, _ = self._workers[number]
+            connection.send(message)
 
     def terminate(self, number: int) -> None:
         """Ask a worker to end, unless it was closed."""
         if number in self._workers:
-            self._workers[number][0].terminate()
+            connection, _ = self._workers[number]
+            connection.terminate()
 
     def close(self, number: int) -> tuple[str, list[str]]:
         """End a worker, by force if need be; return how it ended, and the last lines that it
@@ -198,20 +200,22 @@ class Host:
             )
 
     def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
-        """Call a method of the agent.
+        """Return what a method of the agent returns.
 
-        Raises a `NotStarted` that names this host. A host that does not answer counts as lost.
+        Raise `NotStarted`, with the name of this host, if it fails. A host that does not answer
+        counts as lost.
         """
         try:
             return self.transport.call(method, *args, timeout=timeout)
         except NotStarted as error:
-            self.lost = self.lost or isinstance(error, HostLost)
+            if isinstance(error, HostLost):
+                self.lost = True
             raise NotStarted(f"host {self.name}: {error}") from None
 
     def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
         """Return the versions of packages in an interpreter there (`None`: the agent's).
 
-        Raises `UsageError` if it cannot tell, or the host is lost.
+        Raise `UsageError` if it does not report them, or the host is lost.
         """
         reported: dict[str, str] = self.call(
             "versions",
@@ -247,6 +251,7 @@ class HostWorker:
         threading.Thread(target=self._listen, args=(hear,), daemon=True).start()
 
     def _listen(self, hear: Callable[[FromWorker], None]) -> None:
+        """Pass on what the agent reports, until the worker is closed or the host is lost."""
         while not self._closed:
             try:
                 messages, lines, is_alive = self.host.call("news", self.number)
@@ -336,30 +341,32 @@ class Hosts:
         return Hardware(tuple(host.hardware for host in self.all), remote=True)
 
     def versions(self, python: str | None, on_gpus: bool, names: Sequence[str]) -> dict[str, str]:
-        """Return the versions of packages on the hosts that compute: those with GPUs, or all.
+        """Return the versions of packages on the first host that computes; if work is done
+        `on_gpus`, hosts without a GPU do not.
 
-        Raises `UsageError` if they differ by more than patches: chance would decide which of them
-        made a result.
+        Raise `UsageError` if the versions on another such host differ by more than patches: chance
+        would decide which of them made a result.
         """
         computing = [host for host in self.all if host.hardware.gpus or not on_gpus]
         with ThreadPoolExecutor(len(computing)) as threads:
-            asked = [threads.submit(host.versions, python, names) for host in computing]
-            reported = [future.result() for future in asked]
-        first = reported[0]
-        for host, theirs in zip(computing[1:], reported[1:], strict=True):
+            futures = [threads.submit(host.versions, python, names) for host in computing]
+            reported = [future.result() for future in futures]
+        first_host, *other_hosts = computing
+        first_versions, *other_versions = reported
+        for host, host_versions in zip(other_hosts, other_versions, strict=True):
             for name in names:
-                here = first.get(name, "absent")
-                there = theirs.get(name, "absent")
-                if not environments.alike({name: here}, {name: there}):
+                expected = first_versions.get(name, "absent")
+                version = host_versions.get(name, "absent")
+                if not environments.alike({name: expected}, {name: version}):
                     raise errors.UsageError(
-                        f"{name} is {here} on {computing[0].name} and {there} on {host.name}, "
+                        f"{name} is {expected} on {first_host.name} and {version} on {host.name}, "
                         "expected the same major and minor version on all hosts"
                     )
-        return first
+        return first_versions
 
     def get(self, name: str) -> Host:
-        """Return a host, reconnected if it was lost; raise `NotStarted` if that fails for over a
-        minute.
+        """Return a host, reconnected if it was lost; raise `NotStarted` if all attempts fail, for
+        over a minute, or the run ends meanwhile.
         """
         waits = iter(WAITS)
         with self._locks[name]:

@@ -98,6 +98,7 @@ class LocalExecutor:
                     os.kill(supervisor_pid, signal.SIGKILL)
 
     def start(self, slot: base.Slot) -> _Gateway:
+        """Start a worker and wait until it answers; raise `NotStarted` if it does not."""
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
         self._starting[slot.name] = path
         try:
@@ -118,7 +119,8 @@ class LocalExecutor:
             output.close()
             reason = "it does not answer as Python does"
         except (EOFError, OSError, execnet.RemoteError) as error:
-            reason = (_new_lines(output, self.redactor, True) or [one_line(error)])[-1]
+            lines = _new_lines(output, self.redactor, final=True)
+            reason = lines[-1] if lines else one_line(error)
         except RuntimeError as error:  # no more threads to listen to it
             self.abandon(slot)
             output.close()
@@ -142,8 +144,8 @@ class LocalExecutor:
 
 
 def _openmp(threads: int) -> list[str]:
-    """Return variables that set the threads of a worker without a GPU, unless the user's
-    environment does.
+    """Return the variables, as `NAME=VALUE`, that set the threads of a worker without a GPU, except
+    those that the user's environment sets.
     """
     variables = {"OMP_NUM_THREADS": threads}
     if "OMP_WAIT_POLICY" not in os.environ:
@@ -152,10 +154,11 @@ def _openmp(threads: int) -> list[str]:
 
 
 def _children_of(pid: int) -> list[int]:
+    """Return the ids of a process's children; none where `/proc` does not list them."""
     children: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            children += map(int, path.read_text("ascii").split())
+            children += [int(number) for number in path.read_text("ascii").split()]
     return children
 
 
@@ -182,8 +185,9 @@ class _Gateway:
         self._outbox.put(message)
 
     def _send_all(self) -> None:
+        """Send messages until the outbox ends; end the process if one cannot be sent."""
         try:
-            while (message := self._outbox.get()) is not None:
+            for message in iter(self._outbox.get, None):
                 self.channel.send(message)
         except Exception:  # the process is gone, or of no use if it cannot hear; ENDED says so
             self.terminate()
@@ -199,6 +203,7 @@ class _Gateway:
         self.process.send_signal(signal.SIGCONT)  # a supervisor that is stopped hears nothing else
 
     def close(self) -> str:
+        """End the process and return how it ended, as `base.Connection` says."""
         self._outbox.put(None)
         if self.channel.isclosed():  # it is ending: let it, so that how it ended is its own doing
             with suppress(subprocess.TimeoutExpired):
@@ -224,8 +229,8 @@ class _Gateway:
 
 
 def _new_lines(file: BinaryIO, redactor: redaction.Redactor, final: bool) -> list[str]:
-    """Read the lines that were added to a file that a process writes; unless this is final, an
-    unfinished line is left for later.
+    """Return the lines that a process has added to a file, without secrets and cut; an unfinished
+    line is left for later unless the process is gone (`final`), when the file is closed.
     """
     if file.closed:
         return []
@@ -233,9 +238,9 @@ def _new_lines(file: BinaryIO, redactor: redaction.Redactor, final: bool) -> lis
     if final:
         file.close()
     elif not data.endswith(b"\n"):
-        whole = data.rfind(b"\n") + 1
-        file.seek(whole - len(data), os.SEEK_CUR)
-        data = data[:whole]
+        end_of_lines = data.rfind(b"\n") + 1
+        file.seek(end_of_lines - len(data), os.SEEK_CUR)
+        data = data[:end_of_lines]
     lines = data.decode("utf-8", "replace").splitlines()
     text = redactor.text("\n".join(line[:FAR] for line in lines))
     return [_cut(line) for line in text.splitlines() if line.strip()]

@@ -85,8 +85,8 @@ class Pool:
         self._returned: deque[tuple[Any, Job]] = deque()
 
     def start(self, jobs: int) -> None:
-        """Start a process on every slot, but no more than `jobs`; each imports what it needs and
-        waits until `run` has it load. `run` and `poll` report what goes wrong with that. A pool
+        """Start processes on up to `jobs` slots, but at least on one; each imports what it needs
+        and waits until `run` has it load. `run` and `poll` report what goes wrong meanwhile. A pool
         that was started before stays as it is.
         """
         if self.workers or self.gone:
@@ -96,7 +96,7 @@ class Pool:
         self.extend(max(1, jobs))
 
     def extend(self, jobs: int) -> None:
-        """Start processes on further slots, where more jobs come than when it was started."""
+        """Start processes on further slots, until there is one for each of `jobs` or no slot."""
         while self._spare and len(self.slots) < jobs:
             self.slots.append(self._spare.pop(0))
             self._spawn(self.slots[-1])
@@ -111,19 +111,21 @@ class Pool:
         try:
             threading.Thread(target=self._bring_up, args=(worker,), daemon=True).start()
         except RuntimeError as error:  # no more threads
-            self._tell_not_started(worker, error)
+            self._report_not_started(worker, error)
 
-    def _tell_not_started(self, worker: Worker, error: Exception) -> None:
-        why = one_line(error)
+    def _report_not_started(self, worker: Worker, error: Exception) -> None:
+        """Put the event that a worker did not start, with the reason."""
+        reason = one_line(error)
         if not isinstance(error, NotStarted):
-            why = f"worker {worker.slot.name}: {errors.of_system(error) or why}"
-        self.events.put((worker, {"op": "not_started", "message": why}))
+            reason = f"worker {worker.slot.name}: {errors.of_system(error) or reason}"
+        self.events.put((worker, {"op": "not_started", "message": reason}))
 
     def _bring_up(self, worker: Worker) -> None:
+        """Start the process of a worker and have it prepare; report it if it does not start."""
         try:
             connection = self.executor.start(worker.slot)
         except Exception as error:  # NotStarted, or an error of the system such as no more threads
-            self._tell_not_started(worker, error)
+            self._report_not_started(worker, error)
             return
         with self._handing_over:
             if worker.state != "dead":
@@ -170,7 +172,7 @@ class Pool:
             waits = not self.watcher.stopping and (may_get_work or more())
             if not waits and "busy" not in states:
                 return
-            yield from self._next_event()
+            yield from self._poll_events()
 
     def _command(self) -> None:
         """Have workers load, a few at a time on each machine. Once the run is to stop, have them
@@ -191,6 +193,9 @@ class Pool:
                 loading[machine] += 1
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
+        """Send a worker its next job, if it may have one: a new one, or else, if it is idle, one
+        that a lost worker left.
+        """
         if self.watcher.stopping or (worker.alone and worker.jobs):
             return
         taken = take(worker)
@@ -204,46 +209,59 @@ class Pool:
                 self._set(worker, "busy")
 
     def _refuse(self, take: Callable[[Worker], tuple[Any, Job] | None]) -> Iterator[Done]:
-        """With no worker left, every job that remains ends in an error that says why."""
-        last = self.gone[-1]
-        while (
-            taken := take(last) or (self._returned.popleft() if self._returned else None)
-        ) is not None:
-            yield taken[0], last, {"op": "error", "kind": "no_worker", "message": self._given_up}
+        """Yield every job that remains, with no worker left, with an error that says why."""
+        last_worker = self.gone[-1]
+        while True:
+            taken = take(last_worker)
+            if taken is None and self._returned:
+                taken = self._returned.popleft()
+            if taken is None:
+                return
+            job, _ = taken
+            yield (
+                job,
+                last_worker,
+                {"op": "error", "kind": "no_worker", "message": self._given_up},
+            )
 
     def load(self) -> None:
-        """Wait until a worker has loaded, or none is left that could; raises `UsageError` as `run`
-        does.
+        """Wait until a worker has loaded, no worker is left, or the run is to stop; raise
+        `UsageError` if the editor or judge refuses its settings.
         """
         while self.workers and not self.watcher.stopping:
             if any(worker.state == "idle" for worker in self.workers):
                 return
             self._command()
-            deque(self._next_event(), maxlen=0)
+            deque(self._poll_events(), maxlen=0)
 
     def poll(self) -> None:
         """Handle what has happened to processes that wait for `run`; raise `UsageError` if one
         cannot start.
         """
         while not self.events.empty():
-            deque(self._next_event(), maxlen=0)
+            deque(self._poll_events(), maxlen=0)
 
-    def _next_event(self) -> Iterator[Done]:
+    def _poll_events(self) -> Iterator[Done]:
+        """Yield the jobs that ended within 0.2 s: that of the next message, then that of a worker
+        that is overdue.
+        """
         with suppress(queue.Empty):
             worker, message = self.events.get(timeout=0.2)
             if worker.state != "dead":
-                yield from self._heard(worker, message)
+                yield from self._handle_message(worker, message)
         for worker in self.workers:
-            self._pass_on(worker)
-        self.timeouts.forgive_absence(self.workers)
-        # If there are events, the worker that seems late may have answered.
-        if self.events.empty() and (late := self.timeouts.overdue(self.workers)) is not None:
-            worker, kind, what = late
-            yield from self._lost(worker, kind, what)
+            self._report_lines(worker)
+        self.timeouts.exclude_absence(self.workers)
+        if not self.events.empty():  # the worker that seems overdue may have answered
+            return
+        overdue = self.timeouts.overdue(self.workers)
+        if overdue is not None:
+            yield from self._end_lost(*overdue)
 
-    def _heard(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
+    def _handle_message(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
+        """Handle what a worker sent; yield the job that ended with it, if any."""
         if message["op"] == "ended":
-            yield from self._lost(worker, "worker_died", "died")
+            yield from self._end_lost(worker, "worker_died", "died")
         elif message["op"] == "step":
             if worker.state == "busy":
                 worker.step = (message["step"], message["steps"])
@@ -255,7 +273,7 @@ class Pool:
             self._any_ready = True
             self._set(worker, "waiting")
         elif message["op"] == "loaded":
-            self._loaded(worker, message)
+            self._take_loaded(worker, message)
         elif worker.jobs:
             job, _ = worker.jobs.popleft()
             worker.step = None
@@ -287,7 +305,10 @@ class Pool:
                 "takes fewer pairs"
             )
 
-    def _loaded(self, worker: Worker, message: Loaded) -> None:
+    def _take_loaded(self, worker: Worker, message: Loaded) -> None:
+        """Note what a worker reports once it has loaded; raise `UsageError` for an environment in
+        which the run must not compute.
+        """
         self._deaths[worker.slot.name] = 0
         worker.memory = message.get("memory")
         worker.load_s = _sane(message.get("seconds"))
@@ -306,34 +327,36 @@ class Pool:
         self._set(worker, "idle")
 
     def _prove(self, worker: Worker) -> None:
-        """Raise `UsageError` for a worker whose probe is not that of the first of its type of GPU;
-        note once that types of GPU differ. `check` may refuse the first of a type.
+        """Raise `UsageError` for a worker whose probe differs from that of the first worker on its
+        type of GPU; warn once about a type whose probe differs from another's. `check` may refuse
+        the first of a type.
         """
-        here = worker.computes_in
-        if here.probe is None:
+        environment = worker.computes_in
+        if environment.probe is None:
             return
-        first = self.proven.get(here.gpu or worker.slot.machine)
+        first = self.proven.get(environment.gpu or worker.slot.machine)
         if first is None:
-            self.check(here)
-            for other in self.proven.values():
-                if other.computes_in.probe != here.probe:
-                    self.watcher.note(f"warning: {_unlike_probes(other, worker)}")
-            self.proven[here.gpu or worker.slot.machine] = worker
-        elif first.computes_in.probe != here.probe:
+            self.check(environment)
+            for proven in self.proven.values():
+                if proven.computes_in.probe != environment.probe:
+                    self.watcher.note(f"warning: {_unlike_probes(proven, worker)}")
+            self.proven[environment.gpu or worker.slot.machine] = worker
+        elif first.computes_in.probe != environment.probe:
             raise errors.UsageError(
                 f"{_unlike_probes(first, worker)}: expected one for all of a type of GPU"
             )
 
     def _load_failed(self, worker: Worker, message: Failed) -> None:
+        """Give up a worker that could not load; raise `UsageError` if its settings are to blame."""
         self._remove(worker)
         self._given_up = f"could not load: {message['message']}"
         if message["kind"] == "setup":
             raise errors.UsageError(message["message"])
         self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) {self._given_up}")
 
-    def _lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
-        """Replace a process that is gone or has to go, unless its place has lost too many; its job
-        ends in an error.
+    def _end_lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
+        """Replace a process that is gone or has to go, unless its slot has lost too many; yield its
+        job, if it had one, with an error.
         """
         slot = worker.slot
         job = worker.job
@@ -370,6 +393,7 @@ class Pool:
         self.watcher.worker_changed(worker)
 
     def _remove(self, worker: Worker) -> str:
+        """End a worker's process and put its jobs back; return how the process ended."""
         with self._handing_over:
             self._set(worker, "dead")
         self.workers.remove(worker)
@@ -380,11 +404,11 @@ class Pool:
             self.executor.abandon(worker.slot)
             return "it never answered"
         how = worker.connection.close()
-        self._pass_on(worker, final=True)
+        self._report_lines(worker, final=True)
         return how
 
-    def _pass_on(self, worker: Worker, final: bool = False) -> None:
-        """Pass on what a process has printed."""
+    def _report_lines(self, worker: Worker, final: bool = False) -> None:
+        """Pass the lines that a process has printed to the watcher."""
         for line in worker.connection.lines(final) if worker.connection else ():
             worker.last_line = line.strip()[:300]
             self.watcher.worker_said(worker.slot, line)
@@ -399,12 +423,13 @@ class Pool:
 
 
 def _unlike_probes(first: Worker, second: Worker) -> str:
-    named = [
+    """Say that two workers compute differently, and where each of them runs."""
+    descriptions = [
         f"{worker.slot.name} ({worker.slot.label}, {worker.computes_in.gpu or 'CPU'}) has probe "
         f"{worker.computes_in.probe}"
         for worker in (first, second)
     ]
-    return f"workers compute otherwise: {', '.join(named)}"
+    return f"workers compute otherwise: {', '.join(descriptions)}"
 
 
 def _sane(seconds: Any) -> float:
@@ -430,7 +455,7 @@ class Retries:
 
     def allow(self, failures: int, worker: Worker, kind: str) -> bool:
         """Tell whether to retry a job that failed on `worker` with an error of `kind`, after
-        `failures` earlier failures.
+        `failures` earlier failures; replace the worker's process if it has to be a fresh one.
         """
         if kind != "oom":
             return failures == 0 and kind in ("worker_died", "timeout")

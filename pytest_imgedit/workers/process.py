@@ -118,7 +118,9 @@ class JobLoop:
         self.dropping_since = clock()
 
     def read_ahead(self, message: messages.ToWorker) -> Read:
-        """Start to read the images of a job that waits."""
+        """Start to read the images of a waiting job; return a future for each of its requests, none
+        for other messages.
+        """
         if message["op"] == "edit":
             return [self._readers.submit(EditRequest.decoded, edit) for edit in message["edits"]]
         if message["op"] == "judge":
@@ -129,9 +131,7 @@ class JobLoop:
         return []
 
     def handle(self, message: messages.ToWorker, read: Read) -> None:
-        """Do a job up to where the GPU is free again; its reply is finished and sent by another
-        thread.
-        """
+        """Do what needs the GPU for a message; another thread finishes and sends the reply."""
         started = clock()
         reply: messages.Reply | Callable[[], messages.Reply]
         try:
@@ -145,7 +145,7 @@ class JobLoop:
     def _do(
         self, message: messages.ToWorker, read: Read
     ) -> messages.Reply | Callable[[], messages.Reply]:
-        """Do what needs the GPU; return the reply, or what finishes it."""
+        """Do what needs the GPU; return the reply, or a function that makes it without the GPU."""
         if message["op"] == "prepare":
             self.prepare(message)
             return {"op": "prepared"}
@@ -158,6 +158,7 @@ class JobLoop:
         return self.judge(read)
 
     def _finish(self, reply: messages.Reply | Callable[[], messages.Reply], seconds: float) -> None:
+        """Make and send a reply, with what it took; an error while that is done is the reply."""
         try:
             if callable(reply):
                 reply = reply()
@@ -195,18 +196,22 @@ class JobLoop:
         return kind, shorten(text, mask=self.redactor.text)
 
     def prepare(self, message: messages.Prepare) -> None:
-        """Import what the target needs, and call `warm_up` of its class, which may use a little of
-        the GPU.
+        """Import the target, and call `warm_up` of its class, which may use a little of the GPU.
+
+        Raise an error if its checkpoint, code or files are not here as they are where the run
+        started.
         """
         self.setup = message
         self.target = targets.Target(**message["target"])
         self.redactor = redaction.Redactor(
             os.environ, message["params"], redaction.server_key(message["params"])
         )
-        if checkpoint := message.get("checkpoint"):  # the run was started on another host
+        checkpoint = message.get("checkpoint")
+        if checkpoint:  # the run was started on another host
             folder = checkpoint_files.find_checkpoint(**checkpoint)
             self.target = replace(self.target, argument=folder)
-        if code := message.get("code"):
+        code = message.get("code")
+        if code:
             user_code.require_code(code)
         for path, sha256 in message.get("files", {}).items():
             checkpoint_files.require_file(Path(path), sha256)
@@ -217,8 +222,9 @@ class JobLoop:
             warm_up(device=message["device"], **message["params"])
 
     def load(self) -> messages.Loaded:
-        """Build the model and have it prove itself; one that differs by its LoRA adapters alone
-        keeps its base.
+        """Build the model, check it, and return where it computes and in what batch size.
+
+        If only its LoRA adapters differ from those of the loaded model, replace these alone.
         """
         params = self.setup["params"]
         device = self.setup["device"]
@@ -288,8 +294,8 @@ class JobLoop:
         return user_code.loaded_code() if self.target.is_custom else {}
 
     def _batch_size(self) -> int:
-        """Return the most edits or questions of one call; raises `SetupError` if the judge names no
-        count.
+        """Return the most edits or questions of one call; raise `SetupError` if the judge's
+        `batch_size` is not a positive integer.
         """
         if self.edits is not None:
             return self.edits.batch_size
@@ -329,6 +335,9 @@ class JobLoop:
     def _finished(
         self, output: Output, request: EditRequest | None
     ) -> messages.FinishedEdit | messages.FailedEdit:
+        """Return the message about one edit: it failed if the editor raised an error, its request
+        could not be read (`None`), or it is not a valid edit.
+        """
         error = output.value
         if request is not None and not isinstance(error, BaseException):
             try:
@@ -345,8 +354,8 @@ class JobLoop:
         return {"op": "failed", "kind": kind, "message": message}
 
     def judge(self, read: Read) -> messages.Judged:
-        """Ask the judge; a question whose images do not decode is answered by its own error,
-        without the judge.
+        """Return the judge's answers; a question whose images do not decode is answered by its own
+        error, without the judge.
         """
         answers: dict[int, Answer] = {}
         questions: dict[int, tuple[Question, Any]] = {}
@@ -368,8 +377,8 @@ class JobLoop:
         return question, None if self.preprocess is None else self.preprocess(question)
 
     def _ask(self, questions: list[tuple[Question, Any]]) -> list[Answer]:
-        """Put questions to the judge; when memory runs out, in batches of half the size from then
-        on, down to one.
+        """Return the judge's answers; if memory runs out, halve the batch size from then on, down
+        to one question.
         """
         answers: list[Answer] = []
         while len(answers) < len(questions):
@@ -386,6 +395,9 @@ class JobLoop:
         return answers
 
     def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
+        """Return the checked answers of one call of the judge; raise an error if it does not return
+        a list with an answer to each question.
+        """
         questions = [question for question, _ in batch]
         if self.preprocess is None:
             answers = self.model.answer(questions)
@@ -401,14 +413,14 @@ class JobLoop:
 
 
 def _only(kind: type, value: Any) -> Any:
-    """Return a value of this type, else `None`: a class of the user may mean something else by the
-    name that was looked up.
+    """Return a value if it is of a type, else `None`: a class of the user may mean something else
+    by the name that was looked up.
     """
     return value if isinstance(value, kind) else None
 
 
 def checked_answer(answer: Answer, batch_size: int) -> Answer:
-    """Return an answer of a batch in plain values; one that does not hold what it must becomes an
+    """Return an answer of a batch in plain values; an invalid one is replaced by one that holds the
     error.
     """
     try:
@@ -449,7 +461,9 @@ def _name(name: Any) -> str:
 
 
 def _aspect(value: Any) -> float:
-    """Read the number of an aspect, so small that sums stay finite; inf and nan pass."""
+    """Return the number of an aspect; raise `ValueError` for a finite one so large that sums would
+    not stay finite.
+    """
     number = float(value)
     if MAX_ASPECT < abs(number) < float("inf"):
         raise ValueError(f"an aspect of {number:g}, expected at most {MAX_ASPECT:g}")

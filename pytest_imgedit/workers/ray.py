@@ -32,13 +32,13 @@ class AgentActor(Agent):
         self._lock = threading.Lock()
 
     def post(self, number: int, method: str, args: tuple[Any, ...]) -> None:
-        """Call a method once all calls of smaller numbers were made; they count from 0."""
+        """Call a method once all calls with smaller numbers, from 0 on, have been made."""
         with self._lock:
             self._posted[number] = (method, args)
             while self._next in self._posted:
-                name, values = self._posted.pop(self._next)
+                due_method, due_args = self._posted.pop(self._next)
                 self._next += 1
-                getattr(self, name)(*values)
+                getattr(self, due_method)(*due_args)
 
 
 class RayTransport:
@@ -111,10 +111,10 @@ class RayHosts(Hosts):
         room = ray.cluster_resources()
         has_gpus = use_gpus and room.get("GPU", 0) >= 1
         self.bundle: dict[str, float] = {"GPU": size, "CPU": 1} if has_gpus else {"CPU": 1}
-        of_nodes = [
+        places_by_node = [
             int(node["Resources"].get("GPU", 0)) // size for node in ray.nodes() if node["Alive"]
         ]
-        count = sum(of_nodes) if has_gpus else cpu_places
+        count = sum(places_by_node) if has_gpus else cpu_places
         try:
             self._reserve(count, {name: int(room.get(name, 0)) for name in self.bundle})
         except Exception as error:  # what Ray raises has no common class
@@ -123,25 +123,31 @@ class RayHosts(Hosts):
         self.connect_all([f"ray-{number}" for number in range(count)])
 
     def _reserve(self, count: int, room: dict[str, int]) -> None:
-        has = ", ".join(f"{number} {name}s" for name, number in room.items())
+        """Reserve `count` places; raise `ValueError` if there is no room for them.
+
+        `room` says how many of each resource the whole cluster has.
+        """
+        resources = ", ".join(f"{number} {name}s" for name, number in room.items())
         if not count:
             raise ValueError(
-                f"the cluster has {has}, expected {self.bundle['GPU']} GPUs on one node"
+                f"the cluster has {resources}, expected {self.bundle['GPU']} GPUs on one node"
             )
         if room["CPU"] < count:
             option = "" if "GPU" in room else " (workers.cpu_workers)"
             raise ValueError(
-                f"the cluster has {has}, expected a CPU for each of {count} places{option}"
+                f"the cluster has {resources}, expected a CPU for each of {count} places{option}"
             )
         self._group = self.ray.util.placement_group([self.bundle] * count, strategy="SPREAD")
         if not self._group.wait(PATIENCE):
             raise ValueError(
                 f"no room for {count} places of {self.bundle} within {PATIENCE:g} s; the cluster "
-                f"has {has}"
+                f"has {resources}"
             )
 
     def connect(self, name: str) -> Host:
-        """Create the actor of a bundle, which Ray moves to another node if there is room."""
+        """Return a host whose agent is a new actor in the bundle that its name numbers; raise
+        `NotStarted` if that fails. Ray moves a bundle of a lost node to another with room.
+        """
         strategy = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=int(name.removeprefix("ray-"))
         )
@@ -168,6 +174,7 @@ class RayHosts(Hosts):
         )
 
     def close(self) -> None:
+        """End the actors, free their places, and end the cluster if it was started here."""
         super().close()
         for actor in self._actors.values():
             with suppress(Exception):

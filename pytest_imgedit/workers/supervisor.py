@@ -56,21 +56,23 @@ def main(log: str, patience: float, command: list[str]) -> int:
 
 
 def _watch(worker: int, controller: int, deadline: float, patience: float) -> None:
-    """Return once the worker or the controller has ended, or the worker has to go."""
-    up = False
+    """Return once the worker or the controller has ended, or the worker was asked to end: since
+    SIGTERM came, or it has not sent `UP` by the deadline.
+    """
+    is_up = False
     while not _ended(worker) and os.getppid() == controller:
-        received = signal.sigtimedwait(
-            _WATCHED, 1.0 if up else min(1.0, max(0.0, deadline - time.monotonic()))
-        )
-        up = up or (received is not None and received.si_signo == UP)
-        late = not up and time.monotonic() > deadline
-        if late:
+        until_deadline = max(0.0, deadline - time.monotonic())
+        received = signal.sigtimedwait(_WATCHED, 1.0 if is_up else min(1.0, until_deadline))
+        if received is not None and received.si_signo == UP:
+            is_up = True
+        is_late = not is_up and time.monotonic() > deadline
+        if is_late:
             print(
                 f"no answer within {patience:g} s (workers.load_timeout)",
                 file=sys.stderr,
                 flush=True,
             )
-        if late or (received is not None and received.si_signo == signal.SIGTERM):
+        if is_late or (received is not None and received.si_signo == signal.SIGTERM):
             _ask_to_end(worker)
             return
 
@@ -89,8 +91,8 @@ def _become(command: list[str], supervisor: int) -> None:
 
 
 def _signal_at_parents_end(number: signal.Signals) -> None:
-    """Let the kernel send this process a signal when the thread ends that is its parent, and again
-    for each thread that then takes its place; only Linux can.
+    """Have the kernel send this process a signal when its parent thread ends, and again for each
+    thread that then takes its place; do nothing on systems other than Linux.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
@@ -104,11 +106,17 @@ def _ended(worker: int) -> bool:
 
 
 def _ask_to_end(worker: int) -> None:
+    """Send the worker's process group SIGTERM, and wait up to `GRACE` seconds for the worker to
+    end.
+    """
     with suppress(OSError):
         os.killpg(worker, signal.SIGTERM)
         os.killpg(worker, signal.SIGCONT)  # a stopped process hears nothing else
     end = time.monotonic() + GRACE
-    while not _ended(worker) and (remaining := end - time.monotonic()) > 0:
+    while not _ended(worker):
+        remaining = end - time.monotonic()
+        if remaining <= 0:
+            return
         signal.sigtimedwait({signal.SIGCHLD}, remaining)
 
 

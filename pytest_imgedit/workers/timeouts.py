@@ -28,9 +28,9 @@ class Timeouts:
     deadlines: Mapping[State, Deadline]
     _listened: float = field(default_factory=time.monotonic)
 
-    def forgive_absence(self, workers: Iterable[Worker]) -> None:
-        """Exclude from deadlines the time in which this process was stopped or busy, or by which
-        its clock jumped.
+    def exclude_absence(self, workers: Iterable[Worker]) -> None:
+        """Exclude from deadlines the time since the last call, if it is so long that this process
+        was stopped or busy, or that its clock jumped.
         """
         now = time.monotonic()
         away = now - self._listened
@@ -42,7 +42,8 @@ class Timeouts:
 
     def overdue(self, workers: Iterable[Worker]) -> tuple[Worker, str, str] | None:
         """Return the first worker that has been in a state for longer than its deadline, or whose
-        process is gone without a word; with the kind of error of its job, and what happened.
+        process is gone without a word, with the kind of error of its job and what happened; `None`
+        if there is no such worker.
         """
         now = time.monotonic()
         for worker in workers:
@@ -53,7 +54,8 @@ class Timeouts:
                 return worker, "timeout", what
             if worker.connection is None or worker.connection.alive():
                 continue
-            worker.silent_at = worker.silent_at or now
+            if worker.silent_at == 0.0:
+                worker.silent_at = now
             if now - worker.silent_at > ABSENCE:  # a child of it holds its connection open
                 return worker, "worker_died", "died"
         return None

@@ -53,14 +53,14 @@ def worker_of(pool, state, edits=0):
 
 def test_a_step_of_a_running_job_is_told(pool):
     worker = worker_of(pool, "busy", edits=1)
-    assert list(pool._heard(worker, {"op": "step", "step": 3, "steps": 20})) == []
+    assert list(pool._handle_message(worker, {"op": "step", "step": 3, "steps": 20})) == []
     assert pool.watcher.heard == [("busy", (3, 20))]
     assert len(worker.jobs) == 1
 
 
 def test_a_step_of_a_worker_that_loads_is_not(pool):
     worker = worker_of(pool, "loading")
-    assert list(pool._heard(worker, {"op": "step", "step": 3, "steps": 20})) == []
+    assert list(pool._handle_message(worker, {"op": "step", "step": 3, "steps": 20})) == []
     assert pool.watcher.heard == []
     assert worker.step is None
 
@@ -72,7 +72,7 @@ def test_the_deadline_of_a_batch_is_that_of_its_edits(pool, monkeypatch, edits, 
     worker = worker_of(pool, "busy", edits=edits)
     worker.since = time.monotonic() - seconds
     monkeypatch.setattr(pool, "_spawn", lambda slot: None)
-    replies = [reply for _, _, reply in pool._next_event()]
+    replies = [reply for _, _, reply in pool._poll_events()]
     assert [reply["kind"] for reply in replies] == (["timeout"] if ended else [])
 
 
@@ -100,7 +100,7 @@ def test_a_worker_that_other_processes_starve_is_told_once(pool):
     for share in (None, 0.8, 0.31, 0.2):
         worker.jobs.append(("work", {"op": "edit", "edits": [{}]}))
         list(
-            pool._heard(
+            pool._handle_message(
                 worker, {"op": "error", "kind": "exception", "message": "x", "cpu_share": share}
             )
         )
@@ -116,7 +116,7 @@ def test_a_run_that_stops_has_workers_drop_the_job_that_they_read_ahead(pool, mo
     worker.connection.send = sent.append
     worker.jobs.append((["next"], {"op": "edit", "edits": [{}]}))
     replies = iter([{"op": "dropped"}, {"op": "dropped"}])
-    monkeypatch.setattr(pool, "_next_event", lambda: pool._heard(worker, next(replies)))
+    monkeypatch.setattr(pool, "_poll_events", lambda: pool._handle_message(worker, next(replies)))
     pool.watcher.stopping = True
     assert list(pool.run(lambda worker: None)) == []
     assert sent == [{"op": "drop"}]
@@ -125,7 +125,7 @@ def test_a_run_that_stops_has_workers_drop_the_job_that_they_read_ahead(pool, mo
 def test_batches_that_memory_has_halved_stay_small_in_the_processes_to_come(pool):
     pool.setup["batch_size"] = 8
     worker = worker_of(pool, "busy", edits=8)
-    list(pool._heard(worker, {"op": "edited", "edits": [], "batch_size": 4}))
+    list(pool._handle_message(worker, {"op": "edited", "edits": [], "batch_size": 4}))
     assert (worker.batch_size, pool.setup["batch_size"]) == (4, 4)
 
 
@@ -167,7 +167,7 @@ def probing():
     def load(number, probe, gpu="H100"):
         worker = Worker(pool.slots[number], state="loading")
         pool.workers.append(worker)
-        assert list(pool._heard(worker, loaded(probe, gpu))) == []
+        assert list(pool._handle_message(worker, loaded(probe, gpu))) == []
         return worker
 
     pool.have_load = load
