@@ -68,9 +68,10 @@ def change(source: Image.Image, edited: Image.Image) -> float:
 
 
 def _of_one_tone(before: Levels, after: Levels) -> tuple[Levels, Levels]:
-    """Bring an edit to the contrast and brightness of its source, each channel by itself.
+    """Return copies of a source and its edit, the edit brought to the source's contrast and
+    brightness, each channel by itself.
 
-    Of the source, what the edit's tone cuts off is cut off too.
+    The source is clipped to the levels that the edit can then have.
     """
     before = before.copy()
     after = after.copy()
@@ -95,7 +96,7 @@ class Tone(NamedTuple):
 
     @classmethod
     def fit(cls, levels: Levels, targets: Levels, weights: Levels) -> "Tone":
-        """Fit by weighted least squares."""
+        """Return the tone that brings levels closest to targets, by weighted least squares."""
         total = weights.sum()
         mean = float(weights @ levels / total)
         target_mean = float(weights @ targets / total)
@@ -118,7 +119,7 @@ class Tone(NamedTuple):
 
 
 def _fitted_tone(levels: Levels, targets: Levels) -> Tone:
-    """Fit a tone by iteratively reweighted least squares."""
+    """Return the tone fitted by iteratively reweighted least squares."""
     tone = Tone.fit(levels, targets, np.ones_like(levels))
     for _ in range(TONE_STEPS - 1):
         weights = robust_weights(tone.residuals(levels, targets), TONE_TOLERANCE)
@@ -131,7 +132,7 @@ def _clamped(value: float, lowest: float, highest: float) -> float:
 
 
 def _largest_difference(before: Levels, after: Levels) -> float:
-    """Return the largest mean difference of a window; differences in busy places count less."""
+    """Return the largest mean difference of all windows; differences in busy places count less."""
     outside = np.maximum(_outside(before, after), _outside(after, before)) @ GREY
     busy = np.minimum(_spread(before @ GREY), _spread(after @ GREY))
     return float(_window_means(outside / (1 + busy / HALVING), WINDOW).max())
@@ -146,7 +147,7 @@ def _outside(levels: Levels, other: Levels) -> Levels:
 
 
 def _of_neighbours(padded: Levels, extreme: np.ufunc) -> Levels:
-    """Return the smallest or largest of each pixel and its eight neighbours.
+    """Return the `extreme` (smallest or largest) of each pixel and its eight neighbours.
 
     `scipy.ndimage.minimum_filter` gives the same, and takes 13 times as long.
     """
@@ -164,7 +165,7 @@ def _spread(grey: Levels) -> Levels:
 
 
 def _window_means(values: NDArray[np.floating[Any]], side: int) -> NDArray[np.float64]:
-    """Return the mean of each square window of a side, from a table of sums."""
+    """Return the mean of every square window with this side, from a table of sums."""
     sums = np.pad(values.astype(np.float64), ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
     below = sums[side:, side:] - sums[:-side, side:]
     totals: NDArray[np.float64] = below - sums[side:, :-side] + sums[:-side, :-side]

@@ -57,11 +57,11 @@ class DamagedEditor(ReferenceEditor):
         reference = super().edit(request)
         before = np.asarray(_resized(request.source, reference.size), np.int16)
         after = np.asarray(reference).copy()
-        changed = np.abs(after - before).sum(axis=-1)
-        height, width = changed.shape
+        differences = np.abs(after - before).sum(axis=-1)
+        height, width = differences.shape
         windows = [(rows, columns) for rows in _spans(height) for columns in _spans(width)]
-        window = min(windows, key=lambda window: changed[window].mean())
-        after[window] = 255 - after[window]
+        damaged = min(windows, key=lambda window: differences[window].mean())
+        after[damaged] = 255 - after[damaged]
         return Image.fromarray(after)
 
 

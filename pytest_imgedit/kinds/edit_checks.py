@@ -22,10 +22,10 @@ ASPECT_TOLERANCE = 0.03
 
 
 def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image:
-    """Return an editor's output as RGB; raise `OutputError` if it is no image, not finite, too
-    small, or blank.
+    """Return an editor's output as RGB; raise `OutputError` if it is no image, of a size that is
+    refused, not finite, or blank.
 
-    Blank is one colour all over where the source is not.
+    It is blank if it is one colour all over and the source is not, unless it `may_be_blank`.
     """
     if not isinstance(output, Image.Image):
         raise errors.OutputError(

@@ -23,8 +23,8 @@ class FolderEditor:
         del folder, device
 
     def edit(self, request: requests.EditRequest) -> Image.Image:
-        """Raises `ImageError` for a request that is of no pair of the suite, such as a test's own
-        photograph.
+        """Return the finished image; raise `ImageError` for a request that belongs to no pair of
+        the suite, such as a test's own photograph.
         """
         if request.reference is None:
             raise errors.ImageError("editor folder: has finished images of the suite's pairs only")
@@ -67,7 +67,11 @@ def split_argument(argument: str) -> tuple[Path, str]:
 def check_pattern(pattern: str) -> None:
     """Raise `UsageError` unless a pattern is a relative path with `{names}` of fields."""
     try:
-        parts = [part[1:] for part in Formatter().parse(pattern) if part[1] is not None]
+        parts = [
+            (name, spec, conversion)
+            for _, name, spec, conversion in Formatter().parse(pattern)
+            if name is not None
+        ]
     except ValueError as error:
         raise errors.UsageError(f"editor folder: pattern {pattern!r}: {error}") from None
     are_plain = [
@@ -84,11 +88,11 @@ def check_pattern(pattern: str) -> None:
 
 
 def find_images(argument: str, pairs: Iterable[EditPair]) -> FinishedImages:
-    """Return the finished image of each pair by id, or a line that says why it has none; and what
-    the folder holds.
+    """Return the finished image of each pair by id, or a line that says why it has none, with a
+    summary of what the folder holds.
 
-    An image that would be that of several pairs is that of none. Raises `UsageError` for a pattern
-    that names a field which no pair has, and for a pair that has two images.
+    An image that would belong to several pairs belongs to none. Raise `UsageError` for a pattern
+    that names a field which no pair has, and for a pair that has several images.
     """
     pairs = list(pairs)
     _, pattern = split_argument(argument)
@@ -115,7 +119,8 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> FinishedImages:
             )
         else:
             images[pair.id] = path
-    return FinishedImages(images, pictures.summary(filter(None, paths.values())))
+    matched = [path for path in paths.values() if path is not None]
+    return FinishedImages(images, pictures.summary(matched))
 
 
 class Pictures:
@@ -138,7 +143,7 @@ class Pictures:
         or by the name of their category.
         """
         for names in _by_pattern(self.pattern, pair) if self.pattern else _usual(pair):
-            paths = self._different(names)
+            paths = self._distinct_files(names)
             if len(paths) > 1:
                 raise errors.UsageError(
                     f"editor folder: pair {pair.id!r} has {len(paths)} finished images, "
@@ -150,18 +155,18 @@ class Pictures:
                 return paths[0]
         return None
 
-    def _different(self, names: Iterable[str]) -> list[Path]:
-        """Return the files of any of these names; of several paths to one file, the first to be
-        found.
-        """
-        different: dict[Path, Path] = {}
+    def _distinct_files(self, names: Iterable[str]) -> list[Path]:
+        """Return the files that have any of these names, each once, by the first path to it."""
+        path_by_file: dict[Path, Path] = {}
         for name in names:
             for path in self._named(name):
-                different.setdefault(path.resolve(), path)
-        return list(different.values())
+                path_by_file.setdefault(path.resolve(), path)
+        return list(path_by_file.values())
 
     def _named(self, name: str) -> list[Path]:
-        """Return the files below the folder that have a name, to which a suffix may be added."""
+        """Return the files below the folder with this name, or with it and a suffix if the pattern
+        has none.
+        """
         path = self.folder / name
         top = self.folder.resolve()
         paths = [path]
@@ -175,7 +180,7 @@ class Pictures:
         ]
 
     def _with_suffix(self, path: Path) -> list[Path]:
-        """Return the pictures beside a path that have its name before their suffix."""
+        """Return the pictures in a path's folder whose names are that of the path and a suffix."""
         if path.parent not in self._listed:
             by_stem: dict[str, list[Path]] = {}
             with suppress(OSError, ValueError):  # what cannot be listed holds no pictures
@@ -186,8 +191,8 @@ class Pictures:
         return self._listed[path.parent].get(path.name, [])
 
     def summary(self, matched: Iterable[Path]) -> str:
-        """Say how many pictures the folder holds, how many of them match ids, and what names are
-        expected.
+        """Return a line that says how many pictures the folder holds, how many of them match ids
+        (`matched`), and what names are expected.
         """
         pictures = sorted(
             path
@@ -199,23 +204,31 @@ class Pictures:
             expected = f"{self.pattern}.png"
         if not pictures:
             return f"{self.folder} holds no pictures, expected {expected}"
-        taken = set(matched)
-        others = [str(path.relative_to(self.folder)) for path in pictures if path not in taken]
-        number = len(pictures) - len(others)
+        matching = set(matched)
+        unmatched = [
+            str(path.relative_to(self.folder)) for path in pictures if path not in matching
+        ]
+        number = len(pictures) - len(unmatched)
         match = "matches an id" if number == 1 else "match ids"
         line = f"{self.folder} holds {counted(len(pictures), 'picture')}, {number} of them {match}"
-        if others:
-            line += f", {len(others)} match none: {first_of(others, 3)}"
+        if unmatched:
+            line += f", {len(unmatched)} match none: {first_of(unmatched, 3)}"
         return f"{line}; expected {expected}"
 
 
 def _ids(pair: EditPair) -> list[str]:
+    """Return the ids by which a pair's image may be named: the slug, and the suite's own id if it
+    is a plain file name.
+    """
     if PurePath(pair.own_id).name != pair.own_id:
         return [pair.id]
     return [name for name in dict.fromkeys((pair.id, pair.own_id)) if name]
 
 
 def _usual(pair: EditPair) -> Iterator[list[str]]:
+    """Yield the names, without suffix, that a pair's image may have without a pattern: those of its
+    id in the folders of its category, then of its id alone. The first list that fits counts.
+    """
     folders = [name for name in pair.category_names if "/" not in name and name.strip(".")]
     for name in _ids(pair):
         yield [f"{folder}/{name}" for folder in folders]
@@ -224,6 +237,9 @@ def _usual(pair: EditPair) -> Iterator[list[str]]:
 
 
 def _by_pattern(pattern: str, pair: EditPair) -> Iterator[list[str]]:
+    """Yield the names that a pattern makes of each id of a pair, one for each name of its category;
+    none if the pair lacks a field of the pattern.
+    """
     for name in _ids(pair):
         values = {
             **pair.fields,

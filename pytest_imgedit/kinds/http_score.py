@@ -92,9 +92,10 @@ class HTTPScorer:
         return self._runner.run(self._all(questions))
 
     async def _all(self, questions: Sequence[Question]) -> list[Answer]:
-        return await asyncio.gather(*map(self._ask, questions))
+        return await asyncio.gather(*[self._ask(question) for question in questions])
 
     async def _ask(self, question: Question) -> Answer:
+        """Return the answer to one question, once fewer than `concurrency` others wait for one."""
         async with self._free:
             body = {**self.server.options.extra, **body_of(question)}
             try:
@@ -116,15 +117,17 @@ def encode(image: Image.Image) -> str:
 
 
 def read_reply(reply: str) -> Answer:
-    """Read the score of a reply; anything but `{"score": NUMBER}`, further keys aside, is an error,
-    and so is a reply with a key `error` that is not empty.
+    """Return the score of a reply. Anything but `{"score": NUMBER}`, further keys aside, is an
+    error, and so is a reply whose key `error` is not empty.
     """
     try:
         fields = strict_json.loads(reply)
     except (ValueError, RecursionError):
         fields = None
-    score = fields.get("score") if isinstance(fields, dict) else None
-    if isinstance(fields, dict) and (problem := fields.get("error")):
+    is_object = isinstance(fields, dict)
+    score = fields.get("score") if is_object else None
+    problem = fields.get("error") if is_object else None
+    if problem:
         shown = shorten(" ".join(str(problem).split()), 200)
         return Answer(error=f"the server answered the error {shown!r}")
     if isinstance(score, bool) or not isinstance(score, int | float) or not _is_finite(score):

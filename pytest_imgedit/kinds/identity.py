@@ -63,7 +63,8 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     `cache` is the file that remembers digests. Raises `UsageError` if a file of the model is
     missing.
     """
-    where = where or base.Where()
+    if where is None:
+        where = base.Where()
     digests = checkpoint_files.Digests(cache)
     is_custom = model.target.is_custom
     sources: Mapping[str, Path] = {}
@@ -102,8 +103,8 @@ def _with_content(
     sources: Mapping[str, Path],
     digests: checkpoint_files.Digests,
 ) -> strict_json.JsonObject:
-    """Return the deciding parameters, and defaults of a custom class that name files; files stand
-    there by content.
+    """Return the deciding parameters, and those defaults of a custom class that name files, with
+    the content of each file in place of its name.
     """
     named: strict_json.JsonObject = {}
     for name, value in deciding.items():
@@ -131,7 +132,9 @@ def _environment(
 
 
 def _code_of(model: base.Model, sources: Mapping[str, Path]) -> strict_json.JsonObject:
-    """Name the class and its code, which is a single revision for all classes of this package."""
+    """Return the class and its code: the digests of the user's sources, or for a class of this
+    package the revision that all its classes share. The reference that it is shown counts too.
+    """
     parts: strict_json.JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
         parts["shown"] = model.shown_reference

@@ -46,6 +46,7 @@ class ReferenceJudge:
         return [self._measure(question) for question in questions]
 
     def _measure(self, question: Question) -> Answer:
+        """Return the score and aspects of one edit; an error if the pair has no reference image."""
         if "reference" not in question.images:
             return Answer(
                 error="the pair has no reference image, which the judge 'reference' needs"
@@ -67,15 +68,15 @@ class ReferenceJudge:
 
 
 def pixels(image: Image.Image, size: tuple[int, int]) -> Pixels:
-    """Return an image of (width, height), resized bicubically, as RGB of shape (H, W, 3) on
+    """Return an image, resized bicubically to (width, height), as RGB of shape (H, W, 3) on
     [0, 1].
     """
     return np.asarray(image.resize(size, Image.Resampling.BICUBIC).convert("RGB"), np.float64) / 255
 
 
 def change(source: Pixels, edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:
-    """Share of the requested change that was made in a region (H, W), in [0, 1]; images (H, W, 3)
-    on [0, 1].
+    """Return the share of the requested change that was made in a region (H, W), in [0, 1]; 1 if
+    the region is empty. Images are (H, W, 3) on [0, 1].
     """
     if not region.any():
         return 1.0
@@ -85,20 +86,22 @@ def change(source: Pixels, edited: Pixels, target: Pixels, region: NDArray[np.bo
 
 
 def preserved(edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:
-    """How far a region (H, W) was left alone, in [0, 1]; images (H, W, 3) on [0, 1]."""
+    """Return how well a region (H, W) was preserved, in [0, 1]; 1 if it is empty. Images are
+    (H, W, 3) on [0, 1].
+    """
     if not region.any():
         return 1.0
     return max(0.0, 1 - float(np.abs(edited - target)[region].mean()) / LOST)
 
 
 def psnr(image: Pixels, target: Pixels) -> float:
-    """Peak signal-to-noise ratio in dB for a peak of 1, at most `MAX_PSNR`."""
+    """Return the peak signal-to-noise ratio in dB for a peak of 1, at most `MAX_PSNR`."""
     error = float(((image - target) ** 2).mean())
     return MAX_PSNR if error == 0 else min(MAX_PSNR, -10 * math.log10(error))
 
 
 def ssim(image: Pixels, target: Pixels) -> float:
-    """Structural similarity in [-1, 1], mean over pixels and channels.
+    """Return the structural similarity in [-1, 1], as the mean over pixels and channels.
 
     Gaussian window with σ = 1.5 and radius 5, K1 = 0.01, K2 = 0.03, peak 1 (Wang et al., IEEE TIP
     13(4), 2004).

@@ -44,15 +44,18 @@ class Axis:
         return Axis(self.scale + scaling, self.shift + shift)
 
     def near(self, start: "Axis") -> "Axis":
-        """Return the closest axis within reach of a start."""
+        """Return this axis with scale and shift limited to what a fit from `start` may reach."""
         scaling = np.clip(self.scale / start.scale, 1 - MAX_SCALING, 1 + MAX_SCALING)
         shift = np.clip(self.shift, -MAX_SHIFT, MAX_SHIFT)
         return Axis(float(scaling * start.scale), float(shift))
 
     def overlap(self, side: int) -> slice:
-        """Return the pixels of the source that the edit shows, without its outermost pixels."""
+        """Return the pixels of the source that the edit shows, without the outermost pixels of the
+        edit; an empty slice if they are less than `MIN_OVERLAP` of the side.
+        """
         in_edit = self.scale * _from_centre(side) + self.shift * side
-        shown = np.flatnonzero(np.abs(in_edit) <= side / 2 - 1)
+        without_outermost = side / 2 - 1
+        shown = np.flatnonzero(np.abs(in_edit) <= without_outermost)
         if len(shown) < MIN_OVERLAP * side:
             return slice(0, 0)
         return slice(int(shown[0]), int(shown[-1]) + 1)
@@ -70,8 +73,8 @@ class Alignment:
     y: Axis
 
     def overlap(self, size: tuple[int, int]) -> tuple[slice, slice]:
-        """Return the rows and columns of the source that the edit shows, empty if they are too few
-        to be compared.
+        """Return the rows and the columns of the source that the edit shows; each slice is empty if
+        they are too few to be compared.
         """
         return self.y.overlap(size[1]), self.x.overlap(size[0])
 
@@ -87,8 +90,9 @@ class Alignment:
 def alignments(source: Image.Image, edited: Image.Image, ratio: float) -> Iterator[Alignment]:
     """Yield the fitted alignments of an edit that was resized to the size of its source.
 
-    `ratio` is the edit's aspect ratio over that of the source before. An edit of another aspect
-    ratio shows the whole source squashed, a part of it, or more than it.
+    `ratio` is the edit's aspect ratio before that over the source's. An edit with another aspect
+    ratio may show the whole source squashed, a part of it, or more than it, so a fit starts from
+    each of these.
     """
     source_grey = source.convert("L")
     edited_grey = edited.convert("L")
@@ -108,8 +112,8 @@ def _reduced(image: Image.Image, side: int) -> Image.Image:
 
 
 def _fitted(start: Alignment, pyramid: list[tuple[Image.Image, Image.Image]]) -> Alignment:
-    """Fit an alignment from coarse to fine, each by a fixed number of Gauss-Newton steps (Lucas and
-    Kanade, 1981).
+    """Return the alignment fitted from coarse to fine, at each size by a fixed number of
+    Gauss-Newton steps (Lucas and Kanade, 1981).
     """
     alignment = start
     for (source, edited), tolerance in zip(pyramid, TOLERANCES, strict=True):
@@ -121,8 +125,8 @@ def _fitted(start: Alignment, pyramid: list[tuple[Image.Image, Image.Image]]) ->
 
 
 def _step(alignment: Alignment, source: Levels, edited: Image.Image, tolerance: float) -> Alignment:
-    """Move an alignment by one step of a robust least-squares fit, with contrast and brightness as
-    further unknowns.
+    """Return an alignment moved by one step of a robust least-squares fit, with contrast and
+    brightness as further unknowns; the same one if nothing overlaps.
     """
     overlap = alignment.overlap(edited.size)
     laid = alignment.laid_over(edited, Image.Resampling.BILINEAR)
@@ -152,12 +156,12 @@ def _step(alignment: Alignment, source: Levels, edited: Image.Image, tolerance: 
 
 
 def robust_weights(residual: Levels, tolerance: float) -> Levels:
-    """Weigh residuals so that those far above `tolerance` times their mean, as of a changed object,
-    hardly count (Geman and McClure, 1987).
+    """Return the weights of residuals: those far above `tolerance` times their mean, as of a
+    changed object, hardly count (Geman and McClure, 1987).
     """
     limit = 2 + tolerance * np.abs(residual).mean()
-    kept: Levels = 1 / (1 + np.square(residual / limit, dtype=np.float32))
-    return kept * kept
+    root: Levels = 1 / (1 + np.square(residual / limit, dtype=np.float32))
+    return root * root
 
 
 def _from_centre(side: int) -> Levels:

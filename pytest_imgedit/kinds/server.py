@@ -105,8 +105,10 @@ class Server:
         }
 
     def connect(self, **changes: Any) -> Any:
-        """Return a client of the package `openai`, to which an error inside of an answer with
-        status 200 has the status that it names. For Azure's classic address it is `AzureOpenAI`.
+        """Return a client of the package `openai`, an `AzureOpenAI` for Azure's classic address.
+
+        It treats an error inside an answer with status 200 as a response with the status that the
+        error names.
         """
         import openai
 
@@ -131,14 +133,19 @@ class Server:
         return self._make(openai.AsyncOpenAI, openai.AsyncAzureOpenAI, {"http_client": http})
 
     def _make(self, plain: Any, azure: Any, changes: JsonObject) -> Any:
-        """Make a client of the class for the server's address."""
+        """Return a client: of the class `azure` if the address is that of Azure's API, else of the
+        class `plain`.
+        """
         arguments = {**self.client, **changes}
-        if version := _AZURE.search(self.url):
+        version = _AZURE.search(self.url)
+        if version:
             return azure(api_version=version[1], **arguments)
         return plain(**arguments)
 
     def _reveal(self, response: Any) -> None:
-        """Give a response that holds an error the status that this names."""
+        """Give a response the status that the error in it names; leave one without an error, or
+        with an image, as it is.
+        """
         if response.headers.get("content-type", "").startswith("image/"):
             return
         failure = failure_in(response.text, self.field)
@@ -151,9 +158,9 @@ class Server:
         return client.models.list()
 
     def check(self) -> None:
-        """Probe the server; raises `SetupError` if it cannot be reached or refuses the key, or if
-        the package `openai` is not installed. A server that answers the probe with another error is
-        taken as it is.
+        """Probe the server; raise `SetupError` if it cannot be reached or refuses the key, or if
+        the package `openai` is not installed. Any other error in its answer is ignored: it is
+        there.
         """
         try:
             import openai
@@ -191,7 +198,7 @@ class Server:
                 return  # it answers, if with nothing that was asked for
 
     def describe(self, error: Exception) -> str:
-        """Say in one line why a request brought nothing, with how often it was tried."""
+        """Return a line that says why a request failed, and how often it was tried."""
         import openai
 
         retries = self.options.retries
@@ -219,7 +226,7 @@ class Server:
 
 
 def has_refused(error: Exception) -> bool:
-    """Tell whether a request failed since a content filter refused it."""
+    """Tell whether a request failed because a content filter refused it."""
     response = getattr(error, "response", None)
     if response is None:
         return False
@@ -227,7 +234,9 @@ def has_refused(error: Exception) -> bool:
 
 
 def through_proxy(url: str) -> str:
-    """Name the proxy through which the environment sends requests to a URL; empty without one."""
+    """Return a phrase that names the proxy through which the environment sends requests to a URL;
+    empty without one.
+    """
     parts = urlsplit(url)
     proxies = urllib.request.getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
@@ -238,10 +247,10 @@ def through_proxy(url: str) -> str:
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes
-    longer.
+    """Return what a call returns, or raise what it raises; raise `TimeoutError` if it takes more
+    than these seconds.
 
-    It is made in a thread that does not keep the process alive.
+    The call is made in a thread that does not keep the process alive.
     """
     outcome: Future[Any] = Future()
 

@@ -39,8 +39,8 @@ _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
 def read_completion(text: str) -> requests.Answer:
-    """Make an answer of the text of a chat completion; one without a whole reply is answered by the
-    reason.
+    """Return the answer in the text of a chat completion; its error says why if it holds no whole
+    reply.
     """
     body = parse(text)
     if not isinstance(body, dict):
@@ -67,20 +67,24 @@ def read_completion(text: str) -> requests.Answer:
     if not (is_cut or reason == NO_REASON or reason.casefold() in DONE):
         return answer(error=f"no whole reply (finish_reason {reason!r})")
     content = _content_of(message)
-    if not content and not is_cut and (problem := _without_text(message, reason)):
-        return answer(error=problem)
+    if not content and not is_cut:
+        problem = _why_no_text(message, reason)
+        if problem:
+            return answer(error=problem)
     return answer((content or "").strip(), cut=is_cut, finish_reason=reason)
 
 
 def _tokens(body: Mapping[str, Any], field: str) -> int:
-    """Return a number of tokens of an answer; more than 2**53 of them are not believed."""
+    """Return a number of tokens that an answer reports; 0 if it reports none, or a number that no
+    answer has: below 0, or from 2**53 on.
+    """
     usage = body.get("usage")
     count = usage.get(field) if isinstance(usage, dict) else None
     return count if type(count) is int and 0 <= count < 2**53 else 0
 
 
 def _content_of(message: Mapping[str, Any]) -> str | None:
-    """Return the text of a message; of one in parts, that of its texts."""
+    """Return the text of a message, that of a message in parts joined; `None` if it has none."""
     content = message.get("content")
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict)]
@@ -89,8 +93,10 @@ def _content_of(message: Mapping[str, Any]) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _without_text(message: Mapping[str, Any], reason: str) -> str:
-    """Say why a message has no text; nothing for one whose text is empty and that has no other."""
+def _why_no_text(message: Mapping[str, Any], reason: str) -> str:
+    """Return why a message has no text; empty for one whose answer is the empty text, with no text
+    in another field.
+    """
     thought = next((name for name in _THOUGHT_FIELDS if message.get(name)), None)
     if thought is None and isinstance(message.get("content"), str):
         return ""
@@ -111,7 +117,7 @@ def _model_of(body: Mapping[str, Any]) -> str:
 
 
 def read_image(data: bytes) -> Image.Image:
-    """Read the image of an answer of images/edits, or the image that is the answer; raises
+    """Return the image in an answer of images/edits, which may be the image itself; raise
     `OutputError` if there is none.
     """
     if data[:1].strip() not in (b"{", b"[", b"d", b"<", b""):
@@ -138,7 +144,9 @@ def read_image(data: bytes) -> Image.Image:
 
 
 def _of_base64(encoded: str) -> Image.Image:
-    """Read an image in base64, or in a data URL; its padding may lack, and lines may be broken."""
+    """Return an image from base64 or a data URL, where padding may be missing and lines broken;
+    raise `OutputError` if it is none.
+    """
     if encoded.startswith("data:"):
         encoded = encoded.partition(",")[2]
     encoded = "".join(encoded.split())

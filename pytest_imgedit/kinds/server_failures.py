@@ -70,29 +70,33 @@ class Failure:
 
 
 def failure_in(text: str, field: str) -> Failure | None:
-    """Find the error in the text of an answer with status 200; `None` for an answer.
+    """Return the error in the text of a response with status 200; `None` if it is an answer.
 
     `field` is what an answer has, `choices` or `data`; it is empty for a server of another kind. An
-    error that names no status is final (400), an answer that lacks the field is none (502).
+    error that names no status is final (400); a response without error or field may be retried
+    (502).
     """
     body = parse(text)
     if not isinstance(body, dict):
         return _failure_of_text(text)
-    found = _error_of(body, field)
-    if found is not None:
-        status = 400 if is_refusal(400, found) else status_of(found)
-        return Failure(status, f"with an error: {sentence_of(found)}")
+    error = _error_of(body, field)
+    if error is not None:
+        status = 400 if is_refusal(400, error) else status_of(error)
+        return Failure(status, f"with an error: {sentence_of(error)}")
     if not field or body.get(field):
-        return _lost(body)
+        return _lost_reply(body)
     if is_refusal(400, body):
         return Failure(400, f"without {field}: {sentence_of(body)}")
-    if named := message_of(body):
-        return Failure(status_of(body), f"without {field}: {named}")
+    message = message_of(body)
+    if message:
+        return Failure(status_of(body), f"without {field}: {message}")
     return Failure(502, f"without {field}")
 
 
 def _failure_of_text(text: str) -> Failure | None:
-    """Find the status that a page names in its title, or a text in its only sentence."""
+    """Return the failure whose status a page names in its title, or a text in its only sentence;
+    `None` if they name none.
+    """
     sentence = sentence_of(text)
     if len(sentence) > _SENTENCE or not sentence.isprintable():
         return None
@@ -103,12 +107,13 @@ def _failure_of_text(text: str) -> Failure | None:
 
 def _error_of(body: Mapping[str, Any], field: str) -> Any:
     """Return the error object, or text, of a body; `None` without one."""
-    if error := body.get("error"):
-        return error
+    if body.get("error"):
+        return body["error"]
     if body.get("object") == "error":
         return body
-    if error := first_of(body.get("errors")):  # Cloudflare
-        return error
+    first_error = first_of(body.get("errors"))  # Cloudflare
+    if first_error:
+        return first_error
     choice = first_of(body.get("choices"))
     if field == "choices" and choice.get("error"):
         return choice["error"]
@@ -118,7 +123,8 @@ def _error_of(body: Mapping[str, Any], field: str) -> Any:
     return None
 
 
-def _lost(body: Mapping[str, Any]) -> Failure | None:
+def _lost_reply(body: Mapping[str, Any]) -> Failure | None:
+    """Return the failure of a reply that the server lost, by its finish reason; else `None`."""
     reason = first_of(body.get("choices")).get("finish_reason")
     status = LOST.get(str(reason).casefold())
     return Failure(status, f"with finish_reason {reason!r}") if status else None
@@ -140,7 +146,8 @@ def status_of(error: Any) -> int:
         if code in _NUMBERS:
             return _NUMBERS[code]
     for words in codes + [message_of(error)]:
-        if status := _status_in(words):
+        status = _status_in(words)
+        if status:
             return status
     return 400
 
@@ -152,8 +159,8 @@ def _status_in(words: str) -> int:
 
 
 def sentence_of(error: Any) -> str:
-    """Return the sentence of an error in one line: its message, with what a gateway cites, the text
-    of a page, or the whole body.
+    """Return an error in one line: its message, with what a gateway cites of another server's, or
+    else the text of a page or the whole body.
     """
     if isinstance(error, dict):
         text = message_of(error) or json.dumps(error, ensure_ascii=False, default=str)
@@ -167,6 +174,7 @@ def sentence_of(error: Any) -> str:
 
 
 def _without_tags(text: str) -> str:
+    """Return the title of a page, or its text without tags; any other text as it is."""
     if not _TAG.match(text.lstrip()):
         return text
     title = _TITLE.search(text[:10_000])
@@ -177,16 +185,18 @@ def message_of(error: Mapping[str, Any]) -> str:
     """Return the message of an error, wherever it stands; empty without one."""
     for name in ("message", "detail", "msg", "status_msg", "error_msg", "error"):
         value = error.get(name)
-        if isinstance(value, dict) and (text := message_of(value)):
-            return text
+        if isinstance(value, dict):
+            message = message_of(value)
+            if message:
+                return message
         if isinstance(value, str) and value.strip():
             return value
     return ""
 
 
 def parse(text: str) -> Any:
-    """Return the JSON of an answer; a streamed one is put together; `None` for anything else. An
-    error that is the only item of a list is that error, as from Gemini.
+    """Return the JSON of an answer, a streamed one put together; `None` for anything else. Of a
+    list whose first item holds an error, as from Gemini, return that item.
     """
     try:
         body = json.loads(text, parse_int=_whole_number)
@@ -201,6 +211,7 @@ def _whole_number(digits: str) -> int | None:
 
 
 def _streamed(text: str) -> Any:
+    """Return the chat completion that the events of a stream make; `None` if the text is none."""
     events = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
     try:
         chunks = [
