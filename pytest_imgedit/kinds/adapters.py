@@ -321,7 +321,7 @@ _PURPOSES = (
 
 
 def why_refused(name: str) -> str:
-    """Say in a few words why the harness cannot run a pipeline without an adapter."""
+    """Return a line that says why the harness cannot run a pipeline without an adapter."""
     purposes = [purpose for part, purpose in _PURPOSES if part in name]
     purposes.append("no adapter is known for it")
     return (
@@ -331,8 +331,8 @@ def why_refused(name: str) -> str:
 
 
 def adapter_of(pipeline: Any) -> Adapter:
-    """Return how a pipeline, or a subclass of one, is called; raises `SetupError` for one that is
-    no editor.
+    """Return how a pipeline, or a subclass of a known one, is called; raise `SetupError` if it is
+    no known editor.
     """
     for kind in type(pipeline).__mro__:
         if kind.__name__ in ADAPTERS:
@@ -382,11 +382,11 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
 
 
 def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:
-    """Return the arguments that every call gets where `params` do not name them; `defaults` are
-    those of the call.
+    """Return the arguments that every call gets unless `params` name them; `defaults` are those of
+    the call.
 
-    A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that
-    is `" "`.
+    A pipeline with true classifier-free guidance runs it only with a negative prompt, so it gets
+    `" "`; others get nothing.
     """
     scale = {**defaults, **params}.get("true_cfg_scale")
     takes_both = {"true_cfg_scale", "negative_prompt"} <= defaults.keys()
@@ -395,7 +395,9 @@ def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> 
 
 
 def pipeline_class(model: str) -> str | None:
-    """Read the pipeline's class name from `model_index.json`, if the model is on this machine."""
+    """Return the pipeline's class name from `model_index.json`; `None` if the model is not on this
+    machine. Raise `UsageError` if it is not a diffusers checkpoint.
+    """
     checkpoint = checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE)
     index = Path(checkpoint.snapshot or model) / "model_index.json"
     if not index.parent.is_dir():
@@ -463,15 +465,14 @@ def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
 
 
 def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
-    """Leave out arguments that the pipeline's call has by default, or that the harness gives it
-    anyway.
+    """Return the parameters without those that equal the defaults of the pipeline's call, or what
+    the harness gives it anyway; all of them if that call is not known.
     """
     name = pipeline_class(model)
     call = call_signature(name) if name else None
     if name is None or call is None:
         return params
-    # The harness gives some arguments itself, so that a default that is written out is another
-    # call.
+    # The harness sets some arguments itself: a user who writes out their default changes the call.
     overrides: set[str] = set()
     if name in ADAPTERS:
         overrides = {"width", "height"} | ADAPTERS[name].further((64, 64)).keys()

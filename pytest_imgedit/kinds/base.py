@@ -57,10 +57,8 @@ _INDIFFERENT: dict[str, Any] = {"decides": False}
 
 
 def indifferent(default: Any, **rules: Any) -> Any:
-    """Declare a field that says where, how fast or at what price something is computed, but not
-    what.
-
-    Stored results do not depend on it.
+    """Return a field that decides where, how fast or at what price something is computed, but not
+    the result, so that stored results do not depend on it.
     """
     return Field(default=default, json_schema_extra=_INDIFFERENT, **rules)
 
@@ -81,7 +79,9 @@ class Parameters(BaseModel):
 
     @classmethod
     def parse(cls, params: JsonObject) -> Self:
-        """Check parameters inside a worker; raises `SetupError` for the first that is wrong."""
+        """Return the checked parameters, inside a worker; raise `SetupError` for the first that is
+        wrong.
+        """
         try:
             return cls.check(params)
         except errors.SettingError as problem:
@@ -89,8 +89,8 @@ class Parameters(BaseModel):
 
     @classmethod
     def check(cls, params: JsonObject) -> Self:
-        """Check parameters before anything starts; raises `SettingError` for the first that is
-        wrong.
+        """Return the checked parameters, before anything starts; raise `SettingError` for the first
+        that is wrong.
         """
         try:
             return cls.model_validate(params)
@@ -99,7 +99,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def deciding(cls, params: JsonObject) -> JsonObject:
-        """Leave out the parameters that are `indifferent`, and those that equal their defaults."""
+        """Return the parameters that are neither `indifferent` nor equal to their defaults."""
         deciding = dict(params)
         defaults: JsonObject = {}
         for name, field_info in cls.model_fields.items():
@@ -126,7 +126,9 @@ class ComputeParameters(Parameters):
 
 
 def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> JsonObject:
-    """Leave out parameters that equal their defaults, also 4 for 4.0 but not 1 for true."""
+    """Return the parameters that differ from their defaults: 4 does not from 4.0, but 1 does from
+    true.
+    """
     return {
         name: value
         for name, value in params.items()
@@ -139,6 +141,9 @@ def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
 def _first_problem(
     model: type[Parameters], params: JsonObject, error: ValidationError
 ) -> errors.SettingError:
+    """Return the error about the first wrong parameter: an unknown name or key, with the closest
+    known one, or a wrong value, with all that was expected of it.
+    """
     first = error.errors()[0]
     name = str(first["loc"][0])
     is_table = isinstance(params.get(name), dict)  # what is wrong is one of its keys
@@ -155,8 +160,10 @@ def _first_problem(
         )
     if first["type"] == "model_type":
         return errors.SettingError(path, f"expected a table, found {first['input']!r}")
-    ways = dict.fromkeys(problem["msg"] for problem in error.errors() if problem["loc"][0] == name)
-    return errors.SettingError(path, f"{' or '.join(ways)}, found {first['input']!r}")
+    expectations = dict.fromkeys(
+        problem["msg"] for problem in error.errors() if problem["loc"][0] == name
+    )
+    return errors.SettingError(path, f"{' or '.join(expectations)}, found {first['input']!r}")
 
 
 @dataclass(frozen=True)
@@ -253,7 +260,7 @@ class Where:
 
 
 def attention_packages(backend: str) -> list[str]:
-    """Names of the packages whose kernels an attention backend takes."""
+    """Return the names of the packages whose kernels an attention backend takes."""
     return [
         package
         for part, packages in ATTENTION_KERNELS.items()
@@ -592,8 +599,8 @@ class CheckpointModel(Model):
         return f"; {math.ceil(self.weight_bytes / room.total)} such GPUs would hold them"
 
     def settle(self, gpu_bytes: float) -> Self:
-        """Offload block by block, if that is left to the harness, where a GPU cannot hold the
-        weights.
+        """Return this model, set to offload block by block if a GPU cannot hold its weights and
+        the user has not decided about that.
         """
         may_offload = self._offload == "auto" and "group" in self.offloads and self.gpus == 1
         if may_offload and gpu_bytes < self.weight_bytes:

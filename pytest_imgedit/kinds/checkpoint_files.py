@@ -132,6 +132,9 @@ class Checkpoint:
         return None if self.snapshot is None else self.snapshot.name
 
     def _find(self, download: bool) -> Path:
+        """Return the folder of the checkpoint, local or of the hub; raise `UsageError` if there is
+        none.
+        """
         if not is_local(self.model):
             return self.snapshot or self._pin(download)
         if not Path(self.model).is_dir():
@@ -142,6 +145,9 @@ class Checkpoint:
         return Path(self.model)
 
     def _pin(self, download: bool) -> Path:
+        """Return the snapshot of a hub id, the same one for the life of this process; raise
+        `UsageError` if it is not here and may not or cannot be downloaded.
+        """
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -206,8 +212,8 @@ class Checkpoint:
 
 
 def require_checkpoint(folder: Path, layout: Layout) -> None:
-    """Raise `UsageError` for a folder without the file that every checkpoint has, if it is one of
-    the hub's cache or of a trainer: which folder to give.
+    """Raise `UsageError`, which says what folder to give, for a folder of the hub's cache or of a
+    trainer that is not itself a checkpoint.
     """
     is_pipeline = layout is Layout.PIPELINE
     if os.path.lexists(folder / ("model_index.json" if is_pipeline else "config.json")):
@@ -234,7 +240,10 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
 
 
 def _component_files(folder: Path) -> Iterator[str]:
-    """Names of the files of a component that its loader opens, in `folder`."""
+    """Yield the names of the files in a component's folder that its loader opens.
+
+    Raise `UsageError` for missing weights, and for a small file that is not whole.
+    """
     names = list(_SMALL)
     if (folder / "config.json").exists():
         yield from (path.name for path in weight_files(folder))
@@ -269,10 +278,12 @@ def _require_quantizers(components: Sequence[Path]) -> None:
 
 
 def _require_whole(path: Path) -> None:
-    """Raise `UsageError` for a small file of a model that by its bytes is something else."""
-    found = files.misfit(path)
-    if found is not None and (found != contents.EMPTY or path.suffix == ".json"):
-        raise errors.UsageError(found.message(str(path), "a file of a model"))
+    """Raise `UsageError` for a small file of a model whose bytes are those of something else, and
+    for an empty JSON file.
+    """
+    content = files.misfit(path)
+    if content is not None and (content != contents.EMPTY or path.suffix == ".json"):
+        raise errors.UsageError(content.message(str(path), "a file of a model"))
 
 
 def find_checkpoint(
@@ -285,26 +296,27 @@ def find_checkpoint(
     This host remembers its own digests by path, size and time, so that weights are read once, not
     once a run.
     """
-    here = Path(folder) if embedded is None else PACKAGE / embedded
+    local_folder = Path(folder) if embedded is None else PACKAGE / embedded
     host = socket.gethostname()
-    missing = next((name for name in digests if not (here / name).is_file()), None)
+    missing = next((name for name in digests if not (local_folder / name).is_file()), None)
     if missing is not None:
         raise errors.SetupError(
-            f"{here / missing} on {host}: no such file, expected the one where the run started"
+            f"{local_folder / missing} on {host}: no such file, expected the one where the run "
+            "started"
         )
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(user_cache, "pytest-imgedit", "fingerprints.json")
     try:
-        local_digests = Digests(cache).of(here, loaded_files(here, Layout(layout)))
+        local_digests = Digests(cache).of(local_folder, loaded_files(local_folder, Layout(layout)))
     except errors.UsageError as error:
         raise errors.SetupError(f"{error} (on {host})") from None
     for name in sorted(digests.keys() | local_digests.keys()):
         if digests.get(name) != local_digests.get(name):
             raise errors.SetupError(
-                f"{here / name} on {host}: {_content(local_digests.get(name))}, expected "
+                f"{local_folder / name} on {host}: {_content(local_digests.get(name))}, expected "
                 f"{_content(digests.get(name))} as where the run started"
             )
-    return str(here)
+    return str(local_folder)
 
 
 def _content(sha256: str | None) -> str:
@@ -324,7 +336,9 @@ def require_file(path: Path, sha256: str) -> None:
 
 
 def _components(folder: Path, layout: Layout) -> list[Path]:
-    """Folders whose files are loaded together; refuses what must not be loaded."""
+    """Return the folders whose files are loaded together; raise `UsageError` for an adapter beside
+    a model's weights, and for a checkpoint that requires code of its own.
+    """
     components = [folder] if layout is Layout.MODEL else list(_indexed_folders(folder))
     for component in components:
         adapter = component / ADAPTER_FILES[0]
@@ -344,7 +358,9 @@ def _components(folder: Path, layout: Layout) -> list[Path]:
 
 
 def _indexed_folders(folder: Path) -> Iterator[Path]:
-    """The folders that a pipeline's model_index.json names."""
+    """Yield the folders that a pipeline's model_index.json names; raise `UsageError` if one is
+    missing or holds code, or if the file names no pipeline.
+    """
     index = read_object(folder / "model_index.json", "a diffusers checkpoint")
     if not isinstance(index.get("_class_name"), str):
         raise errors.UsageError(
@@ -394,7 +410,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[str]:
-    """Return the names of the files that an index of weights names."""
+    """Return the distinct files that an index of weights names; raise `UsageError` if it names
+    none.
+    """
     names = read_object(index, "an index of weights").get("weight_map")
     if isinstance(names, dict) and all(isinstance(shard, str) for shard in names.values()):
         return sorted(set(names.values()))
@@ -473,18 +491,18 @@ class Digests:
             finally:
                 stop.set()  # after Ctrl-C the other threads end at once
             # a stamp without times is that of a file that is named by its digest
-            known = {stamp: sha256 for stamp, sha256 in stamped if ":" in stamp} | cached
-            if known != cached:
+            remembered = {stamp: sha256 for stamp, sha256 in stamped if ":" in stamp} | cached
+            if remembered != cached:
                 with suppress(OSError):  # it saves time only
-                    write_json(self.cache, known)
+                    write_json(self.cache, remembered)
         digests = {name: sha256 for name, (_, sha256) in zip(names, stamped, strict=True)}
         if is_sent:
             self.sent |= {str(Path(folder, name)): sha256 for name, sha256 in digests.items()}
         return digests
 
     def resolved(self, value: Any) -> Any:
-        """Return a parameter with each file and folder that it names, in lists and tables too, as
-        its content.
+        """Return a parameter, with the content of each file and folder in place of its name, in
+        lists and tables too.
         """
 
         def content_of(text: str) -> Any:
@@ -496,8 +514,8 @@ class Digests:
 
 
 def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:
-    """Return a parameter in which a whole number is written as such, so that 4 and 4.0 are one;
-    texts by `of_text`.
+    """Return a parameter with whole floats as integers, so that 4 and 4.0 are the same, tuples as
+    lists, and `of_text(text)` for each text.
     """
     if isinstance(value, dict):
         return {name: canonical(inner, of_text) for name, inner in value.items()}
@@ -511,8 +529,8 @@ def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> 
 
 
 def _is_named_data(name: str, cache: Path) -> bool:
-    """Tell whether a parameter names a file or folder of its own, not one that holds the store or
-    all there is.
+    """Tell whether a text names an existing file or folder, other than one that holds the cache of
+    digests.
     """
     try:
         path = Path(name)
@@ -526,18 +544,18 @@ def _is_named_data(name: str, cache: Path) -> bool:
 
 
 def _files_below(folder: Path) -> list[str]:
-    """Names of all files below a folder, through links too, but of no folder twice; hidden ones
-    not.
+    """Return the names of all files below a folder that are not hidden; links are followed, but no
+    folder is visited twice. Of a file, return `.`.
     """
     if folder.is_file():
         return ["."]
     paths: list[Path] = []
     seen = {folder.resolve()}
-    for parent, inner, names in os.walk(folder, followlinks=True):
-        visible = [name for name in sorted(inner) if not name.startswith(".")]
-        inside = {name: Path(parent, name).resolve() for name in visible}
-        inner[:] = [name for name, real in inside.items() if real not in seen]
-        seen.update(inside.values())
+    for parent, subfolders, names in os.walk(folder, followlinks=True):
+        visible = [name for name in sorted(subfolders) if not name.startswith(".")]
+        real_paths = {name: Path(parent, name).resolve() for name in visible}
+        subfolders[:] = [name for name, real in real_paths.items() if real not in seen]
+        seen.update(real_paths.values())
         paths += [Path(parent, name) for name in names if not name.startswith(".")]
     return sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
 
@@ -545,7 +563,7 @@ def _files_below(folder: Path) -> list[str]:
 def _stamp_and_digest(
     path: Path, cached: strict_json.JsonObject, stop: threading.Event
 ) -> tuple[str, str]:
-    """What tells the content of a file from others without reading it, and its SHA-256."""
+    """Return a stamp that changes whenever the content of a file does, and the file's SHA-256."""
     real = path.resolve()
     is_in_hub_cache = real.match("models--*/blobs/*") or real.match("datasets--*/blobs/*")
     if is_in_hub_cache and re.fullmatch("[0-9a-f]{64}", real.name):  # large files are named by it
@@ -557,8 +575,8 @@ def _stamp_and_digest(
 
 @contextmanager
 def _locked(cache: Path) -> Iterator[None]:
-    """Have processes of one host that want the same digests wait for the first one, where a lock
-    can be had.
+    """Hold the lock of a cache of digests, so that other processes of this host wait and then find
+    them there; where no lock can be had, do without.
     """
     with ExitStack() as stack:
         with suppress(OSError, locks.Held):

@@ -98,6 +98,7 @@ class DiffusersEditor:
         return editor
 
     def _take(self, pipeline: Any, call: strict_json.JsonObject, area: int | None) -> None:
+        """Take over a loaded pipeline, the arguments of its calls and the pixels of an edit."""
         from pytest_imgedit.kinds.compute import acceleration
         from pytest_imgedit.kinds.compute.pipeline import Steps
 
@@ -179,6 +180,7 @@ class DiffusersEditor:
         )
 
     def _values(self, request: EditRequest) -> torch.Tensor:
+        """Return the edit of a small image; raise `SetupError` if the pipeline cannot make it."""
         from pytest_imgedit.kinds.compute.seeding import seed_all
 
         seed_all(request.seed)
@@ -244,7 +246,9 @@ class DiffusersEditor:
 
     @contextmanager
     def _calling(self, may_compile: bool) -> Iterator[None]:
-        """Surround a call of the pipeline."""
+        """Surround a call of the pipeline: a compiled one runs in inference mode, and once it is
+        warm compiles nothing unless it `may_compile`.
+        """
         if not self.runs_inference:
             yield
             return
@@ -284,8 +288,8 @@ class DiffusersEditor:
             return error
 
     def picture(self, output: Any, position: int = 0) -> Image.Image:
-        """Turn an image of what `run` returned for `"pt"` into a picture; raises `OutputError` if
-        it is not finite.
+        """Return the picture at a position of a pipeline's output as tensors; raise `OutputError`
+        if it is not finite, and `RuntimeError` if a safety checker replaced it.
         """
         flagged = getattr(output, "nsfw_content_detected", None) or ()
         if len(flagged) > position and flagged[position]:
@@ -297,7 +301,9 @@ class DiffusersEditor:
 
 
 def _trial(number: int) -> EditRequest:
-    """A request to try an editor with; others differ in source, instruction and seed."""
+    """Return a request to try an editor with; each number has another source, instruction and
+    seed.
+    """
     return EditRequest(
         f"trial-{number}",
         "default",
@@ -375,6 +381,9 @@ class Diffusers(CheckpointModel):
         )
 
     def _check_shard(self, site: Site) -> None:
+        """Raise `SettingError` for a `shard` with nothing to share, or for what does not go with
+        it.
+        """
         strategy = self.options.shard.strategy
         refuse_if(
             "shard" in self.params and self.gpus == 1,
@@ -397,6 +406,9 @@ class Diffusers(CheckpointModel):
         )
 
     def _check_options(self) -> None:
+        """Raise `SettingError` for options that exclude each other, and for an unknown attention
+        backend.
+        """
         options = self.options
         strategy = options.shard.strategy
         for name in self.params.get("shard", {}):
@@ -415,8 +427,8 @@ class Diffusers(CheckpointModel):
         )
 
     def _check_batches(self) -> None:
-        """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the
-        others of a call.
+        """Raise `SettingError` for batches if the editor is sharded, or if its pipeline takes one
+        source a call or makes edits that depend on the others of a call.
         """
         name = pipeline_class(self.checkpoint.model)
         size = self.batch_size
@@ -433,8 +445,8 @@ class Diffusers(CheckpointModel):
             )
 
     def deciding(self, dtype: str) -> strict_json.JsonObject:
-        """Return the parameters that decide; also the number of GPUs where each computes a part of
-        an image.
+        """Return the parameters that decide the results, among them how the editor is sharded if
+        that changes them.
         """
         params = DiffusersParameters.deciding(
             without_call_defaults(self.checkpoint.model, dict(self.params))
@@ -477,7 +489,7 @@ class Diffusers(CheckpointModel):
         )
 
     def component_bytes(self) -> dict[str, int]:
-        """Bytes of weights in memory by component, with those of LoRA adapters."""
+        """Return the bytes of weights in memory by component, with those of LoRA adapters."""
         return super().component_bytes() | {
             lora.path: Path(lora.path).stat().st_size for lora in self.options.loras
         }
@@ -490,8 +502,8 @@ class Diffusers(CheckpointModel):
         return Memory(self._held_by_ranks(), reads=self.weight_bytes)
 
     def _held_by_ranks(self) -> int:
-        """Bytes that the ranks hold together: a part each, all of it each, or with `"grad_op"`
-        both.
+        """Return the bytes that the ranks hold together: each holds a part (`"full"`), all of it
+        (`"context"`), or both (`"grad_op"`).
         """
         shard = self.options.shard
         ranks = self.gpus
@@ -515,7 +527,8 @@ class Diffusers(CheckpointModel):
         return super().hint(room)
 
     def settle(self, gpu_bytes: float) -> Self:
-        """Offload where a GPU cannot hold the editor; compile where that changes no edit.
+        """Return this editor, set to offload if a GPU cannot hold it, or to be compiled if that
+        changes no edit.
 
         Neither depends on how much there is to edit, so that no edit does.
         """
@@ -542,17 +555,17 @@ class Diffusers(CheckpointModel):
     def lossy(self) -> tuple[str, ...]:
         """Parameters that trade quality for speed."""
         options = self.options
-        losses = {
+        is_lossy = {
             "quantize": options.quantize,
             # backends that compute in fewer bits
             "attention_backend": re.search("sage|int8|fp8", options.attention_backend or ""),
         }
-        return tuple(f"{name}={getattr(options, name)}" for name, loses in losses.items() if loses)
+        return tuple(f"{name}={getattr(options, name)}" for name in is_lossy if is_lossy[name])
 
 
 def _schedules_with_scipy(folder: Path) -> bool:
-    """Tell whether the scheduler of a pipeline may need scipy; one that is not where others are
-    may.
+    """Tell whether the scheduler of a pipeline may need scipy; it may if its config cannot be
+    read.
     """
     try:
         config = json.loads((folder / "scheduler" / "scheduler_config.json").read_text("utf-8"))
@@ -565,8 +578,8 @@ def _schedules_with_scipy(folder: Path) -> bool:
 
 
 def _check_loras(loras: list[LoraParameters]) -> None:
-    """Raise `SettingError` for a LoRA file that is not there or no safetensors, and for what is
-    given twice.
+    """Raise `SettingError` for a LoRA file that is missing or not in safetensors, and for a name or
+    file that is given twice.
     """
     names = [lora.name for lora in loras if lora.name]
     paths = [lora.path for lora in loras]

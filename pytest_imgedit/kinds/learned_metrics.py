@@ -74,10 +74,10 @@ class LearnedMetric(ABC):
         self.weights = weights
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return one value a question, or an error.
+        """Return the value of each question, or an error.
 
-        Each question has its own forward pass: in a larger batch other kernels are chosen, which
-        round the last bits otherwise.
+        Each question has its own forward pass: for a larger batch other kernels are chosen, which
+        round the last bits differently.
         """
         return [self.answer_one(question) for question in questions]
 
@@ -127,7 +127,7 @@ class FeatureSimilarity(LearnedMetric):
         self.model: Any = model.eval().to(device)
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """Prepare images as the checkpoint's processor does; shape (B, 3, H, W)."""
+        """Return images as the checkpoint's processor prepares them, of shape (B, 3, H, W)."""
         inputs = self.processor(images=list(images), return_tensors="pt")
         pixels: torch.Tensor = inputs["pixel_values"]
         return pixels.to(self.model.device, self.model.dtype)

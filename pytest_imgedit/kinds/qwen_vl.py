@@ -174,8 +174,8 @@ class QwenVLJudge:
     def warm_up(
         model: str, *, device: str, attention: str = "auto", deterministic: bool = True, **_: Any
     ) -> None:
-        """Do what takes time and no GPU memory to speak of, while another process still uses the
-        GPU.
+        """Do what takes time but hardly any GPU memory, while another process still uses the GPU:
+        read weights ahead, import, and compile kernels.
         """
         import transformers
 
@@ -192,8 +192,8 @@ class QwenVLJudge:
             compiles(model_class)
 
     def preprocess(self, question: requests.Question) -> Prompt:
-        """Turn a question into tokens and patches on the CPU; threads may do that for questions
-        still to be asked.
+        """Return the tokens and patches of a question, made on the CPU; threads may do that ahead
+        for later questions.
         """
         import torch
 
@@ -216,10 +216,12 @@ class QwenVLJudge:
     def answer(
         self, questions: Sequence[requests.Question], prepared: Sequence[Prompt] | None = None
     ) -> list[requests.Answer]:
-        """Answer questions, of which `prepared` holds what `preprocess` made, where that was done
-        before.
+        """Return answers to questions; `prepared` holds what `preprocess` made of them, if that was
+        done before.
         """
-        prompts = prepared or [self.preprocess(question) for question in questions]
+        prompts = prepared
+        if prompts is None:
+            prompts = [self.preprocess(question) for question in questions]
         longest = max(question.max_new_tokens for question in questions)
         length = max(self.max_new_tokens, longest)
         decoded = self.decoder.decode(prompts, length, keep_logits=self.expects)
@@ -240,14 +242,14 @@ class QwenVLJudge:
         prompts: Sequence[Prompt],
         decoded: Decoded,
     ) -> list[requests.Answer]:
-        """Add the expected grades to answers, of which `decoded` holds tokens and logits."""
+        """Return answers with their expected grades; `decoded` holds their tokens and logits."""
         from pytest_imgedit.kinds.qwen_decoder import logprob_scoring
 
         tokenizer = self.processor.tokenizer
         places: list[logprob_scoring.PlaceInReply] = []
         for row, question in enumerate(questions):
-            found = logprob_scoring.find_places(tokenizer, decoded.tokens[row], question.aspects)
-            places += [logprob_scoring.PlaceInReply(row, place) for place in found]
+            in_reply = logprob_scoring.find_places(tokenizer, decoded.tokens[row], question.aspects)
+            places += [logprob_scoring.PlaceInReply(row, place) for place in in_reply]
         replies = logprob_scoring.Replies(
             decoder=self.decoder,
             tokenizer=tokenizer,
@@ -265,6 +267,7 @@ class QwenVLJudge:
         ]
 
     def _prompt(self, question: requests.Question) -> str:
+        """Return a question in the tokenizer's chat template, or in ChatML if it has none."""
         tokenizer: Any = self.processor.tokenizer
         if tokenizer.chat_template is None:
             return chatml(question.system, question.parts)
@@ -301,16 +304,14 @@ def _content(kind: str, text: str) -> dict[str, str]:
 
 
 def _with_grades(answer: requests.Answer, grades: ExpectedGrades) -> requests.Answer:
-    """Add expected grades to an answer, and the largest mass that lies off the scale."""
+    """Return an answer with its expected grades and the largest mass that lies off the scale."""
     expected = {aspect: mean for aspect, (mean, _) in grades.items()}
-    off_scale = max((off for _, off in grades.values()), default=0.0)
+    off_scale = max((mass for _, mass in grades.values()), default=0.0)
     return replace(answer, expected=expected, off_scale=off_scale)
 
 
 def read_config(folder: Path) -> strict_json.JsonObject:
-    """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model
-    of Qwen's kind.
-    """
+    """Return a judge's config.json; raise `UsageError` unless it is that of a Qwen-VL model."""
     path = folder / "config.json"
     config = files.read_object(path, "the config of a transformers model")
     if not (isinstance(config.get("architectures"), list) and config["architectures"]):
@@ -327,7 +328,7 @@ def read_config(folder: Path) -> strict_json.JsonObject:
 
 
 def unpackable(config: Mapping[str, Any]) -> str:
-    """Say why the packed decoder would compute a model wrongly; empty if it would not."""
+    """Return why the packed decoder would compute a model wrongly; empty if it would not."""
     architecture = config["architectures"][0]
     if architecture not in PACKED:
         return f"{architecture} is not one of {', '.join(PACKED)}"
@@ -341,7 +342,7 @@ def unpackable(config: Mapping[str, Any]) -> str:
 
 
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
-    """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
+    """Return a question in ChatML, Qwen's own chat format, up to where the answer starts."""
     turns = ""
     if system:
         turns += f"<|im_start|>system\n{plain(system)}<|im_end|>\n"
@@ -352,7 +353,9 @@ def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
-    """Load a model for inference; raises `SetupError` for weights that do not fit its config."""
+    """Return a model loaded for inference; raise `SetupError` for weights that do not fit its
+    config.
+    """
     from transformers import AutoModelForImageTextToText
 
     from pytest_imgedit.kinds.compute import fast_loading, tensor_checks
@@ -371,14 +374,14 @@ def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
 
 
 def _is_large(folder: Path) -> bool:
-    """Tell whether a model is so large that it saves more time than it takes to compile kernels for
-    it.
+    """Tell whether a model is so large that compiled kernels save more time than it takes to
+    compile them.
     """
     return sum(path.stat().st_size for path in weight_files(folder)) > LARGE
 
 
 def _fitting_batch() -> int:
-    """Choose a batch size from the GPU memory that is free after loading."""
+    """Return the batch size for the GPU memory that is free after loading."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
@@ -425,7 +428,7 @@ class QwenVL(CheckpointModel):
         return {name: value for name, value in deciding if name != "adapter"}  # its content decides
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        """Tell also how it decodes, since other kernels round otherwise."""
+        """Add how it decodes, since other kernels round differently, and the adapter's content."""
         composition = super().compose(where, digests)
         is_padded = (
             self.options.attention != "auto"

@@ -66,11 +66,12 @@ def known(role: str) -> Mapping[str, str]:
 def resolve(
     role: str, spec: str, names: Mapping[str, str], hint: Callable[[str], str] | None = None
 ) -> tuple[str | None, str, str | None]:
-    """Find what a spec names: the name, `module:attribute`, and the text after the name's colon.
+    """Return what a spec names: the name, its `module:attribute`, and the text after the name's
+    colon.
 
-    A `package.module:Class`, whose source is read but not run, has no name. Raises `UsageError`,
-    naming what is known, if the spec fits nothing (`SpecError`), or names a module that is no
-    Python; `hint` may guess what was meant.
+    A `package.module:Class`, whose source is read but not run, has no name. Raise `SpecError` if
+    the spec fits nothing, with the known names and what `hint` guesses, and `UsageError` if it
+    names a module that is not valid Python.
     """
     name, colon, argument = spec.partition(":")
     if name in names:
@@ -124,7 +125,9 @@ def kind_of(role: base.Role, spec: str) -> type[base.Model] | None:
 
 
 def kind_at(role: base.Role, name: str, path: str) -> type[base.Model]:
-    """Import a kind; raises `UsageError` for an entry point that names none."""
+    """Return the imported kind; raise `UsageError` if it cannot be imported or is not a kind of
+    this role.
+    """
     module, _, attribute = path.partition(":")
     try:
         kind = getattr(import_module(module), attribute)
@@ -142,8 +145,8 @@ def kind_at(role: base.Role, name: str, path: str) -> type[base.Model]:
 
 
 def _guess(role: base.Role, spec: str) -> str:
-    """Guess what a spec without a kind was meant to be: a checkpoint or hub id, or the name of a
-    served model.
+    """Return a question that guesses what a spec without a kind was meant to be, a checkpoint or
+    hub id or the name of a served model; empty for anything else.
     """
     local, served = _GUESSED[role]
     if "/" in spec or files.is_folder(Path(spec)):
@@ -169,22 +172,25 @@ class CustomClass(base.Model):
     def check(self, site: base.Site) -> None:
         super().check(site)
         path = user_code.source_file(self.target.module)
-        found = class_source.ClassSource.read(path, self.target.attribute) if path else None
-        if found is not None:
-            self.check_source(found)
+        source = class_source.ClassSource.read(path, self.target.attribute) if path else None
+        if source is not None:
+            self.check_source(source)
 
-    def check_source(self, found: class_source.ClassSource) -> None:
+    def check_source(self, source: class_source.ClassSource) -> None:
         """Raise `SettingError` for a constructor or a method that no worker could call."""
-        self._check_constructor(found)
-        self._check_method(found, *self.method)
+        self._check_constructor(source)
+        self._check_method(source, *self.method)
 
-    def _check_constructor(self, found: class_source.ClassSource) -> None:
-        definition = found.method("__init__")
+    def _check_constructor(self, source: class_source.ClassSource) -> None:
+        """Raise `SettingError` unless the constructor takes `device` and the parameters, and they
+        give it all that it requires.
+        """
+        definition = source.method("__init__")
         if definition is None:
-            if found.lacks("__init__") and found.lacks("__new__"):
-                self._refuse(f"{found.place()}: no __init__", targets.CONSTRUCTOR)
+            if source.lacks("__init__") and source.lacks("__new__"):
+                self._refuse(f"{source.place()}: no __init__", targets.CONSTRUCTOR)
             return
-        place = found.place(definition)
+        place = source.place(definition)
         constructor = user_code.Signature.of(definition.args)
         if not (constructor.open_ended or "device" in constructor.annotations):
             self._refuse(f"{place}: {class_source.header(definition)}", targets.CONSTRUCTOR)
@@ -193,13 +199,14 @@ class CustomClass(base.Model):
             is_missing = name != "device" and name not in self.params
             base.refuse_if(is_missing, name, f"no value, and no default in {place}")
 
-    def _check_method(self, found: class_source.ClassSource, name: str, argument: str) -> None:
+    def _check_method(self, source: class_source.ClassSource, name: str, argument: str) -> None:
+        """Raise `SettingError` if the class lacks a method, or it does not take one argument."""
         expected = f"def {name}(self, {argument})"
-        if found.lacks(name):
-            self._refuse(f"{found.place()}: no method {name}", expected)
-        definition = found.method(name)
+        if source.lacks(name):
+            self._refuse(f"{source.place()}: no method {name}", expected)
+        definition = source.method(name)
         if definition is not None and not class_source.takes_one(definition):
-            self._refuse(f"{found.place(definition)}: {class_source.header(definition)}", expected)
+            self._refuse(f"{source.place(definition)}: {class_source.header(definition)}", expected)
 
     def _refuse(self, what: str, expected: str) -> NoReturn:
         raise errors.SettingError("spec", f"{self.role} {self.spec!r}: {what}, expected {expected}")
@@ -212,10 +219,10 @@ class CustomEditor(CustomClass):
     takes_further = True
     method = ("edit", "request")
 
-    def check_source(self, found: class_source.ClassSource) -> None:
-        super().check_source(found)
+    def check_source(self, source: class_source.ClassSource) -> None:
+        super().check_source(source)
         if self.batch_size > 1:
-            self._check_method(found, "edit_batch", "requests")
+            self._check_method(source, "edit_batch", "requests")
 
 
 class CustomJudge(CustomClass):

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,9 @@ class ShardedEditor(DiffusersEditor):
         may_compile: bool = False,
         **override: int,
     ) -> Any:
-        """Call the pipeline on all ranks; raises what it raises on all of them."""
+        """Call the pipeline on all ranks and return rank 0's output; raise what it raises there if
+        it fails on all of them.
+        """
         for follower in self.followers:
             follower.ask(request, override)
         try:
@@ -134,8 +137,11 @@ class _Follower:
         wire.send(self.process.stdin, setup)
 
     def _listen(self) -> None:
+        """Collect the rank's reports; end this process once the rank ends, or if rank 0 has not
+        asked for a report `PATIENCE` seconds after the rank has failed.
+        """
         assert self.process.stdout is not None
-        while (failure := wire.receive(self.process.stdout)) is not None:
+        for failure in iter(partial(wire.receive, self.process.stdout), None):
             if failure:  # rank 0 may wait for this rank in the middle of a call
                 self._out_of_step = threading.Timer(
                     PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"]
@@ -151,8 +157,8 @@ class _Follower:
         wire.send(self.process.stdin, {"request": encoded, "override": override})
 
     def report(self, error: Exception | None) -> None:
-        """Wait for what a rank says of its part; end the process if it is not what became of rank
-        0's.
+        """Wait for the rank to report how its part of a call ended; end this process if only one of
+        the rank and rank 0, whose failure is `error`, has failed.
         """
         try:
             failure = self._reports.get(timeout=None if error is None else PATIENCE)
@@ -161,22 +167,22 @@ class _Follower:
         if self._out_of_step is not None:
             self._out_of_step.cancel()
         if bool(failure) != (error is not None):
-            mine = "done" if error is None else one_line(error)
+            of_rank_0 = "done" if error is None else one_line(error)
             _end(
-                f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: {mine}), "
-                "and its group ends"
+                f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: "
+                f"{of_rank_0}), and its group ends"
             )
 
 
 def follow() -> None:
-    """Be a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
+    """Run as a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
     inbox = sys.stdin.buffer
     outbox = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed goes to the run's log
     jobs: queue.Queue[strict_json.JsonObject] = queue.Queue()
 
     def listen() -> None:
-        while (message := wire.receive(inbox)) is not None:
+        for message in iter(partial(wire.receive, inbox), None):
             jobs.put(message)
         os._exit(0)
 

@@ -50,9 +50,7 @@ _distributions = cache(packages_distributions)
 
 
 def source_file(module: str) -> Path | None:
-    """Find a module's file without importing the module itself (its parent packages are only looked
-    up).
-    """
+    """Return a module's source file without importing it or its packages; `None` if it has none."""
     top, *rest = module.split(".")
     try:
         spec = find_spec(top)
@@ -71,8 +69,8 @@ def source_file(module: str) -> Path | None:
 
 
 def top_level_names(path: Path) -> set[str]:
-    """Names that a module binds by classes, functions, imports and assignments, read from its
-    source.
+    """Return the names that a module binds by classes, functions, imports and assignments, read
+    from its source.
     """
     symbols = symtable.symtable(path.read_text("utf-8"), "<unknown>", "exec").get_symbols()
     return {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
@@ -93,7 +91,7 @@ class Signature:
 
     @classmethod
     def of(cls, arguments: ast.arguments) -> Self:
-        """Read the parameters of a definition, but for `self`."""
+        """Return the parameters of a definition, except `self`."""
         positional = arguments.posonlyargs + arguments.args
         without_default = positional[: len(positional) - len(arguments.defaults)]
         for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
@@ -131,8 +129,8 @@ def _is_a(value: object, type_name: str) -> bool:
 
 
 def signature(path: Path, class_name: str, method: str) -> Signature | None:
-    """Read the signature of `class_name.method` from source; `None` where this file does not hold
-    it.
+    """Return the signature of `class_name.method`, read from source; `None` if the file does not
+    define it.
     """
     for arguments in _arguments_of(ast.parse(path.read_text("utf-8")).body, class_name, method):
         return Signature.of(arguments)
@@ -140,7 +138,9 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
 
 
 def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonObject:
-    """Read the defaults of a class's `__init__` from source files, including its bases in them."""
+    """Return the defaults of a class's `__init__` and those of its bases, as far as these source
+    files define them.
+    """
     nodes = [
         node
         for path in paths
@@ -162,6 +162,7 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonOb
 
 
 def _arguments_of(nodes: Sequence[ast.stmt], class_name: str, method: str) -> list[ast.arguments]:
+    """Return the arguments of each definition of a method in classes with this name."""
     return [
         item.args
         for node in nodes
@@ -172,6 +173,7 @@ def _arguments_of(nodes: Sequence[ast.stmt], class_name: str, method: str) -> li
 
 
 def _defaults(arguments: ast.arguments) -> strict_json.JsonObject:
+    """Return the defaults that are plain values, by the names of their arguments."""
     positional = arguments.posonlyargs + arguments.args
     with_default = positional[len(positional) - len(arguments.defaults) :]
     pairs: list[tuple[ast.arg, ast.expr | None]] = []
@@ -186,15 +188,14 @@ def _defaults(arguments: ast.arguments) -> strict_json.JsonObject:
 
 
 def source_closure(module: str) -> tuple[dict[str, Path], set[str]]:
-    """Follow the imports of a module, which is not imported itself, through all first-party
-    modules.
+    """Return what a module, which is not itself imported, imports through all first-party modules.
 
     First-party is what lies outside folders of installed packages, as in the user's repository or
     an editable install, and the module's own top-level package wherever it is. Imports inside
     functions count too; a module whose name is computed when it is imported cannot be seen.
 
-    Returns the source files of first-party modules by name, and the names of the installed packages
-    that they import.
+    The result is the source files of first-party modules by name, and the names of the installed
+    packages that they import.
     """
     files: dict[str, Path] = {}
     packages: set[str] = set()
@@ -226,8 +227,8 @@ def _with_parents(module: str) -> Iterator[str]:
 
 
 def _imported(module: str, path: Path) -> list[str]:
-    """Names that a source file imports, with the packages around them; attributes of modules may be
-    among them.
+    """Return the names that a source file imports, with the packages around them; attributes of
+    modules may be among them. It has none if it is not valid Python.
     """
     if path.suffix != ".py":
         return []
@@ -249,8 +250,8 @@ def _imported(module: str, path: Path) -> list[str]:
 
 
 def libraries_behind(packages: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the distributions whose versions decide what code computes that imports
-    these packages, in lower case.
+    """Return the names, in lower case, of the distributions whose versions decide the results of
+    code that imports these packages.
     """
     by_package = _distributions()
     names = {name for package in packages for name in by_package.get(package, ())}
@@ -278,7 +279,7 @@ def is_third_party(path: Path) -> bool:
 
 
 def user_import_paths() -> list[str]:
-    """Entries of `sys.path` that a worker needs so that it finds the modules that this process
+    """Return the entries of `sys.path` that a worker needs to find the modules that this process
     finds.
     """
     entries = [Path(entry).absolute() for entry in sys.path if not entry.endswith(".zip")]
