@@ -425,7 +425,9 @@ class Model:
         """Raise `SettingError` for the first setting that is wrong, before anything starts."""
         if self.Params is not None:
             self.Params.check(dict(self.params))
-        elif constructor := self._constructor():
+            return
+        constructor = self._constructor()
+        if constructor is not None:
             first = next(iter(constructor.annotations), "")
             reserved = {"device"} if self.target.argument is None else {"device", first}
             constructor.check(self.params, reserved)

@@ -28,18 +28,20 @@ class ClassSource:
 
     @classmethod
     def read(cls, path: Path, name: str) -> Self | None:
-        """Read a class; `None` if the module makes it otherwise than by one `class` statement."""
+        """Return a class with its bases, read from a module's source; `None` unless exactly one
+        `class` statement binds its name there.
+        """
         tree = ast.parse(path.read_bytes())
-        known = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        defined = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         classes: list[ast.ClassDef] = []
         is_whole = not _DYNAMIC & set(_names_in(tree))
         waiting = [name]
         while waiting:
             base = waiting.pop(0)
-            if base not in known or len(_bindings(tree, base)) > 1:
+            if base not in defined or len(_bindings(tree, base)) > 1:
                 is_whole = is_whole and base == "object"
                 continue
-            node = known[base]
+            node = defined[base]
             is_whole = is_whole and not (node.decorator_list or node.keywords)
             if node not in classes:
                 classes.append(node)
@@ -56,7 +58,8 @@ class ClassSource:
         if self._is_set(name):
             return None
         for node in self.classes:
-            if bindings := _bindings(node, name):
+            bindings = _bindings(node, name)
+            if bindings:
                 first = bindings[0]
                 is_last_word = len(bindings) == 1 and first in node.body
                 if is_last_word and isinstance(first, Function) and not first.decorator_list:

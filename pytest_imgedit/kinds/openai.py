@@ -115,6 +115,7 @@ class OpenAIJudge:
         return await asyncio.gather(*map(self._ask, chats, lengths))
 
     async def _ask(self, messages: Any, length: int) -> requests.Answer:
+        """Return the answer to one chat, at most `length` tokens long; its error if it failed."""
         body = {**self.request, "messages": messages, self.token_limit: length}
         body |= self.server.options.extra
         async with self._free:

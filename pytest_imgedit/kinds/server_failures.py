@@ -226,9 +226,9 @@ def _streamed(text: str) -> Any:
 
 
 def _assembled(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Put the chunks of a streamed chat completion together.
+    """Return the chat completion that the chunks of a stream make.
 
-    A stream without a finish reason has ended too early.
+    The finish reason says so if the stream has none, since it then ended too early.
     """
     body: dict[str, Any] = {}
     texts: dict[str, str] = {}

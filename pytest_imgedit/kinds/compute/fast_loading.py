@@ -55,6 +55,7 @@ class Reader:
         return target
 
     def _read_piece(self, file: int, start: int, target: torch.Tensor) -> None:
+        """Fill `target` from a file's bytes at `start`; raise `OSError` if the file ends before."""
         if not hasattr(self._local, "buffer"):
             self._local.buffer = torch.empty(
                 CHUNK, dtype=torch.uint8, pin_memory=self.device.type == "cuda"

@@ -107,8 +107,8 @@ def _empty(cls: Any, folder: Path) -> Any:
 def _read(
     cls: Any, folder: Path, dtype: torch.dtype, rank0_reads: bool
 ) -> dict[str, torch.Tensor] | None:
-    """Read a model's tensors on the ranks that read; raises `SetupError` if they are not those of
-    its config.
+    """Return a model's tensors by name, or `None` on a rank that does not read; raise `SetupError`
+    if they do not fit the model's config.
     """
     if rank0_reads and dist.get_rank() != 0:
         return None
@@ -204,6 +204,9 @@ def _fill(
 
 
 def _split_context(pipeline: Any) -> None:
+    """Have each rank compute a part of every image; raise `SetupError` if the pipeline's network
+    cannot be split so.
+    """
     from diffusers import ContextParallelConfig
 
     network: Any = next(

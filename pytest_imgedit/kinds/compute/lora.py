@@ -45,6 +45,9 @@ def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
 
 
 def _load(pipeline: Any, name: str, path: Path) -> None:
+    """Load the adapter in a file as `name`; raise `SetupError` unless it fits the pipeline and all
+    of it is used.
+    """
     warnings = BufferingHandler(sys.maxsize)
     log = logging.getLogger("diffusers")
     level = log.level

@@ -67,6 +67,7 @@ def _without_torchvision(folder: Path, index: strict_json.JsonObject) -> strict_
 
 
 def _mend(pipeline: Any, folder: Path, kind: str) -> None:
+    """Work around what a loaded pipeline of class `kind`, or its text encoder, gets wrong."""
     encoder = getattr(pipeline, "text_encoder", None)
     if hasattr(getattr(encoder, "config", None), "image_token_id"):
         qwen_inputs.repair_mm_token_type_ids(encoder)

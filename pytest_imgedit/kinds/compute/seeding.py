@@ -5,13 +5,15 @@ import sys
 
 
 def seed_all(seed: int) -> None:
-    """Seed the global generators of Python, numpy and torch (on all devices) with `seed` in [0,
-    2**63), except of libraries that are not imported yet.
+    """Seed the global generators of Python, numpy and torch (on all devices) with `seed`, which is
+    in [0, 2**63); skip libraries that are not imported yet.
     """
     random.seed(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
         numpy.random.seed(seed % 2**32)
-    if (torch := sys.modules.get("torch")) is not None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
         torch.manual_seed(seed)
 
 
@@ -23,11 +25,14 @@ def has_drawn(seed: int) -> bool:
 
 
 def _states() -> list[object]:
+    """Return the states of all global generators of imported libraries."""
     states: list[object] = [random.getstate()]
-    if (numpy := sys.modules.get("numpy")) is not None:
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
         kind, keys, *position = numpy.random.get_state()
         states += [kind, keys.tobytes(), position]
-    if (torch := sys.modules.get("torch")) is not None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
         states.append(torch.get_rng_state().numpy().tobytes())
         if torch.cuda.is_initialized():
             states.append(torch.cuda.get_rng_state().numpy().tobytes())

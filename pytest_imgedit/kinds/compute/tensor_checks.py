@@ -38,6 +38,9 @@ def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
 
 
 def _checked(base: Any, further: strict_json.JsonObject, folder: Path | None) -> Any:
+    """Return a class's `from_pretrained` that also takes the options `further`, and raises
+    `SetupError` for weights that do not fit.
+    """
     load = base.from_pretrained.__func__
 
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:

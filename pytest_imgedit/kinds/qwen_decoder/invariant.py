@@ -77,8 +77,8 @@ class InvariantDecoder:
         return Decoded.of(in_order, self.ends, [logits[position] for position in sorted(logits)])
 
     def _write(self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool) -> Decoded:
-        """Read prompts and write their replies; for replies of several tokens there must be a row
-        for each prompt.
+        """Return the replies to prompts; for replies of several tokens there must be a row for each
+        prompt.
         """
         first: list[torch.Tensor] = []
         for bucket in self._buckets(prompts):

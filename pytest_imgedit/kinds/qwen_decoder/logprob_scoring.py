@@ -41,8 +41,8 @@ class Place:
 
 
 def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -> list[Place]:
-    """Find the numbers of a reply among its tokens; empty if the reply does not hold every aspect's
-    number.
+    """Return where the aspects' numbers are among the tokens of a reply; none if the reply lacks
+    one of them.
     """
     texts = [
         tokenizer.decode(tokens[: end + 1], skip_special_tokens=True) for end in range(len(tokens))
@@ -228,7 +228,7 @@ def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
 
 
 def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
-    """The probability that what follows a whole number makes it one with a decimal."""
+    """Return the probability that what follows a whole number gives it a decimal."""
     first_tokens = {ids[0] for ids in decimals.values()}
     return sum(float(following[token]) for token in first_tokens)
 

@@ -120,6 +120,7 @@ class PackedDecoder:
     def _run(
         self, embedded: torch.Tensor, positions: torch.Tensor, attention: Any, **extra: Any
     ) -> torch.Tensor:
+        """Return the last hidden states of a packed sequence of embedded tokens."""
         output = self.model.model.language_model(
             inputs_embeds=embedded[None],
             position_ids=positions[:, None],
@@ -168,9 +169,7 @@ class Prefill:
             self.gather = torch.cat(parts)
 
     def pack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Put what belongs to each prompt's tokens end to end, what belongs to the common beginning
-        once.
-        """
+        """Return the rows of all prompts' tokens end to end, those of the common beginning once."""
         return torch.cat([rows[0][: self.common]] + [row[self.common :] for row in rows])
 
     def attend(
