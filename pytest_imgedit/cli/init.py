@@ -184,7 +184,7 @@ def _decide_files(start: _Start, needs: ci_files.Needs, systems: Sequence[str]) 
 
 
 def _contents(start: _Start, needs: ci_files.Needs, systems: Sequence[str]) -> dict[Path, str]:
-    """Return the text of each file that a repository should have, as a new file."""
+    """Return the text of each file that `init` writes into a new repository, by its path."""
     test_file = _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8")
     contents = {FOLDER / "test_image_edit.py": test_file}
     contents |= start.contents
@@ -521,17 +521,24 @@ def _quoted(path: str) -> str:
 
 
 def _suite_text(guess: Guess) -> str:
-    """Write the rows of a new suite, as CSV if instructions are still to be filled in.
+    """Return the rows of a new suite: CSV if instructions are still to be filled in, else JSON
+    lines.
+    """
+    if guess.missing:
+        return _csv_text(guess.rows)
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in guess.rows)
+
+
+def _csv_text(rows: Sequence[strict_json.JsonObject]) -> str:
+    """Return rows as CSV.
 
     No cell may look like a formula to a spreadsheet: `./=1.png` is the same path as `=1.png`, and
     suites are read without the blanks around an instruction.
     """
-    if not guess.missing:
-        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in guess.rows)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(("image", "instruction"))
-    for row in guess.rows:
+    for row in rows:
         image = row["image"]
         if image.startswith(_FORMULAS):
             image = f"./{image}"

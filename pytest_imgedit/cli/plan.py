@@ -18,6 +18,7 @@ from pytest_imgedit.report import terminal
 from pytest_imgedit.stats import estimates, gates, planning
 from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
+from pytest_imgedit.stats.limits import MeanGate
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, make_baseline, reduced
 from pytest_imgedit.store.references import LATEST
 
@@ -210,7 +211,7 @@ def _decidable(
     for spread in spreads:
         mde = planning.mde(spread.error, spread.freedom, alpha)
         rows.append({"gate": spread.gate, "pairs_now": spread.pairs, "mde": mde})
-        kind: gates.MeanGate = "max_drop" if spread.gate.startswith("max_drop") else "fail_under"
+        kind: MeanGate = "max_drop" if spread.gate.startswith("max_drop") else "fail_under"
         change = planning.detectable(kind, mde, spread.measure)
         pairs = counted(spread.pairs, "pair")
         lines.append(f"{printable(spread.gate)}: {pairs} can detect {change}")

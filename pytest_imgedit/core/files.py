@@ -248,7 +248,8 @@ def why_unwritten(error: OSError) -> str:
 
 def why_not_stored(path: Path, error: OSError) -> str:
     """Return why a file of a store cannot be written; if the disk is full, also what to do."""
-    error.filename = error.filename or str(path)
+    if not error.filename:
+        error.filename = str(path)  # which `why_unwritten` looks at
     reason = f"{path}: {why_unwritten(error)}"
     if error.errno not in _FULL:
         return reason

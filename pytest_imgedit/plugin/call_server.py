@@ -37,8 +37,10 @@ GONE = "the xdist controller, which owns the workers, is gone"
 
 
 @contextmanager
-def _address(folder: Path) -> Iterator[str]:
-    """Yield an address of the folder's socket that is short enough: one has 107 bytes at most."""
+def _short_address(folder: Path) -> Iterator[str]:
+    """Yield a path to the folder's socket through /proc: the address of a socket has at most 107
+    bytes, and the folder's own path may be longer.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/calls"
@@ -59,7 +61,7 @@ class CallServer:
         self._is_closed = False
         folder.mkdir(mode=0o700, exist_ok=True)
         self._open = ExitStack()
-        address = self._open.enter_context(_address(folder))
+        address = self._open.enter_context(_short_address(folder))
         self._listener = self._open.enter_context(Listener(address, "AF_UNIX"))
         threading.Thread(target=self._accept_all, daemon=True).start()
 
@@ -71,8 +73,8 @@ class CallServer:
                 ).start()
 
     def _serve(self, connection: Connection) -> None:
-        """Answer the call of one connection; one that does not know the token, is silent or gone
-        gets no answer.
+        """Answer the call of one connection, unless its client is silent, gone, or does not know
+        the token.
         """
         with suppress(AuthenticationError, AssertionError, EOFError, OSError), connection:
             deliver_challenge(connection, self._token)
@@ -120,7 +122,7 @@ class RemoteCalls:
         question = execnet.dumps({"fixture": fixture, "calls": list(calls)})
         try:
             with (
-                _address(self._folder) as address,
+                _short_address(self._folder) as address,
                 Client(address, "AF_UNIX", authkey=self._token) as connection,
             ):
                 connection.send_bytes(question)

@@ -132,7 +132,7 @@ def pytest_configure_node(node: Any) -> None:
     exchange = xdist.Exchange.of_controller(node.config)
     node.workerinput["imgedit_exchange"] = str(exchange.folder)
     node.workerinput["imgedit_token"] = exchange.token
-    xdist.outlive(node)
+    xdist.tolerate_death(node)
 
 
 @pytest.hookimpl(optionalhook=True)

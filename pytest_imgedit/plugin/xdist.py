@@ -175,8 +175,8 @@ class Exchange:
         return document
 
 
-def outlive(node: Any) -> None:
-    """Make sending to a dead worker no error.
+def tolerate_death(node: Any) -> None:
+    """Have the controller go on when a worker has died: sending to it is no error.
 
     pytest-xdist processes no events while the stages run, and then hands out items to workers that
     have died meanwhile. The event of their death follows.

@@ -74,16 +74,18 @@ def tables_of(document: JsonObject) -> Iterator[MeasureTable]:
 
 
 def _row(run: JsonObject, name: str, measure: Measure) -> tuple[str, ...]:
-    mean = run["measures"][name]
-    worse = [field.group for field in map(Field.parse, run["worse"]) if field.measure == name]
+    """Return the row of a run in the table of a measure."""
+    summary = run["measures"][name]
+    fields = [Field.parse(text) for text in run["worse"]]
+    worse = [field.group for field in fields if field.measure == name]
     state = f"{moved(measure)}: {', '.join(worse)}" if worse else ""
     return (
         run["name"],
-        number(mean["mean"], measure.decimals),
+        number(summary["mean"], measure.decimals),
         state,
         _evidence(run["evidence"][str(Field(name, OVERALL))]),
-        interval(mean["ci95"], digits=measure.decimals),
-        str(mean["pairs"]),
+        interval(summary["ci95"], digits=measure.decimals),
+        str(summary["pairs"]),
         tables.human_time(run["finished"]),
         run["commit"] or "–",
     )

@@ -24,7 +24,6 @@ from pytest_imgedit.run.trials import Trials, plan_trials
 from pytest_imgedit.run.work import FIRST, Work
 from pytest_imgedit.stats import planning, sequential
 from pytest_imgedit.stats.gates import (
-    MeanGate,
     Observation,
     costly_categories,
     describe_rule,
@@ -32,6 +31,7 @@ from pytest_imgedit.stats.gates import (
     foresee,
     observe,
 )
+from pytest_imgedit.stats.limits import MeanGate
 from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.store.store import Store, finished_runs
 from pytest_imgedit.suites.base import Suite

@@ -85,9 +85,9 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     failure = outcome.failed_for(items, columns=200)
     if failure:
         errors = replace(errors, why=f"{errors.why}: {failure}")
-    errors = _against_replaced(errors, items)
+    errors = _invalidated_if_replaced(errors, items)
     if evidence.are_finished:
-        errors = _against_alike(errors, items)
+        errors = _invalidated_if_alike(errors, items)
     gates = [errors]
     if evidence.expects_scores:
         at_the_end = sequential.at_the_end(settings)
@@ -98,7 +98,7 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     if evidence.baseline is not None:
         comparison, against_baseline = _compare(evidence, evidence.baseline)
         gates += against_baseline
-    gates = [_against_near_copies(settings, gate, items) for gate in gates]
+    gates = [_invalidated_if_near_copies(settings, gate, items) for gate in gates]
     gates += evidence.resting
     if evidence.controls is not None:
         gates.append(controls.controls_gate(evidence.controls))
@@ -200,7 +200,7 @@ def against_environment(
     return [replace(gate, state="INVALID", why=f"{why}; {gate.why}") for gate in gates]
 
 
-def _against_near_copies(
+def _invalidated_if_near_copies(
     settings: GateOptions, gate: GateResult, items: Sequence[Item]
 ) -> GateResult:
     """Invalidate a gate on scores if more than `gates.max_near_copies` of its edits are near-copies
@@ -220,19 +220,21 @@ def _against_near_copies(
     return replace(gate, state="INVALID", why=why)
 
 
-def _against_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
-    """Invalidate the gate on errors if more than `MOST_REPLACED` of the scores are those of replies
-    that nobody could read.
+def _invalidated_if_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
+    """Return the gate on errors, INVALID instead of PASS if more than `MOST_REPLACED` of the scores
+    stand in for unreadable replies.
     """
-    touched, judged = outcome.count_replaced(items)
-    if gate.state != "PASS" or touched <= MOST_REPLACED * judged:
+    replaced, judged = outcome.count_replaced(items)
+    if gate.state != "PASS" or replaced <= MOST_REPLACED * judged:
         return gate
-    why = f"{outcome.replaced_line(touched, judged)}, more than {MOST_REPLACED:.0%}; {gate.why}"
+    why = f"{outcome.replaced_line(replaced, judged)}, more than {MOST_REPLACED:.0%}; {gate.why}"
     return replace(gate, state="INVALID", why=why)
 
 
-def _against_alike(gate: GateResult, items: Sequence[Item]) -> GateResult:
-    """Invalidate the gate on errors if most finished edits are one image, whatever their source."""
+def _invalidated_if_alike(gate: GateResult, items: Sequence[Item]) -> GateResult:
+    """Return the gate on errors, INVALID instead of PASS if most finished edits are one image,
+    whatever their source.
+    """
     alike = alike_edits(items)
     if gate.state != "PASS" or alike is None or not alike.are_most:
         return gate
