@@ -35,7 +35,8 @@ def naming_gpus(settings: Settings) -> Iterator[None]:
     try:
         yield
     except errors.UsageError as error:
-        if not (location := settings.place("workers", "gpus")):
+        location = settings.place("workers", "gpus")
+        if not location:
             raise
         raise errors.UsageError(
             str(error).replace("--imgedit-gpus=", f"{location}workers.gpus=")
@@ -190,7 +191,8 @@ def declared_measures(
     for name, model in additional.items():
         declared = _declared(tables[name].settings, model)
         named = named_measures(name, model, declared)
-        if twice := measures.keys() & named.keys():
+        twice = measures.keys() & named.keys()
+        if twice:
             raise errors.UsageError(
                 f"{tables[name].section}: the judge has a value {min(twice)!r} too, "
                 "expected another name"

@@ -222,13 +222,12 @@ def _content(works: Sequence[Work]) -> PairContent:
     """Return what the pair of works consists of, as baselines keep it."""
     pair = works[0].pair
     inputs = works[0].inputs
-    source, reference = inputs[-2:]
     return PairContent(
         category=pair.category,
-        source=source,
+        source=inputs.source,
         sha256=content_sha256(inputs),
         seeds=tuple(work.seed for work in works),
-        is_plain=not (pair.description or pair.reference_text or reference),
+        is_plain=not (pair.description or pair.reference_text or inputs.reference),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pytest_imgedit.core import environments, images, results, strict_json
 from pytest_imgedit.core.pairs import (
@@ -41,6 +41,19 @@ class StoredImage:
         """Return the bytes of the blob, or of the origin if the blob is gone or cut short."""
         data = self.store.blobs.get(self.sha256, self.suffix)
         return self.origin.read() if data is None else data
+
+
+class PairInputs(NamedTuple):
+    """What a pair consists of: its category, its texts, and the blobs of its source and its
+    reference, as paths below the store's `blobs` folder.
+    """
+
+    category: str
+    instruction: str
+    description: str | None
+    reference_text: str | None
+    source: str | None
+    reference: str | None
 
 
 #: The name of the judge whose verdicts decide the items; additional judges and metrics have names.
@@ -101,17 +114,15 @@ class Work:
         return self.judgement.error
 
     @property
-    def inputs(self) -> tuple[str | None, ...]:
-        """What the pair consists of: category, texts, and the blobs of source and reference, as
-        paths below the store's `blobs` folder.
-        """
-        return (
-            self.pair.category,
-            self.pair.instruction,
-            self.pair.description,
-            self.pair.reference_text,
-            None if self.source is None else self.source.blob_path,
-            None if self.reference is None else self.reference.blob_path,
+    def inputs(self) -> "PairInputs":
+        """What the pair consists of."""
+        return PairInputs(
+            category=self.pair.category,
+            instruction=self.pair.instruction,
+            description=self.pair.description,
+            reference_text=self.pair.reference_text,
+            source=None if self.source is None else self.source.blob_path,
+            reference=None if self.reference is None else self.reference.blob_path,
         )
 
     @property

@@ -82,7 +82,7 @@ def test_threads_that_share_a_fixture_get_their_own_answers(folder):
 
 @pytest.mark.parametrize("said", [b"", struct.pack("!i", 100)[:2]])
 def test_a_client_that_is_silent_keeps_no_other_waiting(folder, said):
-    with call_server._address(folder) as address, Client(address, "AF_UNIX") as silent:
+    with call_server._short_address(folder) as address, Client(address, "AF_UNIX") as silent:
         silent._send(said)
         assert RemoteCalls(folder, TOKEN).edit(call(b"1")) == [b"1"]
 
@@ -92,7 +92,7 @@ def test_garbage_after_the_token_ends_its_own_connection(folder, frame, monkeypa
     raised = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     with (
-        call_server._address(folder) as address,
+        call_server._short_address(folder) as address,
         Client(address, "AF_UNIX", authkey=TOKEN) as client,
     ):
         client._send(frame)
