@@ -66,6 +66,10 @@ class ClusterBootstrap:
 
 @lru_cache(maxsize=2)
 def _draws(strata: tuple[int, ...]) -> NDArray[np.int8]:
+    """Return how often each cluster is drawn in each resample, less 1: [RESAMPLES, clusters].
+
+    Clusters are drawn with replacement among those of their stratum, `ROWS` resamples at a time.
+    """
     generator = np.random.default_rng(0)
     draws = np.zeros((RESAMPLES, len(strata)), dtype=np.int8)
     for stratum in sorted(set(strata)):

@@ -38,8 +38,8 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     )
     root = first.parent.parent
     paths = {category: root / category / "annotation.json" for category in CATEGORIES}
-    there = {category: path for category, path in paths.items() if path.is_file()}
-    require_all(query.spec, CATEGORIES, there)
+    present = {category: path for category, path in paths.items() if path.is_file()}
+    require_all(query.spec, CATEGORIES, present)
     for category, path in paths.items():
         for key, row in keyed_rows(path, "the pairs of KRIS-Bench").items():
             yield _pair(query, category, key, row)
