@@ -18,7 +18,7 @@ from pytest_imgedit.store.baselines import (
     unlike_losses,
     unlike_rewrites,
 )
-from pytest_imgedit.store.references import LATEST, find_whole
+from pytest_imgedit.store.run_references import LATEST, find_whole
 
 
 def refuse_to_compare(

@@ -43,7 +43,7 @@ from pytest_imgedit.run.assemble import RunFacts, assemble
 from pytest_imgedit.stats.comparison import Computed, other_probes, places_of
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, make_baseline
-from pytest_imgedit.store.references import find_run
+from pytest_imgedit.store.run_references import find_run
 
 #: What a judge has told in the run of a shard, not what it is.
 _ANSWERED: dict[str, Any] = {"usage": None, "returned": {}, "canary": None}

@@ -20,7 +20,7 @@ from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.limits import MeanGate
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, make_baseline, reduced
-from pytest_imgedit.store.references import LATEST
+from pytest_imgedit.store.run_references import LATEST
 
 #: Numbers of edits per pair that a plan is made for.
 SEEDS = (1, 2, 4)

@@ -19,7 +19,7 @@ from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
-from pytest_imgedit.store.references import find_run, no_runs
+from pytest_imgedit.store.run_references import find_run, no_runs
 from pytest_imgedit.store.store import finished_runs
 
 #: Columns of `imgedit runs`.

@@ -22,7 +22,7 @@ from pytest_imgedit.report.view import pairs_url
 from pytest_imgedit.stats.gates import estimate_group, measured_by, observe
 from pytest_imgedit.stats.trend import evidence_by_group
 from pytest_imgedit.store.baselines import Baseline
-from pytest_imgedit.store.references import no_runs
+from pytest_imgedit.store.run_references import no_runs
 from pytest_imgedit.store.store import finished_runs
 
 #: The id of a pair, and the hashes of its edits.

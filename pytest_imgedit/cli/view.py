@@ -18,7 +18,7 @@ from pytest_imgedit.report import outputs
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.report.view import StoredRun, write_view
 from pytest_imgedit.store.going_on import runs_going_on
-from pytest_imgedit.store.references import find_run, no_runs
+from pytest_imgedit.store.run_references import find_run, no_runs
 from pytest_imgedit.store.store import finished_runs, store_names
 
 #: The store whose runs are shown where none is named.

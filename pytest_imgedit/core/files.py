@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pytest_imgedit.core import contents, errors, folders, strict_json
+from pytest_imgedit.core import errors, file_types, folders, strict_json
 from pytest_imgedit.core.text import escaped_json, shorten
 
 #: The largest JSON object or TOML file that is read.
@@ -70,8 +70,8 @@ def error_of_misfit(path: Path, expected: str) -> errors.UsageError | None:
     return None if found is None else errors.UsageError(found.message(_shown(path), expected))
 
 
-def misfit(path: Path) -> contents.Misfit | None:
-    """Tell what a file is by its bytes, as `contents.misfit` does, or that it is a dead link."""
+def misfit(path: Path) -> file_types.Misfit | None:
+    """Tell what a file is by its bytes, as `file_types.misfit` does, or that it is a dead link."""
     if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114 - any name
         return _dead_link(path)
     with suppress(OSError, ValueError), _opened(path) as file:
@@ -79,13 +79,13 @@ def misfit(path: Path) -> contents.Misfit | None:
         if not stat.S_ISREG(status.st_mode):
             return None
         if status.st_size == 0:
-            return contents.EMPTY
+            return file_types.EMPTY
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return contents.misfit(data)
+            return file_types.misfit(data)
     return None
 
 
-def _dead_link(path: Path) -> contents.Misfit:
+def _dead_link(path: Path) -> file_types.Misfit:
     target = str(path.readlink())
     entry = folders.hub_entry(path)
     if entry is not None:
@@ -96,7 +96,7 @@ def _dead_link(path: Path) -> contents.Misfit:
         remedy = "dvc pull fetches it"
     else:
         remedy = "copy the files too that links lead to (cp -rL)"
-    return contents.Misfit(f"a dead link to {shorten(target, 200)}", remedy)
+    return file_types.Misfit(f"a dead link to {shorten(target, 200)}", remedy)
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:
@@ -104,8 +104,8 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
     does, and if it is not UTF-8, or by its bytes no text that anything here reads.
     """
     data = read_regular(path, most, expected)
-    found = contents.misfit(data)
-    if found not in (None, contents.EMPTY):
+    found = file_types.misfit(data)
+    if found not in (None, file_types.EMPTY):
         raise errors.UsageError(found.message(_shown(path), expected))
     try:
         return data.decode("utf-8-sig")
@@ -126,7 +126,7 @@ def read_json(
         return parse(text)
     except (ValueError, RecursionError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        reason = contents.why_no_json(text, error)
+        reason = file_types.why_no_json(text, error)
         problem = f"{path}{line}: not valid JSON: {reason}, expected {expected}"
         raise unusable(path, expected, problem) from None
 

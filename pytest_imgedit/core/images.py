@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from pytest_imgedit.core import contents, errors, files
+from pytest_imgedit.core import errors, file_types, files
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 _OTHER_FORMATS = ((b"GIF8", "GIF"), (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"BM", "BMP"))
@@ -47,7 +47,7 @@ class FileImage:
             data = files.read_regular(self.path, MAX_BYTES, "an image")
         except errors.UsageError as error:
             raise errors.ImageError(str(error)) from error
-        if not is_image(data) and (found := contents.misfit(data)):
+        if not is_image(data) and (found := file_types.misfit(data)):
             raise errors.ImageError(found.message(str(self.path), "an image"))
         return data
 
@@ -144,7 +144,7 @@ def _why_unread(data: bytes) -> str:
         other = "HEIC or AVIF"
     if other:
         return f"{other} image, expected one of {formats}: save it as PNG"
-    found = contents.misfit(data)
+    found = file_types.misfit(data)
     if found is not None:
         return f"not an image but {found.what}, expected {formats}: {found.remedy}"
     return f"not an image in one of the formats {formats}"

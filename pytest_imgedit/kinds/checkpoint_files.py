@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import contents, errors, files, folders, locks, strict_json
+from pytest_imgedit.core import errors, file_types, files, folders, locks, strict_json
 from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
 from pytest_imgedit.core.text import shorten
 
@@ -282,7 +282,7 @@ def _require_whole(path: Path) -> None:
     for an empty JSON file.
     """
     content = files.misfit(path)
-    if content is not None and (content != contents.EMPTY or path.suffix == ".json"):
+    if content is not None and (content != file_types.EMPTY or path.suffix == ".json"):
         raise errors.UsageError(content.message(str(path), "a file of a model"))
 
 

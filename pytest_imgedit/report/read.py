@@ -14,7 +14,7 @@ from pytest_imgedit.core.results import RESULTS_SCHEMA, Results
 from pytest_imgedit.stats.contradictions import contradictions
 from pytest_imgedit.store import baselines
 from pytest_imgedit.store.baselines import Baseline
-from pytest_imgedit.store.references import find_either
+from pytest_imgedit.store.run_references import find_either
 
 
 def read_results(path: Path) -> Results:

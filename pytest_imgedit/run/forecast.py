@@ -16,8 +16,8 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run import placement
-from pytest_imgedit.run.bill import Billing, editor_line, with_known_tokens
 from pytest_imgedit.run.checks import declared_measures
+from pytest_imgedit.run.costs import Billing, editor_line, with_known_tokens
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.trials import Trials, plan_trials

@@ -9,7 +9,7 @@ from itertools import chain
 
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import requests, results
-from pytest_imgedit.core.closed_words import CLASSES, change_word
+from pytest_imgedit.core.false_instructions import CLASSES, change_word
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity, identify

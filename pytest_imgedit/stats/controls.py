@@ -8,7 +8,7 @@ from statistics import fmean
 import numpy as np
 
 from pytest_imgedit.core import results
-from pytest_imgedit.core.closed_words import CLASSES
+from pytest_imgedit.core.false_instructions import CLASSES
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.text import counted, number
 from pytest_imgedit.stats.estimates import ENOUGH, Draft, complete, draft, estimate

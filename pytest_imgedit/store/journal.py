@@ -16,9 +16,9 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.core import (
-    contents,
     environments,
     errors,
+    file_types,
     files,
     results,
     strict_json,
@@ -143,7 +143,7 @@ class Journal(Generic[R]):
                     problem = f"{self.path}:{number}: damaged record, expected {expected}"
                     if file.tell() < size:
                         raise files.unusable(self.path, expected, problem)
-                    found = contents.misfit(line)
+                    found = file_types.misfit(line)
                     if found is not None and line.strip(b"\0 "):  # no end that a crash left
                         raise errors.UsageError(found.message(str(self.path), expected))
                     break

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core import contents, files, images, pairs, strict_json
+from pytest_imgedit.core import file_types, files, images, pairs, strict_json
 from pytest_imgedit.core.errors import ImageError, SpecError, UsageError
 from pytest_imgedit.core.text import shorten
 
@@ -158,8 +158,8 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[SuiteRow]:
     if size > MAX_SUITE_BYTES:
         raise UsageError(f"{path}: file of {size} bytes, expected at most {MAX_SUITE_BYTES}")
     with path.open("rb") as file:
-        found = contents.misfit(file.read(4096))  # some are a table of one column, or a comment
-    if found not in (None, contents.EMPTY):
+        found = file_types.misfit(file.read(4096))  # some are a table of one column, or a comment
+    if found not in (None, file_types.EMPTY):
         raise UsageError(found.message(str(path), _SUITE))
     suffix = path.suffix.lower()
     if suffix == ".toml":
@@ -195,7 +195,7 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
                 number=number if is_one_line else 0,
             )
         except UsageError as error:
-            if not problems and (found := contents.misfit(data)):
+            if not problems and (found := file_types.misfit(data)):
                 raise UsageError(found.message(str(path), _SUITE)) from None
             problems.append(error)
 
@@ -360,7 +360,7 @@ def _check_gaps(path: Path, data: mmap.mmap, gaps: Sequence[tuple[int, int]]) ->
         raise files.unusable(path, _SUITE, problem) from error
     except json.JSONDecodeError as error:
         line = _line(data, gaps, len(error.doc[: error.pos].encode()))
-        problem = f"{path}:{line}: not valid JSON: {contents.why_no_json(error.doc, error)}"
+        problem = f"{path}:{line}: not valid JSON: {file_types.why_no_json(error.doc, error)}"
         raise files.unusable(path, _SUITE, problem) from error
     except ValueError as error:
         raise UsageError(f"{path}:1: not valid JSON: {error}") from error
@@ -388,7 +388,7 @@ def _parse(path: Path, line: int, data: bytes, is_last: bool) -> strict_json.Jso
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
     except json.JSONDecodeError as error:
-        reason = contents.why_no_json(error.doc, error) if is_last else error.msg
+        reason = file_types.why_no_json(error.doc, error) if is_last else error.msg
         raise UsageError(f"{path}:{line + error.lineno - 1}: not valid JSON: {reason}") from error
     except ValueError as error:
         raise UsageError(f"{path}:{line}: not valid JSON: {error}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_imgedit.core.closed_words import CLASSES, change_word
+from pytest_imgedit.core.false_instructions import CLASSES, change_word
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.run.planned_works import _followers

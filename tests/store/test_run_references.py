@@ -11,7 +11,7 @@ from documents import a_baseline, a_run, an_item, baseline_item
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.report.read import as_baseline, read_either
 from pytest_imgedit.store.baselines import write_baseline
-from pytest_imgedit.store.references import find_either, find_run, find_whole
+from pytest_imgedit.store.run_references import find_either, find_run, find_whole
 
 ALL = {"selected": 4, "whole": 4, "skipped": 0}
 ONE_OF_FOUR = {**ALL, "selected": 1}
