@@ -97,15 +97,22 @@ def _write_into(
     folder: Path,
     is_movable: bool,
 ) -> None:
-    """Write the page that will stand in `folder`."""
+    """Write the page into `made`, which will be moved to `folder`; one that `is_movable` holds
+    copies of its images.
+    """
     (made / "runs").mkdir()
     for name in _ASSETS:
         files.write_text(made / name, html.template_text(name))
-    own = "'self' file:"
+    beside_the_page = "'self' file:"
     page = (
         html.environment()
         .get_template("view.html")
-        .render(title="Image editing runs", style="", style_source=own, script_source=own)
+        .render(
+            title="Image editing runs",
+            style="",
+            style_source=beside_the_page,
+            script_source=beside_the_page,
+        )
     )
     files.write_text(made / "index.html", page)
     changed = differing(

@@ -79,6 +79,7 @@ class _InputReader:
     finished: FinishedImages | None
 
     def read(self, pair: EditPair) -> _Inputs:
+        """Return the images of a pair, or why it cannot be edited."""
         inputs = _Inputs()
         try:
             self._read_images(inputs, pair)

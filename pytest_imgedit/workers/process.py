@@ -233,13 +233,7 @@ class JobLoop:
             self.model.take_loras(params.get("loras", ()))
         else:
             self.model = self.target.build(device, params)
-            # A judge that prepares questions in a thread gets the results back, if its `answer`
-            # takes them.
-            self.preprocess = getattr(self.model, "preprocess", None)
-            if not callable(self.preprocess) or (
-                "prepared" not in inspect.signature(self.model.answer).parameters
-            ):
-                self.preprocess = None
+            self.preprocess = _preprocess_of(self.model)
         self.base = base
         self_check = getattr(self.model, "self_check", None)
         probe = self_check() if callable(self_check) else None
@@ -417,6 +411,18 @@ def _only(kind: type, value: Any) -> Any:
     by the name that was looked up.
     """
     return value if isinstance(value, kind) else None
+
+
+def _preprocess_of(model: Any) -> Callable[..., Any] | None:
+    """Return the method by which a judge prepares questions in a thread; `None` if it has none, or
+    if its `answer` does not take what is prepared.
+    """
+    preprocess: Callable[..., Any] | None = getattr(model, "preprocess", None)
+    if not callable(preprocess):
+        return None
+    if "prepared" not in inspect.signature(model.answer).parameters:
+        return None
+    return preprocess
 
 
 def checked_answer(answer: Answer, batch_size: int) -> Answer:
