@@ -138,8 +138,9 @@ def prepare(
     for line in plan_checks.store_warnings(store):
         note(line)
     plan = make_plan(request, store, launcher, note)
-    plan_checks.check_plan(plan)
-    for line in plan_checks.plan_warnings(plan):
+    lacks = list(plan_checks.lacks_of(plan))
+    plan_checks.check_plan(plan, lacks)
+    for line in plan_checks.plan_warnings(plan, lacks):
         note(line)
     for line in forecast.plan_lines(plan):
         note(line)

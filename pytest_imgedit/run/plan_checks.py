@@ -60,11 +60,11 @@ def store_warnings(store: Store) -> Iterator[str]:
             yield f"warning: {journal.path}: dropped a torn last line"
 
 
-def check_plan(plan: RunPlan) -> None:
+def check_plan(plan: RunPlan, lacks: Sequence[Lack]) -> None:
     """Raise `UsageError` if a run could only fail, or if its verdicts could not be compared with
-    the baseline.
+    the baseline; `lacks` are those of its pairs.
     """
-    for lack in _lacks(plan):
+    for lack in lacks:
         if len(lack.names) > lack.most:
             raise errors.UsageError(lack.line + lack.remedy)
     _check_stored_edits(plan)
@@ -76,10 +76,10 @@ def check_plan(plan: RunPlan) -> None:
         refuse(plan.request.baseline, unlike_further(plan.request.baseline, known))
 
 
-def plan_warnings(plan: RunPlan) -> Iterator[str]:
+def plan_warnings(plan: RunPlan, lacks: Sequence[Lack]) -> Iterator[str]:
     """Yield lines about what is doubtful in a plan that `check_plan` has let pass."""
     yield from plan.request.suite.remarks
-    for lack in _lacks(plan):
+    for lack in lacks:
         yield f"warning: {lack.line}"
     alike = _alike_images(plan.works)
     if alike is not None:
@@ -105,7 +105,7 @@ def _judge_warnings(plan: RunPlan, judge: Identity, scorer: Scorer) -> Iterator[
             yield f"plan: {line}"
 
 
-def _lacks(plan: RunPlan) -> Iterator[Lack]:
+def lacks_of(plan: RunPlan) -> Iterator[Lack]:
     """Yield each thing that pairs lack."""
     settings = plan.settings
     works = plan.works
