@@ -305,8 +305,8 @@ def test_pair_is_looked_at_by_keyboard(page, folder):
     page.keyboard.press("0")
     assert page.locator("#look-zoom").text_content() == "100%"
     page.keyboard.press("Escape")
-    page.until("!document.getElementById('look').open")
-    assert "pair=" not in page.url
+    page.until("!location.href.includes('pair=')")
+    assert not page.locator("#look").is_visible()
     assert "category=social" in page.url
     assert page.problems == []
 
