@@ -19,7 +19,7 @@ from simulation import ALLOWED, FAMILIES, LAYOUTS, SIZES, Cell, Floats, Layout
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats import planning
 from pytest_imgedit.stats.estimates import estimate
-from pytest_imgedit.stats.rules import fail_under, max_drop
+from pytest_imgedit.stats.gate_rules import fail_under, max_drop
 from pytest_imgedit.stats.sequential import Looks, PlannedPair, at_the_end, in_parts
 from pytest_imgedit.stats.trend import evidence_by_group
 

@@ -17,8 +17,8 @@ from scipy.special import ndtr, ndtri
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.collapse import Move, max_collapsed
-from pytest_imgedit.stats.gates import Observation
-from pytest_imgedit.stats.rules import max_drop
+from pytest_imgedit.stats.gate_rules import max_drop
+from pytest_imgedit.stats.gate_values import Observation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

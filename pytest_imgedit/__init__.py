@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from pytest_imgedit.kinds.checkpoint_files import Layout
     from pytest_imgedit.protocols.protocol import Call, Protocol, Row, mean_row
     from pytest_imgedit.report.read import read_results
-    from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
+    from pytest_imgedit.run.fixture_calls import EditWorkers, RewardModel
     from pytest_imgedit.run.session import open_models
     from pytest_imgedit.suites.base import SuiteLoader
 

@@ -24,8 +24,8 @@ from pytest_imgedit.cli.main import COMMANDS
 from pytest_imgedit.config.options import OPTIONS
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.kinds.adapters import ADAPTERS, Adapter, call_signature
 from pytest_imgedit.kinds.base import CheckpointModel, Metric, Model, Parameters
+from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS, Adapter, call_signature
 from pytest_imgedit.kinds.registry import BUILTIN, CUSTOM, kind_at
 from pytest_imgedit.plugin import fixtures, hookspecs
 

@@ -18,7 +18,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import number, printable, signed
 from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
 from pytest_imgedit.report.view import pairs_url
-from pytest_imgedit.stats import collapse, controls, gates, rules
+from pytest_imgedit.stats import collapse, gate_rules, gate_values, judge_qualification
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.stats.outcome import WORST_FIRST, fails
 from pytest_imgedit.store.baselines import Baseline
@@ -107,17 +107,19 @@ def _compare(before: Baseline, now: Baseline, settings: GatesSettings, is_gated:
     `is_gated`.
     """
     measures = {**SCORE_ONLY, **now.measures}
-    gates.check_fields("--max-drop", settings.max_drop, groups_in(now.items), measures)
+    gate_values.check_fields("--max-drop", settings.max_drop, groups_in(now.items), measures)
     paired = PairedItems(before, now.items, measures)
-    is_judge_tried = controls.passed(now.controls)
-    results = rules.max_drop(settings, paired.differences, before.name, measures, is_judge_tried)
+    is_judge_tried = judge_qualification.passed(now.controls)
+    results = gate_rules.max_drop(
+        settings, paired.differences, before.name, measures, is_judge_tried
+    )
     tail, collapsed = collapse.max_collapsed(settings, paired.moves, before.name)
     environment = environment_differences(before, now)
     comparison = compare(paired, settings.alpha, results, environment, collapsed)
     if is_gated:
         results.append(tail)
         if now.controls is not None:
-            results.append(controls.controls_gate(now.controls))
+            results.append(judge_qualification.controls_gate(now.controls))
     return _Compared(comparison, measures, results, settings)
 
 

@@ -18,12 +18,12 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model, Role
 from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.run import checks, placement, pools
+from pytest_imgedit.run import placement, pools, settings_checks
 from pytest_imgedit.run.qualification import qualify_judge
 from pytest_imgedit.run.request import resolve
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.stored_replies import doubts_of_store
-from pytest_imgedit.stats.controls import controls_gate
+from pytest_imgedit.stats.judge_qualification import controls_gate
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -49,9 +49,9 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     except errors.UsageError as error:
         problems.append(str(error))
     try:
-        with checks.naming_gpus(settings):
+        with settings_checks.naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
-        checks.check_executor(settings)
+        settings_checks.check_executor(settings)
     except errors.UsageError as error:
         problems.append(str(error))
     document["models"] = _models(settings, machine, problems)
@@ -70,7 +70,7 @@ def _models(settings: Settings, machine: Hardware, problems: list[str]) -> list[
     for role, own, section in named:
         try:
             model = resolve(role, own, section)
-            checks.check_models(own, [model], machine, section)
+            settings_checks.check_models(own, [model], machine, section)
         except errors.UsageError as error:
             problems.append(str(error))
             continue

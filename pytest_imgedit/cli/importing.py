@@ -18,7 +18,7 @@ from pytest_imgedit.cli import hub_names, own_prompts
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import number, one_line, shorten
-from pytest_imgedit.kinds.adapters import ADAPTERS
+from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
 from pytest_imgedit.report import outputs, tables, terminal
 
 #: The most bytes of a config.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.cli.comparable import names_of, read_either, refuse_to_compare
-from pytest_imgedit.cli.shard_stores import (
+from pytest_imgedit.cli.merge_stores import (
     ShardRun,
     collect,
     new_store,

@@ -15,10 +15,10 @@ from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, number, printable
 from pytest_imgedit.report import terminal
-from pytest_imgedit.stats import estimates, gates, planning
+from pytest_imgedit.stats import estimates, gate_values, planning
 from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
-from pytest_imgedit.stats.limits import MeanGate
+from pytest_imgedit.stats.gate_limits import MeanGate
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, make_baseline, reduced
 from pytest_imgedit.store.run_references import LATEST
 
@@ -249,17 +249,17 @@ def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -
     items = list(map(reduced, run.items))
     measures = {**SCORE_ONLY, **run.measures}
     for field in fields:
-        gates.check_field("--gate", str(field), groups_in(items), measures)
+        gate_values.check_field("--gate", str(field), groups_in(items), measures)
         measure = measures[field.measure]
         if baseline is None:
             kind = "fail_under"
-            observations = gates.observe(items, field.measure, measure)
+            observations = gate_values.observe(items, field.measure, measure)
         else:
             kind = "max_drop"
             paired = PairedItems(baseline, items, {field.measure: measure})
             observations = paired.differences[field.measure]
         known = [pair for pair in observations if pair.value is not None]
-        mean = gates.estimate_group(field.group, known)
+        mean = gate_values.estimate_group(field.group, known)
         if mean is None:
             sides = "" if baseline is None else " on both sides"
             raise errors.UsageError(f"--gate={field}: no pair of run {run.run.id} has it{sides}")

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pytest_imgedit.kinds.registration import Levels, alignments, robust_weights
+from pytest_imgedit.kinds.image_registration import Levels, alignments, robust_weights
 
 #: Longest side in pixels at which both images are compared, and the least of the other.
 SIDE = 256

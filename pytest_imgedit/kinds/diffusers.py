@@ -18,15 +18,6 @@ from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds import checkpoint_files, edit_checks
-from pytest_imgedit.kinds.adapters import (
-    ADAPTERS,
-    adapter_of,
-    attention_backends,
-    call_arguments,
-    check_arguments,
-    pipeline_class,
-    without_call_defaults,
-)
 from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
@@ -40,6 +31,15 @@ from pytest_imgedit.kinds.base import (
     refuse_if,
 )
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters, LoraParameters
+from pytest_imgedit.kinds.pipeline_arguments import (
+    ADAPTERS,
+    adapter_of,
+    attention_backends,
+    call_arguments,
+    check_arguments,
+    pipeline_class,
+    without_call_defaults,
+)
 
 if TYPE_CHECKING:
     import torch

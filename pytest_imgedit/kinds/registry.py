@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.text import did_you_mean, one_line
-from pytest_imgedit.kinds import base, class_source, user_code
+from pytest_imgedit.kinds import base, method_checks, user_code
 
 #: Kinds of this package by role and name, as entry points of other packages have them.
 BUILTIN: Mapping[str, Mapping[str, str]] = {
@@ -172,16 +172,16 @@ class CustomClass(base.Model):
     def check(self, site: base.Site) -> None:
         super().check(site)
         path = user_code.source_file(self.target.module)
-        source = class_source.ClassSource.read(path, self.target.attribute) if path else None
+        source = method_checks.ClassSource.read(path, self.target.attribute) if path else None
         if source is not None:
             self.check_source(source)
 
-    def check_source(self, source: class_source.ClassSource) -> None:
+    def check_source(self, source: method_checks.ClassSource) -> None:
         """Raise `SettingError` for a constructor or a method that no worker could call."""
         self._check_constructor(source)
         self._check_method(source, *self.method)
 
-    def _check_constructor(self, source: class_source.ClassSource) -> None:
+    def _check_constructor(self, source: method_checks.ClassSource) -> None:
         """Raise `SettingError` unless the constructor takes `device` and the parameters, and they
         give it all that it requires.
         """
@@ -193,20 +193,22 @@ class CustomClass(base.Model):
         place = source.place(definition)
         constructor = user_code.Signature.of(definition.args)
         if not (constructor.open_ended or "device" in constructor.annotations):
-            self._refuse(f"{place}: {class_source.header(definition)}", targets.CONSTRUCTOR)
+            self._refuse(f"{place}: {method_checks.header(definition)}", targets.CONSTRUCTOR)
         constructor.check(self.params, {"device"})  # it may be that of a base
         for name in constructor.required:
             is_missing = name != "device" and name not in self.params
             base.refuse_if(is_missing, name, f"no value, and no default in {place}")
 
-    def _check_method(self, source: class_source.ClassSource, name: str, argument: str) -> None:
+    def _check_method(self, source: method_checks.ClassSource, name: str, argument: str) -> None:
         """Raise `SettingError` if the class lacks a method, or it does not take one argument."""
         expected = f"def {name}(self, {argument})"
         if source.lacks(name):
             self._refuse(f"{source.place()}: no method {name}", expected)
         definition = source.method(name)
-        if definition is not None and not class_source.takes_one(definition):
-            self._refuse(f"{source.place(definition)}: {class_source.header(definition)}", expected)
+        if definition is not None and not method_checks.takes_one(definition):
+            self._refuse(
+                f"{source.place(definition)}: {method_checks.header(definition)}", expected
+            )
 
     def _refuse(self, what: str, expected: str) -> NoReturn:
         raise errors.SettingError("spec", f"{self.role} {self.spec!r}: {what}, expected {expected}")
@@ -219,7 +221,7 @@ class CustomEditor(CustomClass):
     takes_further = True
     method = ("edit", "request")
 
-    def check_source(self, source: class_source.ClassSource) -> None:
+    def check_source(self, source: method_checks.ClassSource) -> None:
         super().check_source(source)
         if self.batch_size > 1:
             self._check_method(source, "edit_batch", "requests")

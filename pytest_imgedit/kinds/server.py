@@ -18,7 +18,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import Composition, Model, Parameters, Site, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
-from pytest_imgedit.kinds.server_failures import failure_in, parse, sentence_of
+from pytest_imgedit.kinds.server_error_bodies import failure_in, parse, sentence_of
 from pytest_imgedit.kinds.server_refusals import is_refusal
 
 _AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from pytest_imgedit.core import errors, images, requests
 from pytest_imgedit.core.text import shorten
-from pytest_imgedit.kinds.server_failures import first_of, parse, sentence_of
+from pytest_imgedit.kinds.server_error_bodies import first_of, parse, sentence_of
 from pytest_imgedit.kinds.server_refusals import is_refusal_code
 
 #: Finish reasons that mean a whole reply, without case. A server that sends none, or `null`, is

@@ -28,7 +28,7 @@ from pytest_imgedit.core.errors import EditFailed
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.run.calls import EditCall, ScoreCall, SessionCalls
+    from pytest_imgedit.run.fixture_calls import EditCall, ScoreCall, SessionCalls
 
 
 #: The most bytes of one call; a longer frame is not a call.

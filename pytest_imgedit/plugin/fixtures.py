@@ -12,8 +12,8 @@ from pytest_imgedit.plugin import junit, state
 
 if TYPE_CHECKING:
     from pytest_imgedit.core import items, pairs
-    from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
+    from pytest_imgedit.run.fixture_calls import EditWorkers, RewardModel
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
     """
-    from pytest_imgedit.run.calls import EditWorkers
+    from pytest_imgedit.run.fixture_calls import EditWorkers
 
     return EditWorkers(state.calls_of(request.config, "edit_workers").edit)
 
@@ -103,6 +103,6 @@ def reward_model(request: pytest.FixtureRequest) -> RewardModel:
     >>> def test_untouched_image_scores_low(reward_model, photo):
     ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3
     """
-    from pytest_imgedit.run.calls import RewardModel
+    from pytest_imgedit.run.fixture_calls import RewardModel
 
     return RewardModel(state.calls_of(request.config, "reward_model").score)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.kinds.base import Role
     from pytest_imgedit.plugin.call_server import CallServer, RemoteCalls
-    from pytest_imgedit.run.calls import SessionCalls
     from pytest_imgedit.run.finish import FinishedRun
+    from pytest_imgedit.run.fixture_calls import SessionCalls
     from pytest_imgedit.run.run_outcome import RunOutcome
     from pytest_imgedit.run.session import Session
     from pytest_imgedit.suites.base import Suite

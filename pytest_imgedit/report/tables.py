@@ -42,7 +42,7 @@ from pytest_imgedit.core.text import (
     signed,
 )
 from pytest_imgedit.kinds.folder import has_finished_edits
-from pytest_imgedit.stats.alike import alike_edits
+from pytest_imgedit.stats.identical_edits import alike_edits
 from pytest_imgedit.stats.outcome import copies_line, failed_alike, is_said
 
 CATEGORY_HEADER = (

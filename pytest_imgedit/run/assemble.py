@@ -13,7 +13,6 @@ from pytest_imgedit.protocols.protocol import Protocol, Row
 from pytest_imgedit.stats import estimates
 from pytest_imgedit.stats.agreement import describe_agreement
 from pytest_imgedit.stats.comparison import Computed
-from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import (
     Evidence,
     decide,
@@ -21,6 +20,7 @@ from pytest_imgedit.stats.decision import (
     measures_of,
     summarize_items,
 )
+from pytest_imgedit.stats.judge_qualification import describe_controls
 from pytest_imgedit.store.baselines import Baseline
 
 

@@ -10,7 +10,7 @@ from pytest_imgedit.core.results import GateResult, Timing
 from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.work import Work, by_pair
 from pytest_imgedit.stats import comparison, sequential
-from pytest_imgedit.stats.gates import Observation
+from pytest_imgedit.stats.gate_values import Observation
 from pytest_imgedit.store.baselines import Baseline, reduced
 
 #: Share of the pairs in the first block if models swap, as the cost of a swap is not known yet.

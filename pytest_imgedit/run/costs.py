@@ -12,10 +12,10 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.canary import make_canary, rounds_of
+from pytest_imgedit.run.judge_trials import Trials
 from pytest_imgedit.run.questions import Ask, reply_recipe
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.seed_trial import plan_trial
-from pytest_imgedit.run.trials import Trials
 from pytest_imgedit.run.work import Judgement, Work, missing_edits
 from pytest_imgedit.store.store import Store
 

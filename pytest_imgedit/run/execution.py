@@ -16,7 +16,7 @@ from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.report import write
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import checks, finish, forecast, plan_checks, pools
+from pytest_imgedit.run import finish, forecast, plan_checks, pools, settings_checks
 from pytest_imgedit.run.interrupts import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.plan import RunPlan, make_plan
 from pytest_imgedit.run.request import Request
@@ -24,8 +24,8 @@ from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.run.run_outcome import RunOutcome
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.work import SelectedShard, missing_edits
-from pytest_imgedit.stats.gates import Selection, narrow
-from pytest_imgedit.store import going_on
+from pytest_imgedit.stats.gate_values import Selection, narrow
+from pytest_imgedit.store import unfinished_runs
 from pytest_imgedit.store.store import Store
 
 #: Characters of a section that users add to the report.
@@ -95,7 +95,7 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
     )
     gates, resting = narrow(session.settings.gates, selection, session.settings.run.asked)
     settings = session.settings.model_copy(update={"gates": gates})
-    checks.check_counts(settings, selection.selected)
+    settings_checks.check_counts(settings, selection.selected)
     session.baselines.check_save(pairs)
     shard = None
     if settings.run.shard is not None:
@@ -221,7 +221,9 @@ class _Execution:
         editor = redaction.mask_shapes(self.request.settings.editor.spec)
         missing = len(missing_edits(run.plan.works))
         try:
-            going_on.write_plan(self.session.store, self.folder, edits=missing, editor=editor)
+            unfinished_runs.write_plan(
+                self.session.store, self.folder, edits=missing, editor=editor
+            )
             run.execute()
         except KeyboardInterrupt:
             return ""

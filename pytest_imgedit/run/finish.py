@@ -19,11 +19,11 @@ from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.run import seed_trial
 from pytest_imgedit.run.assemble import RunFacts, assemble
 from pytest_imgedit.run.items import make_items
+from pytest_imgedit.run.judge_repeats import describe_noise
+from pytest_imgedit.run.judge_trials import Trials, control_trials
 from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
-from pytest_imgedit.run.repeats import describe_noise
 from pytest_imgedit.run.scorer import Scorer
-from pytest_imgedit.run.trials import Trials, control_trials
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.workers.base import Worker
 

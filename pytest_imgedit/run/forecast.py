@@ -16,14 +16,15 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run import placement
-from pytest_imgedit.run.checks import declared_measures
 from pytest_imgedit.run.costs import Billing, editor_line, with_known_tokens
+from pytest_imgedit.run.judge_trials import Trials, plan_trials
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.request import Request
-from pytest_imgedit.run.trials import Trials, plan_trials
+from pytest_imgedit.run.settings_checks import declared_measures
 from pytest_imgedit.run.work import FIRST, Work
 from pytest_imgedit.stats import planning, sequential
-from pytest_imgedit.stats.gates import (
+from pytest_imgedit.stats.gate_limits import MeanGate
+from pytest_imgedit.stats.gate_values import (
     Observation,
     costly_categories,
     describe_rule,
@@ -31,7 +32,6 @@ from pytest_imgedit.stats.gates import (
     foresee,
     observe,
 )
-from pytest_imgedit.stats.limits import MeanGate
 from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.store.store import Store, finished_runs
 from pytest_imgedit.suites.base import Suite

@@ -15,8 +15,8 @@ from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.stored_replies import doubts, replies_to
 from pytest_imgedit.run.work import Judgement, Work, by_pair, missing_edits
 from pytest_imgedit.stats import comparison
-from pytest_imgedit.stats.alike import Alike, largest_alike
-from pytest_imgedit.stats.gates import allowed_pairs
+from pytest_imgedit.stats.gate_values import allowed_pairs
+from pytest_imgedit.stats.identical_edits import Alike, largest_alike
 from pytest_imgedit.store.baselines import (
     Baseline,
     PairContent,

@@ -8,15 +8,15 @@ from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.results import Controls
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.interrupts import no_hooks
+from pytest_imgedit.run.judge_trials import Trials, control_trials
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.plan_checks import ask_servers
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.session import Session
-from pytest_imgedit.run.trials import Trials, control_trials
-from pytest_imgedit.stats.controls import describe_controls
-from pytest_imgedit.stats.gates import Selection
+from pytest_imgedit.stats.gate_values import Selection
+from pytest_imgedit.stats.judge_qualification import describe_controls
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.work import SelectedShard
-from pytest_imgedit.stats.gates import Selection
+from pytest_imgedit.stats.gate_values import Selection
 from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.suites.base import Suite
 

@@ -14,15 +14,15 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, probes
 from pytest_imgedit.run.blocks import Blocks
-from pytest_imgedit.run.categories import Categories
+from pytest_imgedit.run.category_progress import Categories
 from pytest_imgedit.run.interrupts import CallHook
 from pytest_imgedit.run.items import seed_result
+from pytest_imgedit.run.judge_trials import Trials, plan_trials
+from pytest_imgedit.run.model_swap import Overlap, Swap, first_loaded
 from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.score import Feed, ScoreStage
 from pytest_imgedit.run.scorer import Scorer
-from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
-from pytest_imgedit.run.trials import Trials, plan_trials
 from pytest_imgedit.run.work import Judgement, Work, missing_edits
 from pytest_imgedit.workers import base, gpus
 from pytest_imgedit.workers.pool import Pool

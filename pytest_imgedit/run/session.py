@@ -16,9 +16,9 @@ from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report import outputs, write
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import checks, placement, pools
+from pytest_imgedit.run import placement, pools, settings_checks
 from pytest_imgedit.run.baselines import Baselines, ComparedWith
-from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
+from pytest_imgedit.run.fixture_calls import EditWorkers, RewardModel, SessionCalls
 from pytest_imgedit.run.request import resolve_additional, resolve_models
 from pytest_imgedit.store import baselines, store
 from pytest_imgedit.suites.base import Suite, load_suite, with_rewrites
@@ -68,7 +68,7 @@ class Session:
     def hardware(self) -> Hardware:
         """What this machine has for the run; raises `UsageError` for GPUs that are not there."""
         workers = self.settings.workers
-        with checks.naming_gpus(self.settings):
+        with settings_checks.naming_gpus(self.settings):
             if pools.is_remote(self.settings):
                 return Hardware.here("none")
             return Hardware.here(workers.gpus, workers.judge_gpus)
@@ -137,16 +137,18 @@ class Session:
             return
         self._is_checked = True
         settings = self.settings
-        checks.check_executor(settings)
-        checks.check_judge_gpus(settings, self.models.get("judge"))
+        settings_checks.check_executor(settings)
+        settings_checks.check_judge_gpus(settings, self.models.get("judge"))
         self._check_models()
         scorers = settings.additional_scorers
         for name, model in self.additional.items():
-            checks.check_additional(scorers[name], self.suite, model, self.hardware)
-        checks.check_gates(settings, self.counts, self.models.get("judge"), self.additional)
-        checks.check_partial(settings)
+            settings_checks.check_additional(scorers[name], self.suite, model, self.hardware)
+        settings_checks.check_gates(
+            settings, self.counts, self.models.get("judge"), self.additional
+        )
+        settings_checks.check_partial(settings)
         if "judge" in self.models:
-            checks.check_protocol(settings, self.suite, self.models["judge"])
+            settings_checks.check_protocol(settings, self.suite, self.models["judge"])
         if settings.run.save is not None:
             baselines.check_name("--imgedit-save", settings.run.save)
         if settings.run.name is not None:
@@ -156,25 +158,25 @@ class Session:
 
     def check_judge(self) -> None:
         """Check what `imgedit qualify` needs; raises `UsageError`."""
-        checks.check_executor(self.settings)
+        settings_checks.check_executor(self.settings)
         self._check_models()
-        checks.check_protocol(self.settings, self.suite, self.models["judge"])
+        settings_checks.check_protocol(self.settings, self.suite, self.models["judge"])
 
     def _check_models(self) -> None:
         settings = self.settings
-        checks.check_models(settings, self.models.values(), self.hardware)
+        settings_checks.check_models(settings, self.models.values(), self.hardware)
         if not pools.is_remote(settings):
-            with checks.naming_gpus(settings):
+            with settings_checks.naming_gpus(settings):
                 for model in self.models.values():
                     placement.groups_of(model, self.hardware)
 
     def _check_comparison(self) -> None:
         if self.settings.run.stage == "edit":
-            checks.check_edits_only(self.settings)
+            settings_checks.check_edits_only(self.settings)
             return
         baseline = self.compared.baseline
         if baseline is not None:
-            checks.check_baseline(self.settings, self.models["judge"], baseline)
+            settings_checks.check_baseline(self.settings, self.models["judge"], baseline)
 
     def calls(self, name: str, file: TextIO) -> SessionCalls:
         """Return what answers calls of the fixture `edit_workers` or `reward_model`; raises

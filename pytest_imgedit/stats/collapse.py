@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pytest_imgedit.core import results
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.text import counted, first_of, p_value
-from pytest_imgedit.stats import estimates, gates
+from pytest_imgedit.stats import estimates, gate_values
 from pytest_imgedit.store.baselines import BaselineItem
 
 
@@ -83,7 +83,7 @@ def max_collapsed(
     """
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
-    allowed = gates.allowed_pairs(settings.max_collapsed, len(moves))
+    allowed = gate_values.allowed_pairs(settings.max_collapsed, len(moves))
     decision = _decide(settings, moves, allowed)
     line = (
         f"{len(fallen)} of {counted(len(moves), 'pair')} fell by "

@@ -26,7 +26,7 @@ from pytest_imgedit.kinds import registry
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.stats import collapse, holm
 from pytest_imgedit.stats.estimates import Estimate
-from pytest_imgedit.stats.gates import Observation, estimate_group, means_before, measured_by
+from pytest_imgedit.stats.gate_values import Observation, estimate_group, means_before, measured_by
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 #: Number of pairs that fell or rose most which a comparison names.

@@ -25,11 +25,11 @@ from pytest_imgedit.core.results import (
     Summary,
     Verdict,
 )
-from pytest_imgedit.stats.controls import draft_control
 from pytest_imgedit.stats.decision import MICRO
 from pytest_imgedit.stats.estimates import Draft, Floats
-from pytest_imgedit.stats.gates import allowed_pairs, measured_by
-from pytest_imgedit.stats.limits import KINDS
+from pytest_imgedit.stats.gate_limits import KINDS
+from pytest_imgedit.stats.gate_values import allowed_pairs, measured_by
+from pytest_imgedit.stats.judge_qualification import draft_control
 from pytest_imgedit.stats.outcome import FAILED
 from pytest_imgedit.store.baselines import reduced, unlike, unlike_digests
 

@@ -28,10 +28,11 @@ from pytest_imgedit.core.results import (
     Summary,
 )
 from pytest_imgedit.core.text import counted
-from pytest_imgedit.stats import collapse, controls, estimates, outcome, sequential
-from pytest_imgedit.stats.alike import alike_edits
+from pytest_imgedit.stats import collapse, estimates, judge_qualification, outcome, sequential
 from pytest_imgedit.stats.comparison import Computed, PairedItems, compare, environment_differences
-from pytest_imgedit.stats.gates import (
+from pytest_imgedit.stats.gate_limits import KINDS
+from pytest_imgedit.stats.gate_rules import fail_under, max_drop
+from pytest_imgedit.stats.gate_values import (
     Observation,
     allowed_pairs,
     estimate_group,
@@ -39,9 +40,8 @@ from pytest_imgedit.stats.gates import (
     measured_by,
     observe,
 )
-from pytest_imgedit.stats.limits import KINDS
+from pytest_imgedit.stats.identical_edits import alike_edits
 from pytest_imgedit.stats.outcome import FAILED
-from pytest_imgedit.stats.rules import fail_under, max_drop
 from pytest_imgedit.store.baselines import Baseline, reduced
 
 #: Under `compat`, the share of scores with an unreadable reply that a run may have.
@@ -91,7 +91,7 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     gates = [errors]
     if evidence.expects_scores:
         at_the_end = sequential.at_the_end(settings)
-        is_judge_tried = controls.passed(evidence.controls)
+        is_judge_tried = judge_qualification.passed(evidence.controls)
         on_scores = fail_under(at_the_end, samples, measures, is_judge_tried)
         gates += _unless_decided(evidence, on_scores)
     comparison = None
@@ -101,7 +101,7 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     gates = [_invalidated_if_near_copies(settings, gate, items) for gate in gates]
     gates += evidence.resting
     if evidence.controls is not None:
-        gates.append(controls.controls_gate(evidence.controls))
+        gates.append(judge_qualification.controls_gate(evidence.controls))
     return tuple(gates), comparison
 
 
@@ -137,7 +137,7 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
     now = [reduced(item) for item in evidence.needed]
     paired = PairedItems(baseline, now, measures)
     moved = paired.differences
-    is_judge_tried = controls.passed(evidence.controls)
+    is_judge_tried = judge_qualification.passed(evidence.controls)
     at_the_end = sequential.at_the_end(settings)
     drops = max_drop(at_the_end, moved, baseline.name, measures, is_judge_tried)
     drops = _unless_decided(evidence, drops)

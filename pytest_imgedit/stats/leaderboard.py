@@ -10,7 +10,7 @@ from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.text import did_you_mean
-from pytest_imgedit.stats.gates import measured_by
+from pytest_imgedit.stats.gate_values import measured_by
 from pytest_imgedit.stats.ranking import Direction, Leaderboard, SystemScores, rank
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 

@@ -10,7 +10,7 @@ from scipy.special import ndtri, stdtrit
 
 from pytest_imgedit.core.measures import Field, groups_of
 from pytest_imgedit.core.results import Measure, Results
-from pytest_imgedit.stats.limits import KINDS, MeanGate
+from pytest_imgedit.stats.gate_limits import KINDS, MeanGate
 
 Pair = TypeVar("Pair")
 #: Multiples of the pairs at hand that are tried, and simulated runs of each.

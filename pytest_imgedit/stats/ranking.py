@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.text import did_you_mean, first_of
-from pytest_imgedit.stats import simultaneous
+from pytest_imgedit.stats import simultaneous_intervals
 from pytest_imgedit.stats.estimates import (
     ROUNDING,
     Clusters,
@@ -151,7 +151,7 @@ def rank(
     common = replace(common, clusters=numbers.tolist())
     _check_names(scores.systems, reference)
     _check_scores(scores, common, scale)
-    bootstrap = simultaneous.ClusterBootstrap.of(common.clusters, common.categories)
+    bootstrap = simultaneous_intervals.ClusterBootstrap.of(common.clusters, common.categories)
     means = common.means()
     resampled = bootstrap.errors(common.clusters, means)
     overall = _column(means, resampled, scale)
@@ -232,7 +232,7 @@ def _check_scores(scores: SystemScores, common: SystemScores, scale: Scale) -> N
 
 
 def _category_columns(
-    scores: SystemScores, bootstrap: simultaneous.ClusterBootstrap, scale: Scale
+    scores: SystemScores, bootstrap: simultaneous_intervals.ClusterBootstrap, scale: Scale
 ) -> dict[str, list[RankedMean]]:
     """Means of all systems in each category, with simultaneous intervals."""
     columns = {}
@@ -246,7 +246,7 @@ def _category_columns(
 
 def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[RankedMean]:
     """Means of all systems in one column, with simultaneous intervals."""
-    alpha = simultaneous.alpha_of_means(resampled, means[0].even_clusters)
+    alpha = simultaneous_intervals.alpha_of_means(resampled, means[0].even_clusters)
     if scale is None:
         intervals = [mean.interval(alpha) for mean in means]
     else:
@@ -269,7 +269,7 @@ def _clear_wins(
     is_better = np.zeros((count, count), dtype=bool)
     if count < 2:
         return is_better
-    alpha = simultaneous.alpha_of_differences(resampled, even_clusters)
+    alpha = simultaneous_intervals.alpha_of_differences(resampled, even_clusters)
     for system, other in combinations(range(count), 2):
         difference = scores.difference(system, other)
         interval = difference.interval(alpha)

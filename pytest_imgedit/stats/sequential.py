@@ -18,8 +18,8 @@ import numpy as np
 from pytest_imgedit.core import results
 from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
 from pytest_imgedit.core.text import p_value
-from pytest_imgedit.stats import estimates, gates, planning
-from pytest_imgedit.stats.limits import KINDS, Limit, MeanGate
+from pytest_imgedit.stats import estimates, gate_values, planning
+from pytest_imgedit.stats.gate_limits import KINDS, Limit, MeanGate
 
 #: Largest number of parts into which a run's pairs are divided.
 MOST = 20
@@ -113,7 +113,7 @@ class EProcess:
         self,
         part: Sequence[PlannedPair],
         weights: Mapping[str, float],
-        values: Mapping[str, gates.Observation],
+        values: Mapping[str, gate_values.Observation],
     ) -> None:
         """Take the values of a part, by pair; a missing value counts as the one that speaks most
         against the claim. A pair that is not in `values` says nothing.
@@ -171,7 +171,9 @@ class _Claims:
             is_within=EProcess(1, limit.threshold - margin, assumed),
         )
 
-    def see(self, part: Sequence[PlannedPair], values: Mapping[str, gates.Observation]) -> None:
+    def see(
+        self, part: Sequence[PlannedPair], values: Mapping[str, gate_values.Observation]
+    ) -> None:
         for claim in (self.fails, self.passes, self.is_within):
             claim.see(part, self.weights, values)
 
@@ -218,7 +220,7 @@ class Looks:
         self._alpha = settings.alpha_of(kind)
         self._gates = len(limits)
         self._claims: list[_Claims] = []
-        self._seen: list[gates.Observation] = []
+        self._seen: list[gate_values.Observation] = []
         for field, value in limits.items():
             if is_looked_at(field):
                 limit = KINDS[kind](
@@ -227,7 +229,7 @@ class Looks:
                 weights = weights_of(parts, field)
                 self._claims.append(_Claims.of(limit, weights, settings.margin))
 
-    def see(self, number: int, values: Mapping[str, gates.Observation]) -> None:
+    def see(self, number: int, values: Mapping[str, gate_values.Observation]) -> None:
         """Take the values, by pair, of the part of this number, which follows those seen."""
         part = self.parts[number]
         self._seen += [values[pair.id] for pair in part if pair.id in values]
@@ -245,14 +247,14 @@ class Looks:
         if shown is None:
             return None
         limit = claims.limit
-        estimate = gates.estimate_group(limit.field, self._seen)
+        estimate = gate_values.estimate_group(limit.field, self._seen)
         if estimate is None or not estimate.can_show(self._alpha / self._gates):
             return None
         rests_on_symmetry = limit.is_symmetric and claims.passes.value < self._needed
         if rests_on_symmetry and not self._tests_agree(estimate, shown.state, limit):
             return None
         p = min(1.0, self._gates / (LOOKS * shown.evidence))
-        before = gates.means_before([limit.field], self._seen).get(limit.field)
+        before = gate_values.means_before([limit.field], self._seen).get(limit.field)
         mean = limit.observed(estimate.mean, before) + limit.relation(estimate.mean)
         pairs = f"{len(self._seen)} of {sum(map(len, self.parts))} pairs"
         return results.GateResult(

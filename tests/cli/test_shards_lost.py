@@ -13,7 +13,7 @@ import pytest
 from tiers import full_but
 
 from pytest_imgedit.cli import merge as merging
-from pytest_imgedit.cli import shard_stores
+from pytest_imgedit.cli import merge_stores
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.core import files
 from pytest_imgedit.report import write
@@ -322,7 +322,7 @@ def interrupt(*_, **__):
 STEPS = {
     "the folder": (Path, "mkdir"),
     "the lock": (Path, "write_text"),
-    "a link": (shard_stores, "_link"),
+    "a link": (merge_stores, "_link"),
     "a copy": (shutil, "copyfile"),
     "a journal": (os, "fsync"),
     "all records": (Journal, "append"),

@@ -16,9 +16,9 @@ from PIL import Image
 
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.core import files, images
-from pytest_imgedit.store.going_on import runs_going_on, write_plan
 from pytest_imgedit.store.journal import ModelRecord
 from pytest_imgedit.store.store import Store
+from pytest_imgedit.store.unfinished_runs import runs_going_on, write_plan
 
 
 def put_run(store: Path, name: str, **changes) -> Path:

@@ -12,8 +12,8 @@ from pytest_imgedit.cli.init import configs
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.plugin.command_line import split_metrics
-from pytest_imgedit.run.checks import check_gates, check_models
 from pytest_imgedit.run.request import resolve_models
+from pytest_imgedit.run.settings_checks import check_gates, check_models
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 

@@ -13,8 +13,8 @@ from checkpoint_files import pipeline, tensors
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.adapters import pipeline_class
 from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, loaded_files
+from pytest_imgedit.kinds.pipeline_arguments import pipeline_class
 from pytest_imgedit.suites.base import load_suite
 
 HASH = "5c3f0e2d" * 5

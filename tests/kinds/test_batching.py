@@ -14,9 +14,9 @@ from tiny_pipelines import BUILDERS as FURTHER
 
 from pytest_imgedit.core.errors import OutputError, SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.kinds.adapters import ADAPTERS
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import Diffusers, DiffusersEditor
+from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.workers.editing import EditCalls
 

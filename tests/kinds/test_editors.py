@@ -15,10 +15,10 @@ from pytest_imgedit.core.errors import ImageError, SettingError, SetupError, Usa
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.requests import EditRequest, job_seed
-from pytest_imgedit.kinds.adapters import call_arguments, call_signature, check_arguments
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.folder import Pictures, check_pattern, find_images
+from pytest_imgedit.kinds.pipeline_arguments import call_arguments, call_signature, check_arguments
 from pytest_imgedit.kinds.registry import make_model
 
 PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")

@@ -17,12 +17,18 @@ from tiny_pipelines import BUILDERS as FURTHER
 
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.kinds.adapters import ADAPTERS, SET_BY_HARNESS, call_signature, fit, why_refused
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.compute.seeding import seed_all
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.edit_checks import ASPECT_TOLERANCE, is_reframed
 from pytest_imgedit.kinds.identity import identify
+from pytest_imgedit.kinds.pipeline_arguments import (
+    ADAPTERS,
+    SET_BY_HARNESS,
+    call_signature,
+    fit,
+    why_refused,
+)
 from pytest_imgedit.kinds.registry import make_model
 
 pytestmark = pytest.mark.everyday

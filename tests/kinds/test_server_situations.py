@@ -16,7 +16,7 @@ from pytest_imgedit.core.requests import EditRequest, Question
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.server import Server, ServerParameters, parse_endpoint
 from pytest_imgedit.kinds.server_answers import CUT, DONE, read_completion
-from pytest_imgedit.kinds.server_failures import failure_in
+from pytest_imgedit.kinds.server_error_bodies import failure_in
 from pytest_imgedit.kinds.server_refusals import CODES, SENTENCES, is_refusal
 
 GOOD = "instruction: 8\npreservation: 7\nrealism: 9"

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from pytest_imgedit.core.results import ControlRow, Controls, GateResult, ItemError
 from pytest_imgedit.report import html, markdown, terminal
-from pytest_imgedit.stats.controls import controls_gate
+from pytest_imgedit.stats.judge_qualification import controls_gate
 from pytest_imgedit.stats.outcome import cut, failed_for, outcome
 
 GONE = "404: The model `wrongname` does not exist."

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pytest_imgedit.run.questions import swap_images
-from pytest_imgedit.stats.controls import EDITED
+from pytest_imgedit.stats.judge_qualification import EDITED
 
 
 def controls(bench, below="oracle"):

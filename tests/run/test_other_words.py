@@ -10,8 +10,8 @@ import pytest
 from pytest_imgedit.core.false_instructions import CLASSES, change_word
 from pytest_imgedit.core.images import FileImage
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.run.judge_trials import _with_another_word, _with_other_words
 from pytest_imgedit.run.planned_works import _followers
-from pytest_imgedit.run.trials import _with_another_word, _with_other_words
 
 
 def pair(name, instruction, source="s", category="physics", reference=None):

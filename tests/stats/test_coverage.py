@@ -6,8 +6,8 @@ import pytest
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.decision import against_environment, baseline_coverage, coverage
-from pytest_imgedit.stats.gates import Observation, allowed_pairs
-from pytest_imgedit.stats.rules import max_drop
+from pytest_imgedit.stats.gate_rules import max_drop
+from pytest_imgedit.stats.gate_values import Observation, allowed_pairs
 
 
 def scores(*values):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from pytest_imgedit.stats.controls import auc
+from pytest_imgedit.stats.judge_qualification import auc
 
 
 def alone(n):

@@ -16,7 +16,7 @@ from pytest_imgedit.core.measures import SCORE_ONLY
 from pytest_imgedit.stats import decision
 from pytest_imgedit.stats.comparison import PairedItems, compare
 from pytest_imgedit.stats.estimates import complete, draft, estimate, sign_flip
-from pytest_imgedit.stats.gates import Observation
+from pytest_imgedit.stats.gate_values import Observation
 from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.store.baselines import reduced
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.stats.gates import Selection, narrow
+from pytest_imgedit.stats.gate_values import Selection, narrow
 
 
 def counts(**categories):

@@ -13,7 +13,7 @@ from pytest_imgedit.core.measures import SCORE_ONLY
 from pytest_imgedit.stats.comparison import PairedItems, compare
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.ranking import SystemScores, rank
-from pytest_imgedit.stats.simultaneous import (
+from pytest_imgedit.stats.simultaneous_intervals import (
     ClusterBootstrap,
     alpha_of_differences,
     alpha_of_means,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.stats.gates import Observation
+from pytest_imgedit.stats.gate_values import Observation
 from pytest_imgedit.stats.sequential import (
     LOOKS,
     MOST,

@@ -20,7 +20,7 @@ from pytest_imgedit.run.execution import prepare
 from pytest_imgedit.run.pools import Launcher
 from pytest_imgedit.run.request import Request, resolve_additional, resolve_models
 from pytest_imgedit.run.run import Run, RunContext
-from pytest_imgedit.stats.gates import Selection
+from pytest_imgedit.stats.gate_values import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.base import Slot, Worker

@@ -16,8 +16,8 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 
 from pytest_imgedit.core import errors, strict_json
-from pytest_imgedit.kinds.adapters import ADAPTERS
 from pytest_imgedit.kinds.compute import qwen_inputs, tensor_checks
+from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 

@@ -15,8 +15,8 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
+from pytest_imgedit.run.judge_repeats import plan_repeats
 from pytest_imgedit.run.planned_works import make_works
-from pytest_imgedit.run.repeats import plan_repeats
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import (
     Judgement,
@@ -26,7 +26,7 @@ from pytest_imgedit.run.work import (
     missing_edits,
     source_of,
 )
-from pytest_imgedit.stats import controls, estimates
+from pytest_imgedit.stats import estimates, judge_qualification
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers import base, editing
@@ -69,7 +69,7 @@ def _plan_controls(
     has_oracle = all(pair.reference is not None for pair in sample)
     words, untried = _other_words(scorer.model, sample, drawn_from, suite.pairs)
     trials: dict[str, list[Work]] = {}
-    for name in controls.EDITED:
+    for name in judge_qualification.EDITED:
         control = make_model("editor", name, {})
         if control.shown_reference is not None and not has_oracle:
             continue
@@ -135,13 +135,13 @@ def _other_words(
         if swapped is not None:
             swaps.append((pair, swapped))
     if len({source_of(pair) for pair, _ in swaps}) >= enough:
-        words[controls.COUNTERFACTUAL] = swaps
+        words[judge_qualification.COUNTERFACTUAL] = swaps
     else:
         few.append("instructions")
     for name in CLASSES:
         changes = _changes_of_class(name, chain(sample, _hashed(drawn_from)))
         if len(changes) >= estimates.ENOUGH:
-            words[f"{controls.COUNTERFACTUAL} {name}"] = changes
+            words[f"{judge_qualification.COUNTERFACTUAL} {name}"] = changes
         elif changes:
             few.append(name)
     if not few:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Edit, Verdict
-from pytest_imgedit.run.categories import MOST_SHOWN, Categories
+from pytest_imgedit.run.category_progress import MOST_SHOWN, Categories
 from pytest_imgedit.run.work import Work
 
 LINE = re.compile(r"(\w+: \d+ of \d+ scored.*)")

@@ -7,7 +7,7 @@ import pytest
 from run_world import Clock, FakePool
 
 from pytest_imgedit.core.results import Timing
-from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
+from pytest_imgedit.run.model_swap import Overlap, Swap, first_loaded
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.text import counted, p_value
 from pytest_imgedit.stats import holm, planning
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
-from pytest_imgedit.stats.gates import (
+from pytest_imgedit.stats.gate_limits import KINDS, Limit, MeanGate
+from pytest_imgedit.stats.gate_values import (
     Observation,
     cluster_unit,
     estimate_group,
@@ -22,7 +23,6 @@ from pytest_imgedit.stats.gates import (
     hindrance,
     means_before,
 )
-from pytest_imgedit.stats.limits import KINDS, Limit, MeanGate
 
 #: Observations by measure.
 Samples = Mapping[str, Sequence[Observation]]

@@ -24,7 +24,7 @@ from pytest_imgedit.core.measures import (
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.text import counted, did_you_mean, first_of
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
-from pytest_imgedit.stats.limits import KINDS, MeanGate
+from pytest_imgedit.stats.gate_limits import KINDS, MeanGate
 
 ItemT = TypeVar("ItemT", bound=Measured)
 #: Factor on the error of the macro mean over which small categories are named in the plan.

@@ -18,7 +18,7 @@ from pytest_imgedit.protocols.loading import load_protocol, protocol_name
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.run.scorer import named_measures
-from pytest_imgedit.stats import gates
+from pytest_imgedit.stats import gate_values
 from pytest_imgedit.store.baselines import (
     Baseline,
     refuse,
@@ -166,7 +166,7 @@ def check_gates(
     if judge is not None and any(limits for _, limits in limits_of):
         groups = [OVERALL, *in_order(group for group in counts if group != OVERALL)]
         for kind, limits in limits_of:
-            gates.check_fields(kind, limits, groups, measures)
+            gate_values.check_fields(kind, limits, groups, measures)
     check_counts(settings, counts)
     if settings.gates.compare is not None:
         return
@@ -247,7 +247,7 @@ def _refuse_beside(option: str, others: Mapping[str, bool]) -> None:
 def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
     """Raise `UsageError` if a gated group has too few pairs; `counts` is by group."""
     for kind, limits in _limits(settings):
-        gates.check_counts(kind, limits, counts)
+        gate_values.check_counts(kind, limits, counts)
 
 
 def _limits(settings: Settings) -> Iterator[tuple[str, dict[str, float]]]:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.stats import rules
-from pytest_imgedit.stats.gates import Observation, check_fields, costly_categories, foresee
+from pytest_imgedit.stats import gate_rules
+from pytest_imgedit.stats.gate_values import Observation, check_fields, costly_categories, foresee
 
 
 def scores(*values, category="physics"):
@@ -31,11 +31,11 @@ def drops(*values):
 
 
 def fail_under(settings, seen):
-    return rules.fail_under(settings, {"score": seen})
+    return gate_rules.fail_under(settings, {"score": seen})
 
 
 def max_drop(settings, seen, baseline):
-    return rules.max_drop(settings, {"score": seen}, baseline)
+    return gate_rules.max_drop(settings, {"score": seen}, baseline)
 
 
 EVEN = (7.0, 7.2, 6.8, 7.1, 6.9, 7.0, 7.2, 6.8, 7.1, 6.9)  # mean 7, SE 0.045
@@ -359,7 +359,7 @@ def test_a_floor_that_is_not_decided_warns_unless_something_speaks_of_ruin(
 
 def test_equal_scores_of_a_judge_that_passed_its_trial_only_warn():
     settings = GatesSettings(fail_under={"physics": 5})
-    (gate,) = rules.fail_under(settings, {"score": scores(*[5.0] * 9)}, is_judge_tried=True)
+    (gate,) = gate_rules.fail_under(settings, {"score": scores(*[5.0] * 9)}, is_judge_tried=True)
     assert gate.warns
     assert gate.why.endswith("nothing could have failed")
 
@@ -389,7 +389,7 @@ def test_ruin_is_measured_on_the_scale_of_the_measure():
     for rise, warns in ((1.1, True), (1.3, False)):
         risen = [Observation("physics", str(n), rise + n / 100, -4.0, 4.0) for n in range(3)]
         settings = GatesSettings(max_drop={"haze@physics": 0})
-        (gate,) = rules.max_drop(settings, {"haze": risen}, "main", {"haze": measure})
+        (gate,) = gate_rules.max_drop(settings, {"haze": risen}, "main", {"haze": measure})
         assert (gate.state, gate.warns) == ("INCONCLUSIVE", warns)
 
 

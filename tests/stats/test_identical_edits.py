@@ -11,8 +11,8 @@ from documents import a_run, an_item
 
 from pytest_imgedit.core.results import GateOptions, SeedResult
 from pytest_imgedit.report.tables import _edits
-from pytest_imgedit.stats.alike import largest_alike
 from pytest_imgedit.stats.decision import Evidence, decide
+from pytest_imgedit.stats.identical_edits import largest_alike
 from pytest_imgedit.stats.outcome import outcome
 
 
