@@ -60,7 +60,7 @@ def lock(session: nox.Session) -> None:
     extras = ("test", "docs", "fp8", "metrics", "wandb")
     session.run(
         *("uv", "pip", "compile", "--quiet", "--python-version", "3.11", "--universal"),
-        *("--no-header", "--no-annotate", "--no-emit-package", "pytest-imgedit"),
+        *("--no-header", "--annotation-style=line", "--no-emit-package", "pytest-imgedit"),
         *(f"--extra={extra}" for extra in extras),
         *("--output-file", "constraints.txt", *session.posargs),
         *("pyproject.toml", "packages/imgedit-verl/pyproject.toml"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,17 @@ JUDGES = {
 @pytest.mark.parametrize("judge", sorted(JUDGES))
 def test_every_recommended_judge_has_a_line_that_serves_it(judge):
     assert f"`vllm serve {judge} --port 8000 " in (DOCS / "vllm.md").read_text()
+
+
+def test_every_dependency_is_in_the_table_that_says_what_it_is_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    required = [text for entries in lists for text in entries]
+    names = {re.match(r"[\w-]+", text)[0] for text in required} - {"pytest-imgedit"}
+    page = (DOCS / "development.md").read_text()
+    table = page[page.index("| package | what it is for |") :].partition("\n\n")[0]
+    cells = [row.split("|")[1] for row in table.splitlines()[2:]]
+    named = {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+    extras = set(re.findall(r"extra `([\w-]+)`", " ".join(cells)))
+    assert names <= named
+    assert extras == set(project["optional-dependencies"])
