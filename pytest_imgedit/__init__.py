@@ -134,7 +134,7 @@ _MODULES = {
     "core.pairs": ("EditPair", "ImageSource"),
     "protocols.protocol": ("Call", "Protocol", "Row", "mean_row"),
     "report.read": ("read_results",),
-    "run.calls": ("EditWorkers", "RewardModel"),
+    "run.fixture_calls": ("EditWorkers", "RewardModel"),
     "run.finish": ("FinishedRun",),
     "run.session": ("open_models",),
     "suites.base": ("SuiteLoader",),
