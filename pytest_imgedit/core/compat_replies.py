@@ -19,7 +19,7 @@ Numbers = dict[str, float]
 
 
 class Expected(Protocol):
-    """The numbers that a reply shall hold: what a rule needs to know of a expected."""
+    """What a rule needs to know of the numbers that a reply shall hold."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ Rule = Callable[[str, Expected], Numbers]
 _GEDIT_MARK = "||V^=^V||"
 _TWO_NUMBERS = re.compile(r"\[\d+, ?\d+\]", re.ASCII)
 _INNERMOST_BRACES = re.compile(r"\{[^{}]*\}")
-_OF_FIVE = (r"([1-5])\s*/\s*5", r"([1-5])\s+out\s+of\s+5", r"\b([1-5])\b")
+_GRADES_OF_FIVE = (r"([1-5])\s*/\s*5", r"([1-5])\s+out\s+of\s+5", r"\b([1-5])\b")
 _DIGITS = re.compile(r"\d+")
 _FINAL_SCORES = tuple(
     re.compile(rf"{words}\*{{0,2}}:?([\d\s,*]*)", re.IGNORECASE)
@@ -56,11 +56,11 @@ _FINAL_SCORES = tuple(
 
 
 def _gedit(reply: str, expected: Expected) -> Numbers:
-    """Read the numbers at the key of an object; of a reply without braces, two whole numbers in a
-    list, or the whole number that it is.
+    """Return a number for each name, out of those that `_gedit_numbers` finds.
 
-    GEdit's script takes the lowest number of a reply. So one number stands for all names, and the
-    last name has the lowest of the rest.
+    GEdit's script takes the lowest number of a reply. So a single number stands for all names, and
+    the last name gets the lowest of the remaining ones. Raises `ReplyError` for any other list that
+    is shorter than the names.
     """
     numbers = _gedit_numbers(reply, expected.called[0])
     names = expected.names
@@ -75,9 +75,14 @@ def _gedit(reply: str, expected: Expected) -> Numbers:
 
 
 def _gedit_numbers(reply: str, key: str) -> Sequence[float]:
-    marked = reply.split(_GEDIT_MARK)
-    if len(marked) == 3:
-        return _numbers_in(marked[1], key)
+    """Return the numbers at a key of the object between two marks, or else from the first brace to
+    the last. Without braces they are a list of two whole numbers, or the reply is a whole number.
+
+    Raises `ReplyError` for anything else.
+    """
+    if reply.count(_GEDIT_MARK) == 2:
+        _, marked, _ = reply.split(_GEDIT_MARK)
+        return _numbers_in(marked, key)
     if "{" in reply and "}" in reply:
         return _numbers_in(reply[reply.find("{") : reply.rfind("}") + 1], key)
     listed = reply[reply.find("[") : reply.rfind("]") + 1]
@@ -90,7 +95,9 @@ def _gedit_numbers(reply: str, key: str) -> Sequence[float]:
 
 
 def _numbers_in(text: str, key: str) -> Sequence[float]:
-    """Return the number or numbers at a key of the object that a text is."""
+    """Return the number or numbers at a key of the JSON object that a text is; raises `ReplyError`
+    if it is none, lacks the key, or holds anything but numbers there.
+    """
     try:
         value = json.loads(text.strip().replace("\n", ""))[key]
     except (ValueError, TypeError, LookupError, RecursionError):
@@ -102,10 +109,11 @@ def _numbers_in(text: str, key: str) -> Sequence[float]:
 
 
 def _imgedit(reply: str, expected: Expected) -> Numbers:
-    """Read every line `name: digits`, and their mean as `mean`; lines of other names count there.
+    """Return the number of the first line `label: digits` of each name, and as `mean` the mean of
+    all such lines, those with other labels too.
 
-    ImgEdit's script takes any number. One beyond the scale raises `ReplyError`, since the mean
-    would hide it.
+    ImgEdit's script takes any number. Here one beyond the scale raises `ReplyError`, since the mean
+    would hide it, and so does a reply without such a line.
     """
     names = dict(zip(map(str.casefold, expected.called), expected.names, strict=True))
     taken = []
@@ -114,11 +122,13 @@ def _imgedit(reply: str, expected: Expected) -> Numbers:
         label, _, digits = line.strip().partition(": ")
         if not digits.isdigit():
             continue
-        taken.append(float(digits) if digits.isdecimal() else math.nan)  # "②" ends the script
-        if not expected.holds(taken[-1]):
+        number = float(digits) if digits.isdecimal() else math.nan  # "②" ends the script
+        if not expected.holds(number):
             raise ReplyError(f"{label[:40]!r} is {digits[:40]}, expected one {expected.range}")
-        if name := names.get(label.strip("*_`-# ").casefold()):
-            numbers.setdefault(name, taken[-1])
+        taken.append(number)
+        name = names.get(label.strip("*_`-# ").casefold())
+        if name is not None:
+            numbers.setdefault(name, number)
     if not taken:
         raise ReplyError("no line '<name>: <digits>'")
     numbers["mean"] = sum(taken) / len(taken)
@@ -126,19 +136,26 @@ def _imgedit(reply: str, expected: Expected) -> Numbers:
 
 
 def _kris(reply: str, expected: Expected) -> Numbers:
-    """Read the number at a key of an object; else the digit behind the key, `n/5`, `n out of 5`, or
-    the first digit from 1 to 5. Several keys are read by the rule `_kris_knowledge`.
+    """Return the number at the key of an object; else the digit behind the key, `n/5`,
+    `n out of 5`, or the first digit from 1 to 5 that stands alone.
+
+    Several keys are read by the rule `_kris_knowledge`. Raises `ReplyError` if there is no number.
     """
-    behind_key = rf"{_words(expected.called[0])}\s*(?:[:：]\s*)?([1-5])"
-    return _kris_number(reply, expected, (behind_key, *_OF_FIVE))
+    behind_key = rf"{_label_pattern(expected.called[0])}\s*(?:[:：]\s*)?([1-5])"
+    return _kris_number(reply, expected, (behind_key, *_GRADES_OF_FIVE))
 
 
 def _kris_images(reply: str, expected: Expected) -> Numbers:
-    """Read as `_kris` does, but for a digit behind the key: so do the scripts of several images."""
-    return _kris_number(reply, expected, _OF_FIVE)
+    """Return what `_kris` does, but without looking for a digit behind the key; so do the scripts
+    that show several images.
+    """
+    return _kris_number(reply, expected, _GRADES_OF_FIVE)
 
 
 def _kris_number(reply: str, expected: Expected, patterns: Sequence[str]) -> Numbers:
+    """Return the number at the only key of an object, or else the digit that a pattern finds; for
+    several keys, what `_kris_knowledge` returns.
+    """
     if len(expected.called) > 1:
         return _kris_knowledge(reply, expected)
     (number,) = _whole_numbers(reply, expected.called) or [None]
@@ -148,21 +165,27 @@ def _kris_number(reply: str, expected: Expected, patterns: Sequence[str]) -> Num
 
 
 def _kris_knowledge(reply: str, expected: Expected) -> Numbers:
-    """Read as `_kris` does, but an object without the number ends the search, and a key needs a
-    colon: so does the script for categories of knowledge. Of several keys, the number of one that
-    has none is looked for nowhere else.
+    """Return the numbers at the keys of an object; without such an object, the digit behind each
+    key and a colon. So does the script for categories of knowledge.
+
+    An object ends the search, even if it lacks numbers. A digit without its key is looked for only
+    if there is a single key, as `_kris` does. Raises `ReplyError` if there is no number.
     """
-    if numbers := _whole_numbers(reply, expected.called):
+    numbers = _whole_numbers(reply, expected.called)
+    if numbers:
         return _found(expected, numbers)
-    patterns = [rf"{_words(label)}\s*[:：]\s*([1-5])" for label in expected.called]
+    patterns = [rf"{_label_pattern(label)}\s*[:：]\s*([1-5])" for label in expected.called]
     if len(patterns) == 1:
-        return _found(expected, [_digit(reply, (patterns[0], *_OF_FIVE))])
+        return _found(expected, [_digit(reply, (patterns[0], *_GRADES_OF_FIVE))])
     return _found(expected, [_digit(reply, [pattern]) for pattern in patterns])
 
 
 def _whole_numbers(reply: str, labels: Sequence[str]) -> list[int | None]:
-    """Return what stands at each label in the first object without further braces that names the
-    first one, cut to whole numbers; nothing if one cannot be cut.
+    """Return the value at each label in the first object without inner braces that names the first
+    label, cut to a whole number; `None` for a label that it lacks.
+
+    The list is empty if there is no such object, if it is not valid JSON, or if one of the values
+    is no number.
     """
     text = ""
     for match in _INNERMOST_BRACES.finditer(reply):
@@ -171,8 +194,7 @@ def _whole_numbers(reply: str, labels: Sequence[str]) -> list[int | None]:
             break
     try:
         fields = json.loads(text)
-        values = map(fields.get, labels)
-        return [_whole_number(value) for value in values]
+        return [_whole_number(fields.get(label)) for label in labels]
     except (ValueError, TypeError, OverflowError, RecursionError):
         return []
 
@@ -181,46 +203,53 @@ def _whole_number(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _words(label: str) -> str:
+def _label_pattern(label: str) -> str:
+    """Return a pattern of a label in which blanks or nothing may stand for its underscores."""
     return r"[_\s]*".join(map(re.escape, label.split("_")))
 
 
 def _digit(reply: str, patterns: Sequence[str]) -> int | None:
-    """Return what the first pattern with a match finds."""
+    """Return the digit that the first pattern with a match finds; `None` if none has one."""
     for pattern in patterns:
-        if match := re.search(pattern, reply, re.IGNORECASE):
+        match = re.search(pattern, reply, re.IGNORECASE)
+        if match is not None:
             return int(match[1])
     return None
 
 
 def _found(expected: Expected, numbers: Sequence[int | None]) -> Numbers:
+    """Return the numbers that are known, by name; raises `ReplyError` if none is."""
     named = zip(expected.names, numbers, strict=True)
-    found = {name: number for name, number in named if number is not None}
+    found: Numbers = {name: number for name, number in named if number is not None}
     if not found:
         raise ReplyError(f"no number for {', '.join(expected.called)}")
-    return dict(found)
+    return found
 
 
 def _risebench(reply: str, expected: Expected) -> Numbers:
-    """Read the digits behind the first `Final Score` that has some, else behind `Final Scores`.
+    """Return the one number behind the first `Final Score` with digits, or else `Final Scores`.
 
     RISEBench's script takes a number above 1 for 1 where the scale ends there. It also takes
-    several numbers, of which the others shift the grades after them: here they raise `ReplyError`.
+    several numbers, and the surplus shifts the grades after it. Here several numbers raise
+    `ReplyError`, and so does none.
     """
     numbers = _final_scores(reply)
     if len(numbers) != 1:
         raise ReplyError(f"'Final Score' has {len(numbers)} numbers, expected one")
     number = float(numbers[0])
-    if expected.scale[1] == 1:
+    _, highest = expected.scale
+    if highest == 1:
         number = min(number, 1.0)
     return {expected.names[0]: number}
 
 
 def _final_scores(reply: str) -> list[str]:
+    """Return the numbers of the first final score that has some; none if there is no such one."""
     for pattern in _FINAL_SCORES:
         for match in pattern.finditer(reply):
-            if digits := _DIGITS.findall(match[1]):
-                return digits
+            numbers = _DIGITS.findall(match[1])
+            if numbers:
+                return numbers
     return []
 
 

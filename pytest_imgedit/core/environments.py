@@ -31,8 +31,7 @@ print(json.dumps(versions_of({names!r})))
 
 
 class Environment(BaseModel):
-    """Where a record was computed. `None` stands for a value that is unknown before the first
-    computation.
+    """Where a record was computed. `None` is a value that is unknown before the first computation.
 
     `device` is `cpu`, `cuda`, or `server` for a model behind a server. `gpu` is the product name,
     `versions` those of the libraries that computed, `processor` the class that prepared images for
@@ -63,11 +62,11 @@ class Environment(BaseModel):
         return f"{device}: {versions}"
 
     def differences(self, here: Environment, shared: Collection[str] | None = None) -> list[str]:
-        """List the differences of this environment from `here`, such as `torch 2.12.1 there, 2.13.0
-        here`; those of the probes, which belong to a model, are told by `has_other_probe`.
+        """Return what differs from `here`, a text each such as `torch 2.12.1 there, 2.13.0 here`.
 
-        If two models computed, a package that one environment does not have is a difference only if
-        it is among the `shared` ones, which both models import.
+        A value that is unknown in one of the environments is no difference. Probes are compared by
+        `has_other_probe`. With `shared`, the packages that both of two models import, a package
+        that only one environment has is a difference only if it is one of them.
         """
         packages = self.versions.keys() | here.versions.keys()
         if shared is not None:
@@ -86,19 +85,20 @@ class Environment(BaseModel):
         ]
 
     def has_other_probe(self, here: Environment) -> bool:
-        """Tell whether one model computes otherwise in this environment than `here`, although both
-        are of one type of GPU.
+        """Return whether a model computes something else in this environment than `here`, although
+        device and GPU are of the same type.
 
-        What is unknown is no difference, and neither are other types of GPU, which round otherwise.
+        An unknown probe is no other one. GPUs of other types round differently anyway.
         """
-        is_one_type = (self.device, self.gpu) == (here.device, here.gpu)
-        return is_one_type and None not in (self.probe, here.probe) and self.probe != here.probe
+        is_same_type = (self.device, self.gpu) == (here.device, here.gpu)
+        return is_same_type and None not in (self.probe, here.probe) and self.probe != here.probe
 
     def serves(self, here: Environment, policy: Reuse) -> bool:
         """Return whether a record that was computed in this environment may be reused `here`.
 
-        `exact` requires that there is no difference and no other probe, `compatible` the same kind
-        of device and the same libraries in the same major and minor versions, `any` nothing.
+        `exact` requires that there is no difference and no other probe. `compatible` requires the
+        same `device` and the same libraries in the same major and minor versions. `any` requires
+        nothing.
         """
         if policy == "any":
             return True
@@ -111,14 +111,14 @@ class Environment(BaseModel):
 def ask_versions(
     python: str, names: tuple[str, ...], paths: tuple[str, ...] = (), patience: float = ANSWER
 ) -> dict[str, str]:
-    """Return the versions of packages in another interpreter, including packages in further
-    `paths`.
+    """Return the versions of those packages that another interpreter has, or that lie in `paths`.
 
-    Raises `ValueError` or `subprocess.SubprocessError` if it does not report them within `patience`
-    seconds.
+    Raises `ValueError` if it reports none, such as one that does not exist, and
+    `subprocess.SubprocessError` if it does not end within `patience` seconds.
     """
     script = _SCRIPT.format(names=list(names), paths=list(paths))
-    # In a process group of its own, so that an interpreter that hangs can be killed.
+    # The shell leads a process group and waits, so that an interpreter that hangs can be killed
+    # with everything that it started.
     with subprocess.Popen(
         ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", script],
         stdout=subprocess.PIPE,
@@ -127,17 +127,19 @@ def ask_versions(
         start_new_session=True,
     ) as process:
         try:
-            return dict(json.loads(process.communicate(timeout=patience)[0]))
+            output, _ = process.communicate(timeout=patience)
+            return dict(json.loads(output))
         finally:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of packages that are installed in an interpreter (`None`: this one).
+    """Return the versions of those packages that are installed in an interpreter (`None`: this
+    one).
 
-    If it does not report them, there are none: no stored record counts as computed there, and its
-    workers will raise the error.
+    The result is empty for an interpreter that does not report them. Then no stored record counts
+    as computed there, and its workers will raise the error.
     """
     if python in (None, sys.executable) or not names:
         return versions_of(names)
@@ -155,11 +157,14 @@ def alike(first: dict[str, str], second: dict[str, str]) -> bool:
 
 
 def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
+    """Return the major and minor number of each version; what follows a `+` names a build."""
     return {name: version.partition("+")[0].split(".")[:2] for name, version in versions.items()}
 
 
 def key(recipe: Mapping[str, Any], environment: Environment | None = None) -> str:
-    """Hash a recipe, and its environment if that is given; recipes must be plain JSON values."""
+    """Return the SHA-256 in hex of a recipe of plain JSON values, and of its environment if that is
+    given.
+    """
     parts = [recipe] if environment is None else [recipe, environment.model_dump()]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -74,8 +74,8 @@ class SetupError(Exception):
 
 
 def of_system(error: BaseException) -> str | None:
-    """Return in one line what the system refused: a file, a process, a thread or memory; `None` for
-    an error of another kind.
+    """Return in one line what the system refused: a file, a process, a thread or memory; `None` if
+    it is not the system's error.
     """
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
@@ -86,8 +86,8 @@ def of_system(error: BaseException) -> str | None:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return the first problem that pydantic found, with its location, such as `items.3.score:
-    Input should be …`.
+    """Return the first problem that pydantic found, behind its location if it has one, such as
+    `items.3.score: Input should be …`.
     """
     first = error.errors(include_url=False)[0]
     location = ".".join(map(str, first["loc"]))
@@ -95,8 +95,8 @@ def first_problem(error: ValidationError) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is one of GPU or host memory, without importing torch, which words
-    them in several ways.
+    """Return whether GPU or host memory ran out, by the type of an error or by its text: torch, not
+    imported here, words it in several ways.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

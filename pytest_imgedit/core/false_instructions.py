@@ -24,7 +24,7 @@ class ChangedWord:
 
 @dataclass(frozen=True)
 class _WordClass:
-    """Words with others that are false in their place, best first.
+    """Words by language, each with others that make an instruction false, best first.
 
     `before` and `after` are patterns of what must stand around an English word, since many have
     further meanings; Chinese ones are long enough to have one.
@@ -37,17 +37,19 @@ class _WordClass:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
+        """The pattern that finds any of these words."""
         english = _any_of(self.english)
         chinese = _any_of(self.chinese)
         return re.compile(f"{self.before}(?:{english}){self.after}|{chinese}", re.IGNORECASE)
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern that finds the longest of some words."""
+    """Return a pattern that finds any of some words, the longest where several begin alike."""
     return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
 
 
 def _swapped(*pairs: tuple[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return each word of the pairs with the other word of its pair."""
     others: dict[str, tuple[str, ...]] = {}
     for first, second in pairs:
         others[first] = (second,)
@@ -164,10 +166,11 @@ CLASSES: Mapping[str, _WordClass] = {
 
 
 def change_word(instruction: str, name: str) -> ChangedWord | None:
-    """Change the last word of the class `name` of `CLASSES` into another of its class, so that an
-    edit that follows the instruction no longer does.
+    """Return an instruction with its last word of the class `name` of `CLASSES` changed into
+    another of its class, so that an edit that followed it no longer does.
 
-    Words that the instruction excludes ("not blue") are left. `None` without a word to change.
+    The new word is the best one that the instruction does not hold, or else the best. Words that
+    the instruction excludes ("not blue") are left. `None` if there is no word to change.
     """
     words = CLASSES[name]
     others = {**words.english, **words.chinese}
@@ -175,9 +178,11 @@ def change_word(instruction: str, name: str) -> ChangedWord | None:
     for match in reversed(list(words.pattern.finditer(instruction))):
         if _EXCLUDED.search(instruction, 0, match.start()):
             continue
-        known = others[match[0].casefold()]
-        new = next((other for other in known if other not in folded), known[0])
-        new = new.capitalize() if match[0][0].isupper() else new
+        old = match[0]
+        candidates = others[old.casefold()]
+        new = next((other for other in candidates if other not in folded), candidates[0])
+        if old[0].isupper():
+            new = new.capitalize()
         changed = instruction[: match.start()] + new + instruction[match.end() :]
-        return ChangedWord(changed, match[0], new)
+        return ChangedWord(changed, old, new)
     return None

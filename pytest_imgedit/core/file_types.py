@@ -1,5 +1,5 @@
-"""What a file is that is not what its reader expects, by its bytes: a pointer in the place of a
-large file, a page of a server, an archive, a merge that was not finished, nothing.
+"""What a file is, by its bytes, if it is not what its reader expects: a pointer to a large file, a
+page of a server, an archive, a merge that was not finished, or empty.
 """
 
 import json
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 #: Bytes by whose beginning a file is known.
 _HEAD = 1024
+#: Where the header of a tar archive names its format.
+_TAR_MAGIC = slice(257, 262)
 #: Bytes in which marks of a conflict are looked for.
 _SEARCHED = 2**30
 
@@ -40,7 +42,7 @@ _ZIPPED = (
     (b"mimetypeapplication/vnd.oasis", "a workbook of LibreOffice", "save it as CSV UTF-8"),
 )
 _PAGE = re.compile(rb"<(?:!doctype html|html|head|body|title)\b")
-#: What servers send in the place of a file, as the whole of it.
+#: The whole of what servers send instead of a file.
 _ANSWERS = (
     b"404: not found",
     b"404 not found",
@@ -56,16 +58,16 @@ _ANSWERS = (
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """What a file is, and what mends it; `line` is 0 if it is the whole file."""
+    """What a file is, and what mends it; `line` is 0 if that is true of the whole file."""
 
-    what: str
+    found: str
     remedy: str
     line: int = 0
 
     def message(self, place: str, expected: str) -> str:
         """Return the line of an error about the file at `place`."""
         line = f":{self.line}" if self.line else ""
-        return f"{place}{line}: {self.what}, expected {expected}: {self.remedy}"
+        return f"{place}{line}: {self.found}, expected {expected}: {self.remedy}"
 
 
 EMPTY = Misfit("empty file", "download it or save it again")
@@ -73,9 +75,9 @@ _ZEROS = Misfit("zeros in the place of content", "download it or save it again")
 
 
 def misfit(data: bytes | mmap.mmap) -> Misfit | None:
-    """Tell what a file is by its bytes, if that is something that no reader here expects.
+    """Return what a file is by its bytes; `None` if that may be what its reader expects.
 
-    Marks of a conflict count wherever a line begins with them.
+    Marks of a conflict count at the beginning of any line, everything else at that of the file.
     """
     head = bytes(data[:_HEAD])
     if not head.strip() and len(data) <= _HEAD:
@@ -86,21 +88,22 @@ def misfit(data: bytes | mmap.mmap) -> Misfit | None:
 
 
 def _by_beginning(head: bytes) -> Misfit | None:
+    """Return the pointer, the archive or the document of a server that begins so, if any."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"PK\x03\x04"):
-        for word, what, remedy in _ZIPPED:
+        for word, found, remedy in _ZIPPED:
             if word in start:
-                return Misfit(what, remedy)
-    for beginning, what, remedy in _STARTS:
+                return Misfit(found, remedy)
+    for beginning, found, remedy in _STARTS:
         if start.startswith(beginning):
-            return Misfit(what, remedy)
-    if head[257:262] == b"ustar":
+            return Misfit(found, remedy)
+    if head[_TAR_MAGIC] == b"ustar":
         return Misfit("a tar archive", "unpack it with tar -xf")
     return _as_page(start) if start.startswith(b"<") else None
 
 
 def _as_page(start: bytes) -> Misfit | None:
-    """Tell an HTML page with its title, or another document of a server, by its first bytes."""
+    """Return the HTML page, with its title, or the XML document that begins so, if any."""
     if _PAGE.search(start.lower()):
         title = re.search(rb"<title[^>]*>\s*([^<]{1,60})", start, re.IGNORECASE)
         shown = f" ({title[1].decode('utf-8', 'replace').strip()!a})" if title else ""
@@ -111,6 +114,7 @@ def _as_page(start: bytes) -> Misfit | None:
 
 
 def _as_answer(head: bytes, size: int) -> Misfit | None:
+    """Return the server's answer that a whole file of `size` bytes is, if any."""
     answer = head.strip()
     if size < _HEAD and answer.lower() in _ANSWERS:
         return Misfit(f"a server's answer {answer.decode()!r}", f"{_AGAIN}, signed in if need be")
@@ -118,20 +122,24 @@ def _as_answer(head: bytes, size: int) -> Misfit | None:
 
 
 def _conflict(data: bytes | mmap.mmap) -> Misfit | None:
+    """Return the first conflict that git has marked, with its line; `None` if there is none."""
     for mark in (b"<<<<<<< ", b">>>>>>> "):
-        is_first = data[: len(mark)] == mark
-        start = 0 if is_first else data.find(b"\n" + mark, 0, _SEARCHED) + 1
-        if is_first or start:
-            return Misfit(
-                "conflict markers of git",
-                "git checkout --ours or --theirs takes one side, or save it again",
-                data[:start].count(b"\n") + 1,
-            )
+        start = 0
+        if data[: len(mark)] != mark:
+            line_break = data.find(b"\n" + mark, 0, _SEARCHED)
+            if line_break < 0:
+                continue
+            start = line_break + 1
+        return Misfit(
+            "conflict markers of git",
+            "git checkout --ours or --theirs takes one side, or save it again",
+            data[:start].count(b"\n") + 1,
+        )
     return None
 
 
 def why_no_json(text: str, error: Exception) -> str:
-    """Return what is wrong with a JSON text, by the parser's error; the text is cut short if it
+    """Return what is wrong with a JSON text, by the parser's error; that it is cut short, if it
     ends where more must follow.
     """
     if not isinstance(error, json.JSONDecodeError):

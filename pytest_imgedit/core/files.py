@@ -24,6 +24,12 @@ from pytest_imgedit.core.text import escaped_json, shorten
 MAX_TEXT_BYTES = 64 * 2**20
 #: Characters of a text that are encoded at a time.
 _BLOCK = 2**20
+#: Bytes of a file that are hashed at a time.
+_CHUNK = 2**23
+#: Characters of a path that messages show.
+_MAX_SHOWN = 200
+#: Characters of a file's name in that of its partial file, so that no file system refuses it.
+_MAX_NAME = 40
 #: What the system says of a disk without space, and of a quota that is used up.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -31,8 +37,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def read_regular(path: Path, most: int, expected: str) -> bytes:
     """Return the bytes of a regular file of at most `most` bytes.
 
-    Raises `UsageError`, naming the file and what was `expected`, if the file is missing, too large,
-    or not regular: reading a pipe blocks, and a device never ends.
+    Raises `UsageError`, which names the file, if it cannot be opened or read, is too large, or is
+    not regular: reading a pipe blocks, and a device never ends. The message says what was
+    `expected`, unless the file is too large.
     """
     shown = _shown(path)
     try:
@@ -49,29 +56,34 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
 
 
 def _shown(path: Path) -> str:
-    return str(path) if len(str(path)) <= 200 else f"…{str(path)[-200:]}"
+    text = str(path)
+    return text if len(text) <= _MAX_SHOWN else f"…{text[-_MAX_SHOWN:]}"
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file without waiting for one who writes into it, if it is a pipe."""
+    """Open a file to read; a pipe is opened without waiting for a writer."""
     return open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
 
 
 def unusable(path: Path, expected: str, otherwise: str) -> errors.UsageError:
     """Return the error of a file that its reader cannot use: what it is by its bytes, and what
-    mends it, or `otherwise` where these do not tell.
+    mends it; with the message `otherwise` if the bytes do not tell.
     """
     return error_of_misfit(path, expected) or errors.UsageError(otherwise)
 
 
 def error_of_misfit(path: Path, expected: str) -> errors.UsageError | None:
-    """Return the error of a file that is something else by its bytes, or a dead link."""
+    """Return the error of a file that is a dead link, or by its bytes not what is expected; `None`
+    for any other file.
+    """
     found = misfit(path)
     return None if found is None else errors.UsageError(found.message(_shown(path), expected))
 
 
 def misfit(path: Path) -> file_types.Misfit | None:
-    """Tell what a file is by its bytes, as `file_types.misfit` does, or that it is a dead link."""
+    """Return what a file is by its bytes, as `file_types.misfit` does, or that it is a dead link;
+    `None` also for a file that cannot be read or is not regular.
+    """
     if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114 - any name
         return _dead_link(path)
     with suppress(OSError, ValueError), _opened(path) as file:
@@ -86,6 +98,7 @@ def misfit(path: Path) -> file_types.Misfit | None:
 
 
 def _dead_link(path: Path) -> file_types.Misfit:
+    """Return where a dead link leads, and what fetches the missing file, as far as that tells."""
     target = str(path.readlink())
     entry = folders.hub_entry(path)
     if entry is not None:
@@ -100,8 +113,10 @@ def _dead_link(path: Path) -> file_types.Misfit:
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:
-    """Return the text of a regular file, which may be empty; raises `UsageError` as `read_regular`
-    does, and if it is not UTF-8, or by its bytes no text that anything here reads.
+    """Return the text of a regular file of at most `most` bytes, without a byte order mark.
+
+    An empty file is an empty text. Raises `UsageError` as `read_regular` does, and for a file that
+    is not UTF-8, or by its bytes no text that is read here.
     """
     data = read_regular(path, most, expected)
     found = file_types.misfit(data)
@@ -118,8 +133,10 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
 def read_json(
     path: Path, most: int, expected: str, parse: Callable[[str], Any] = json.loads
 ) -> Any:
-    """Return the value in a JSON file of at most `most` bytes; raises `UsageError`, naming file and
-    line, for anything else.
+    """Return the value that `parse` makes of a JSON file of at most `most` bytes.
+
+    Raises `UsageError` as `read_utf8` does, and for a text that is not valid JSON; its message
+    names the file, and the line if that is where parsing ended.
     """
     text = read_utf8(path, most, expected)
     try:
@@ -132,7 +149,9 @@ def read_json(
 
 
 def read_object(path: Path, expected: str) -> strict_json.JsonObject:
-    """Return the JSON object in a file; raises `UsageError`, naming the file, for anything else."""
+    """Return the JSON object in a file; raises `UsageError` as `read_json` does, and for any other
+    value.
+    """
     value = read_json(path, MAX_TEXT_BYTES, expected)
     if not isinstance(value, dict):
         raise errors.UsageError(f"{path}: {type(value).__name__}, expected {expected}")
@@ -140,10 +159,12 @@ def read_object(path: Path, expected: str) -> strict_json.JsonObject:
 
 
 def digest(path: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a file in hex, or of a part of it once `stop` is set."""
+    """Return the SHA-256 of a file in hex; if `stop` is set meanwhile, that of the part read before."""
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
-        while (chunk := file.read(2**23)) and not (stop is not None and stop.is_set()):
+        for chunk in iter(lambda: file.read(_CHUNK), b""):
+            if stop is not None and stop.is_set():
+                break
             sha256.update(chunk)
     return sha256.hexdigest()
 
@@ -164,7 +185,9 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def to_json(document: Any) -> str:
-    """Return JSON in the format of all written files; raises `ValueError` for NaN and infinity."""
+    """Return a document as JSON in the format of all files that are written; raises `ValueError`
+    for NaN and infinity.
+    """
     return escaped_json(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
 
 
@@ -178,20 +201,22 @@ def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
     """Write a file so that readers see the old or the new content, never a part of it.
 
     The new file keeps the mode of the old one. A durable file is on disk when this returns. Raises
-    `OSError`, which names the file; the old content is there then, and nothing else.
+    `OSError`, which names the file; the old content is left then, and nothing else.
     """
     _write(path, [data], durable)
 
 
 def _write(path: Path, blocks: Iterable[bytes], durable: bool = True) -> None:
-    # Two writers have a name each, which is short enough for any file system.
-    partial = path.with_name(f".{secrets.token_hex(4)}.{path.name[-40:]}.partial")
+    """Write blocks as `write_bytes` writes its data: to a file beside, which then takes the name."""
+    # Two writers at a time use two names.
+    partial = path.with_name(f".{secrets.token_hex(4)}.{path.name[-_MAX_NAME:]}.partial")
     try:
         with partial.open("xb") as file:
             file.writelines(blocks)
             file.flush()
             with suppress(OSError):  # there is no old file
-                if stat.S_ISREG(mode := path.lstat().st_mode):
+                mode = path.lstat().st_mode
+                if stat.S_ISREG(mode):
                     os.fchmod(file.fileno(), stat.S_IMODE(mode))
             if durable:
                 os.fsync(file.fileno())
@@ -199,13 +224,13 @@ def _write(path: Path, blocks: Iterable[bytes], durable: bool = True) -> None:
     except BaseException as error:  # also Ctrl-C
         with suppress(OSError):
             partial.unlink()
-        _name(error, path)
+        _name_file(error, path)
         raise
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path is a device, a pipe, or an open file such as /dev/stdout: what is
-    written there replaces nothing.
+    """Return whether writing to a path replaces nothing: it is a device, a pipe, or an open file
+    such as /dev/stdout.
     """
     folder = os.path.realpath(path.parent)
     is_other = os.path.exists(path) and not is_file(path) and not is_folder(path)  # noqa: PTH110
@@ -213,8 +238,9 @@ def is_stream(path: Path) -> bool:
 
 
 def append_bytes(path: Path, data: bytes) -> None:
-    """Write to the end of a file or a stream; raises `OSError`, which names it, also for a pipe
-    that nobody reads.
+    """Write to the end of a file, which is made if it is missing, or of a stream.
+
+    Raises `OSError`, which names the path, also for a pipe that nobody reads.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
     try:
@@ -225,45 +251,53 @@ def append_bytes(path: Path, data: bytes) -> None:
             while rest:
                 rest = rest[file.write(rest) :]
     except OSError as error:
-        _name(error, path)
+        _name_file(error, path)
         raise
 
 
-def _name(error: BaseException, path: Path) -> None:
-    """Let an error of the system name the file that was to be written."""
+def _name_file(error: BaseException, path: Path) -> None:
+    """Make an error of the system name the file that was to be written; no other error changes."""
     if isinstance(error, OSError):
         error.filename = str(path)
         error.filename2 = None
 
 
 def why_unwritten(error: OSError) -> str:
-    """Return the reason of an error of writing, with the free space if the disk is full."""
+    """Return the reason of an error of writing; if the disk is full, with the space that is free
+    at the file that the error names, if it names one.
+    """
+    return _with_free_space(error, error.filename)
+
+
+def _with_free_space(error: OSError, file: Path | str | None) -> str:
+    """Return the reason of an error; if the disk is full, with the space that is free at a file."""
     reason = error.strerror or str(error)
-    if error.errno not in _FULL or not error.filename:
+    if error.errno not in _FULL or not file:
         return reason
-    path = Path(error.filename).absolute()
-    folder = next(parent for parent in path.parents if is_folder(parent))
+    folder = next(parent for parent in Path(file).absolute().parents if is_folder(parent))
     return f"{reason} ({shutil.disk_usage(folder).free / 2**20:.1f} MiB free)"
 
 
 def why_not_stored(path: Path, error: OSError) -> str:
     """Return why a file of a store cannot be written; if the disk is full, also what to do."""
-    if not error.filename:
-        error.filename = str(path)  # which `why_unwritten` looks at
-    reason = f"{path}: {why_unwritten(error)}"
+    reason = f"{path}: {_with_free_space(error, error.filename or path)}"
     if error.errno not in _FULL:
         return reason
     return f"{reason}: free some, or use --imgedit-out; what is stored is kept"
 
 
 def is_writable(path: Path) -> bool:
-    """Return whether a file can be written, or files can be made in a folder."""
+    """Return whether a file can be written, or files can be made in a folder; false for a path that
+    does not exist.
+    """
     mode = os.W_OK | os.X_OK if is_folder(path) else os.W_OK
     return os.access(path, mode, effective_ids=True)
 
 
 def why_denied(path: Path) -> str:
-    """Return why a path cannot be written: the file system, or whose it is with which mode."""
+    """Return why a path cannot be written: its file system is read-only, or access is denied, with
+    its owner and its mode.
+    """
     with suppress(OSError):
         if os.statvfs(path).f_flag & os.ST_RDONLY:
             return os.strerror(errno.EROFS)
@@ -271,7 +305,9 @@ def why_denied(path: Path) -> str:
 
 
 def owner(path: Path) -> str:
-    """Say whose a path is, ` (of user ann, mode 0644)`; an empty text if that cannot be seen."""
+    """Return whose a path is, for the end of a message: ` (of user ann, mode 0644)`; an empty text
+    if that cannot be seen.
+    """
     try:
         status = path.lstat()
     except OSError:

@@ -1,5 +1,5 @@
-"""Folders of other tools that are given in the place of a model or of a suite's data: entries of
-the hub's cache, states of trainers, data sets in Arrow.
+"""Folders of other tools that are given instead of a model or a suite's data: entries of the hub's
+cache, states of trainers, data sets in Arrow.
 """
 
 import json
@@ -31,7 +31,7 @@ _STATES = (
 )
 #: What the package datasets writes beside the data.
 _INFO = "dataset_info.json"
-#: Files and folders that are looked at below one.
+#: The most files and folders that are looked at below a folder.
 _MOST_SEEN = 10_000
 _LORA = ("pytorch_lora_weights.safetensors", "adapter_model.safetensors")
 _MERGES = (
@@ -73,8 +73,7 @@ class HubEntry:
             main = snapshots / (self.folder / "refs" / "main").read_text("utf-8").strip()
             if main.parent == snapshots and main.is_dir():
                 return main
-        there = _folders(snapshots)
-        return max(there, key=lambda path: path.stat().st_mtime_ns, default=None)
+        return max(_folders(snapshots), key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def hub_entry(path: Path) -> HubEntry | None:
@@ -87,8 +86,8 @@ def hub_entry(path: Path) -> HubEntry | None:
 
 
 def of_hub_cache(folder: Path) -> str | None:
-    """Say which snapshot to give in the place of a folder that is an entry of the hub's cache, or
-    one of its parts; `None` for any other folder, a snapshot too.
+    """Return what a folder is, and which snapshot to give instead, if it is the hub's cache, an
+    entry of it, or a part of an entry; `None` for any other folder, also for a snapshot.
     """
     entry = hub_entry(folder)
     if entry is None:
@@ -103,15 +102,16 @@ def of_hub_cache(folder: Path) -> str | None:
     if not any((entry.folder / name).is_dir() for name in _PARTS):
         return None  # a folder of the user's own that is called so
     newest = entry.newest
-    what = f"the entry of {entry.repository} in the hub's cache"
+    found = f"the entry of {entry.repository} in the hub's cache"
     if newest is None:
-        return f"{what}, without a snapshot: {entry.download} fetches one"
-    return f"{what}, expected its snapshot {newest}"
+        return f"{found}, without a snapshot: {entry.download} fetches one"
+    return f"{found}, expected its snapshot {newest}"
 
 
 def of_trainer(folder: Path, is_pipeline: bool) -> str | None:
-    """Say what to give in the place of a folder that holds one network of a pipeline, a trainer's
-    state, an adapter, or checkpoints in folders; `None` for any other.
+    """Return what a folder is, and what to give instead, if it holds an adapter, a trainer's state,
+    or what the model is not: where it `is_pipeline`, one network or a folder of checkpoints, and
+    else a pipeline. `None` for any other folder.
     """
     main = "model_index.json" if is_pipeline else "config.json"
     class_name = _class_name(folder)
@@ -119,12 +119,10 @@ def of_trainer(folder: Path, is_pipeline: bool) -> str | None:
         return _network(folder, class_name)
     for name in _LORA:
         if (folder / name).is_file():
-            key = (
-                f"editor.loras names {folder / name}"
-                if is_pipeline
-                else (f"judge.adapter={folder}")
-            )
-            return f"an adapter, expected the model that it was trained on, and {key}"
+            setting = f"judge.adapter={folder}"
+            if is_pipeline:
+                setting = f"editor.loras names {folder / name}"
+            return f"an adapter, expected the model that it was trained on, and {setting}"
     networks = [path.name for path in _folders(folder) if _class_name(path)]
     if any(any(folder.glob(pattern)) for pattern in _STATES):
         return _state(folder, networks, main)
@@ -138,6 +136,7 @@ def of_trainer(folder: Path, is_pipeline: bool) -> str | None:
 
 
 def _network(folder: Path, class_name: str) -> str:
+    """Return what to give instead of a network of diffusers: its pipeline, or how to make one."""
     if (folder.parent / "model_index.json").is_file():
         return f"the component {folder.name} of a pipeline, expected the pipeline: {folder.parent}"
     return (
@@ -147,39 +146,45 @@ def _network(folder: Path, class_name: str) -> str:
 
 
 def _state(folder: Path, networks: list[str], main: str) -> str:
-    what = f"the state of a trainer without {main}"
+    """Return what to give instead of a trainer's state, which may hold `networks` in folders of
+    these names; `main` is the file that a model has.
+    """
+    found = f"the state of a trainer without {main}"
     for pattern, remedy in _MERGES:
         if any(folder.glob(pattern)):
-            return f"{what}, expected a model that was saved with save_pretrained: {remedy}"
+            return f"{found}, expected a model that was saved with save_pretrained: {remedy}"
     if networks:
         with_networks = ", ".join(
             f"{name}={_class_name(folder / name)}.from_pretrained({str(folder / name)!r})"
             for name in networks
         )
         return (
-            f"{what}, expected a whole pipeline: load the one that it was trained from with "
+            f"{found}, expected a whole pipeline: load the one that it was trained from with "
             f"{with_networks}, and save_pretrained it"
         )
     if (folder.parent / main).is_file():
-        return f"{what}, expected what the trainer saved at its end: {folder.parent}"
-    return f"{what}, expected a model that was saved with save_pretrained"
+        return f"{found}, expected what the trainer saved at its end: {folder.parent}"
+    return f"{found}, expected a model that was saved with save_pretrained"
 
 
 def of_arrow(folder: Path) -> str | None:
-    """Say how a folder that the package datasets wrote becomes parquet; `None` for any other."""
+    """Return what a folder is that the package datasets wrote, and how to make parquet of it;
+    `None` for any other folder.
+    """
     splits = [path.name for path in _folders(folder) if _is_saved(path)]
     load = f"load_from_disk({str(folder)!r})"
     if (folder / "dataset_dict.json").is_file() or splits:
-        load = f"{load}[{(splits or ['SPLIT'])[0]!r}]"
-        what = "data sets as save_to_disk writes them"
+        split = splits[0] if splits else "SPLIT"
+        load = f"{load}[{split!r}]"
+        found = "data sets as save_to_disk writes them"
     elif _is_saved(folder):
-        what = "a data set as save_to_disk writes it"
+        found = "a data set as save_to_disk writes it"
     elif any((path.parent / _INFO).is_file() for path in _first_below(folder, ".arrow")):
-        what = "a data set in Arrow, as the cache of the package datasets has it"
+        found = "a data set in Arrow, as the cache of the package datasets has it"
         load = "load_dataset(NAME, split=SPLIT)"
     else:
         return None
-    return f"{what}, expected parquet: {load}.to_parquet('data.parquet') in Python makes it"
+    return f"{found}, expected parquet: {load}.to_parquet('data.parquet') in Python makes it"
 
 
 def _is_saved(folder: Path) -> bool:
@@ -187,17 +192,20 @@ def _is_saved(folder: Path) -> bool:
 
 
 def _first_below(folder: Path, suffix: str) -> Iterator[Path]:
-    """Yield the files of a suffix among the first ones below a folder, which may be a disk."""
-    with suppress(OSError):  # a folder may not be readable, or vanish
+    """Yield the paths with a suffix among the first `_MOST_SEEN` ones below a folder, which may be
+    a whole disk; none from where a folder cannot be read.
+    """
+    with suppress(OSError):
         yield from (path for path in islice(folder.rglob("*"), _MOST_SEEN) if path.suffix == suffix)
 
 
 def _class_name(folder: Path) -> str | None:
-    """Return the class of a network of diffusers; `None` for any other folder."""
+    """Return the class of the network of diffusers in a folder; `None` for any other folder."""
+    path = folder / "config.json"
     with suppress(OSError, ValueError, RecursionError, AttributeError):
-        path = folder / "config.json"
         name = json.loads(path.read_text("utf-8")).get("_class_name") if path.is_file() else None
-        return name[:80] if isinstance(name, str) and name.isidentifier() else None
+        if isinstance(name, str) and name.isidentifier():
+            return name[:80]
     return None
 
 
@@ -208,6 +216,6 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _number(path: Path) -> int:
-    """The number at the end of a folder's name, such as that of checkpoint-500; 0 without one."""
+    """Return the number at the end of a folder's name, such as 500 for checkpoint-500, or else 0."""
     match = re.search(r"(\d{1,18})$", path.name)
     return int(match[1]) if match else 0

@@ -26,6 +26,8 @@ THUMBNAIL_SIDE = 512
 THUMBNAIL_QUALITY = 75
 #: No thumbnail has more bytes: one of noise has 0.2 MB.
 MAX_THUMBNAIL_BYTES = 2**20
+#: Characters of the longest base64 text that is decoded: four for three bytes, and the padding.
+_MAX_BASE64 = MAX_BYTES * 4 // 3 + 4
 #: Cells per side of a signature.
 SIGNATURE_GRID = 16
 #: The largest difference, in levels of 255, of cells of images that look alike.
@@ -40,15 +42,16 @@ class FileImage:
     path: Path
 
     def read(self) -> bytes:
-        """Return the file's bytes; raise `ImageError` if it is missing, not a file, over
-        `MAX_BYTES`, or by its first bytes something else.
+        """Return the file's bytes; raise `ImageError` if it cannot be read, is no regular file,
+        has more than `MAX_BYTES`, or is by its bytes something else.
         """
         try:
             data = files.read_regular(self.path, MAX_BYTES, "an image")
         except errors.UsageError as error:
             raise errors.ImageError(str(error)) from error
-        if not is_image(data) and (found := file_types.misfit(data)):
-            raise errors.ImageError(found.message(str(self.path), "an image"))
+        misfit = None if is_image(data) else file_types.misfit(data)
+        if misfit is not None:
+            raise errors.ImageError(misfit.message(str(self.path), "an image"))
         return data
 
 
@@ -59,11 +62,11 @@ class Base64Image:
     text: str
 
     def read(self) -> bytes:
-        """Return the decoded bytes; raise `ImageError` unless the text is strict, canonical base64
-        of `MAX_BYTES`.
+        """Return the decoded bytes; raise `ImageError` if the text is not strict, canonical base64,
+        or is too long for `MAX_BYTES`.
         """
         text = self.text.partition(",")[2] if self.text.startswith("data:") else self.text
-        if len(text) > MAX_BYTES * 4 // 3 + 4:
+        if len(text) > _MAX_BASE64:
             raise errors.ImageError(
                 f"base64 text of {len(text)} characters, expected an image of at most {MAX_BYTES} "
                 "bytes"
@@ -78,13 +81,13 @@ class Base64Image:
 
 
 def decode(data: bytes) -> Image.Image:
-    """Decode PNG, JPEG or WebP bytes to an 8-bit sRGB image of shape (H, W, 3).
+    """Return the 8-bit sRGB image of shape (H, W, 3) that PNG, JPEG or WebP bytes hold.
 
     EXIF orientation is applied; colours of an ICC profile become sRGB; alpha is composited over
     white; 16-bit greys keep their high byte; CMYK and palettes are converted. Of an MPO file, a
-    phone's photograph with further frames, the first frame is used. Raises
-    `ImageError` for any other format, several frames, more than `MAX_BYTES`, a size that
-    `check_size` refuses, or data that does not decode to its end.
+    phone's photograph with further frames, the first frame is used. Raises `ImageError` for any
+    other format, several frames, more than `MAX_BYTES`, a size that `check_size` refuses, or data
+    that does not decode to its end.
     """
     with _explained(data):
         image = _opened(data)
@@ -108,7 +111,11 @@ def checked_size(data: bytes) -> tuple[int, int]:
 
 
 def _opened(data: bytes) -> Image.Image:
-    """Read the header of an image; raises `ImageError` for what is to be refused by it."""
+    """Return an image of which only the header is read.
+
+    Raises `ImageError` for more than `MAX_BYTES`, a size that `check_size` refuses, and several
+    frames; and what Pillow raises.
+    """
     if len(data) > MAX_BYTES:
         raise errors.ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
     with warnings.catch_warnings():
@@ -122,7 +129,7 @@ def _opened(data: bytes) -> Image.Image:
 
 @contextmanager
 def _explained(data: bytes) -> Iterator[None]:
-    """Turn whatever is raised for an image into an `ImageError` that says why."""
+    """Turn every exception that reading an image raises into an `ImageError` that says why."""
     try:
         yield
     except UnidentifiedImageError as error:
@@ -135,7 +142,7 @@ def _explained(data: bytes) -> Iterator[None]:
 
 
 def _why_unread(data: bytes) -> str:
-    """Say why no format knows an image by its header."""
+    """Return why Pillow finds none of `FORMATS` in the header of a file."""
     formats = ", ".join(FORMATS)
     if is_image(data):
         return f"broken image: {'cut short' if _is_cut(data) else 'damaged header'}"
@@ -144,27 +151,27 @@ def _why_unread(data: bytes) -> str:
         other = "HEIC or AVIF"
     if other:
         return f"{other} image, expected one of {formats}: save it as PNG"
-    found = file_types.misfit(data)
-    if found is not None:
-        return f"not an image but {found.what}, expected {formats}: {found.remedy}"
+    misfit = file_types.misfit(data)
+    if misfit is not None:
+        return f"not an image but {misfit.found}, expected {formats}: {misfit.remedy}"
     return f"not an image in one of the formats {formats}"
 
 
 def _is_cut(data: bytes) -> bool:
-    """Tell whether an image lacks the mark of its end after its last pixels, or bytes that its
-    header counts.
+    """Return whether an image lacks the mark of its end behind its last pixels; of a WebP, bytes
+    that its header counts.
     """
     suffix = suffix_of(data)
-    if suffix == ".webp":
+    if suffix == ".webp":  # its size, without the 8 bytes up to and with the size itself
         return int.from_bytes(data[4:8], "little") + 8 > len(data)
     pixels, end = (b"\xff\xda", b"\xff\xd9") if suffix == ".jpg" else (b"IDAT", b"IEND")
-    # the whole is searched only where something stands behind the image
+    # everything is searched only if something stands behind the image
     return end not in data[-64:] and data.rfind(end) <= data.rfind(pixels)
 
 
 def check_size(width: int, height: int) -> None:
-    """Raise `ImageError` for more than `MAX_PIXELS`, a side under `MIN_SIDE`, or sides of more than
-    1:`MAX_ASPECT`.
+    """Raise `ImageError` for more than `MAX_PIXELS`, a side under `MIN_SIDE` pixels, or a side over
+    `MAX_ASPECT` times the other.
     """
     image = f"image of {width}x{height} pixels"
     if width * height > MAX_PIXELS:
@@ -176,11 +183,13 @@ def check_size(width: int, height: int) -> None:
 
 
 def to_srgb(image: Image.Image) -> Image.Image:
-    """Convert the colours of an image with an ICC profile to sRGB (relative colorimetric); alpha is
-    unchanged.
+    """Return an image with the colours of its ICC profile converted to sRGB (relative
+    colorimetric); alpha is unchanged.
 
-    As in browsers, a profile that cannot be read, or is not of the image's colour space, is
-    ignored. So are profiles of images of 16 bits per channel, which Pillow cannot convert.
+    An image without a profile, or with one of sRGB, keeps its colours. As in browsers, a profile
+    that cannot be read, or is not of the image's colour space, is ignored. So are profiles of
+    images of 16 bits per channel, which Pillow cannot convert. The profile is taken out of
+    `image.info`.
     """
     data = image.info.pop("icc_profile", None)
     if not data or image.mode not in ("RGB", "RGBA", "L", "LA", "CMYK", "P"):
@@ -208,8 +217,8 @@ def to_srgb(image: Image.Image) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert to 8-bit RGB: alpha over white, the high byte of 16-bit greys, palettes and CMYK by
-    their colours.
+    """Return an image as 8-bit RGB: alpha over white, the high byte of 16-bit greys, palettes and
+    CMYK by their colours.
     """
     if image.mode.startswith("I"):
         grey = np.asarray(image).astype(np.uint32) >> 8
@@ -227,20 +236,20 @@ def _encoded(image: Image.Image, file_format: str, **options: int) -> bytes:
 
 
 def encode_png(image: Image.Image) -> bytes:
-    """Encode an image as PNG, lossless; the same pixels always give the same bytes."""
+    """Return an image as PNG, in RGB and lossless; the same pixels always give the same bytes."""
     return _encoded(image.convert("RGB"), "PNG", compress_level=4)
 
 
 def thumbnail(image: Image.Image) -> bytes:
-    """Encode an image for reports, as lossy WebP with no side over `THUMBNAIL_SIDE` pixels."""
+    """Return an image for reports, as lossy WebP with no side over `THUMBNAIL_SIDE` pixels."""
     reduced = image.convert("RGB")
     reduced.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
     return _encoded(reduced, "WEBP", quality=THUMBNAIL_QUALITY, method=2)
 
 
 def is_thumbnail(path: Path) -> bool:
-    """Tell whether a file, which is no link, is a thumbnail by its size and its header; its pixels
-    are not decoded.
+    """Return whether a path is a regular file, and no link, whose size and header are those of a
+    thumbnail; its pixels are not decoded.
     """
     try:
         status = path.lstat()
@@ -260,13 +269,14 @@ def signature(image: Image.Image) -> str:
     """
     grid = (SIGNATURE_GRID, SIGNATURE_GRID)
     grey = np.asarray(image.convert("L"), dtype=np.float32)
-    mean, square = (
+    mean, square = (  # of the grey levels, and of their squares
         np.asarray(Image.fromarray(levels).resize(grid, Image.Resampling.BOX), dtype=np.float64)
         for levels in (grey, grey**2)
     )
     colours = np.asarray(image.convert("RGB").resize(grid, Image.Resampling.BOX))
-    spread = np.sqrt(np.maximum(0.0, square - mean**2)).round().astype(np.uint8)
-    return base64.b64encode(np.dstack([colours, spread]).tobytes()).decode()
+    variance = np.maximum(0.0, square - mean**2)  # rounding may take it below zero
+    deviation = np.sqrt(variance).round().astype(np.uint8)
+    return base64.b64encode(np.dstack([colours, deviation]).tobytes()).decode()
 
 
 def look_alike(first: str, second: str) -> bool:
@@ -283,28 +293,26 @@ def look_alike(first: str, second: str) -> bool:
 
 
 def encode_jpeg(image: Image.Image, quality: int) -> bytes:
-    """Encode an RGB image as JPEG."""
+    """Return an RGB image as JPEG."""
     return _encoded(image, "JPEG", quality=quality)
 
 
 def as_jpeg(data: bytes) -> bytes:
-    """Encode an image again as JPEG of quality 90."""
+    """Return an encoded image as JPEG of quality 90."""
     return encode_jpeg(decode(data), 90)
 
 
 def resampled(data: bytes) -> bytes:
-    """Scale an image to 95% of its size and back, as PNG."""
+    """Return an encoded image, scaled to 95% of its width and height and back, as PNG."""
     image = decode(data)
-    smaller = image.resize(
-        (max(1, round(image.width * 0.95)), max(1, round(image.height * 0.95))),
-        Image.Resampling.BICUBIC,
-    )
+    width, height = (max(1, round(side * 0.95)) for side in image.size)
+    smaller = image.resize((width, height), Image.Resampling.BICUBIC)
     return encode_png(smaller.resize(image.size, Image.Resampling.BICUBIC))
 
 
 def is_image(data: bytes) -> bool:
     """Return whether the first bytes of a file are those of a PNG, a JPEG or a WebP."""
-    return data.startswith(b"\x89PNG") or suffix_of(data) != ".png"
+    return data.startswith(b"\x89PNG") or suffix_of(data) != ".png"  # ".png" may be a guess
 
 
 def suffix_of(data: bytes) -> str:
