@@ -159,7 +159,7 @@ def read_object(path: Path, expected: str) -> strict_json.JsonObject:
 
 
 def digest(path: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a file in hex; if `stop` is set meanwhile, that of the part read before."""
+    """Return the SHA-256 of a file in hex; once `stop` is set, that of the part read so far."""
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
         for chunk in iter(lambda: file.read(_CHUNK), b""):
@@ -207,7 +207,7 @@ def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
 
 
 def _write(path: Path, blocks: Iterable[bytes], durable: bool = True) -> None:
-    """Write blocks as `write_bytes` writes its data: to a file beside, which then takes the name."""
+    """Write blocks as `write_bytes` writes data: to a file beside, which then takes the name."""
     # Two writers at a time use two names.
     partial = path.with_name(f".{secrets.token_hex(4)}.{path.name[-_MAX_NAME:]}.partial")
     try:

@@ -216,6 +216,6 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _number(path: Path) -> int:
-    """Return the number at the end of a folder's name, such as 500 for checkpoint-500, or else 0."""
+    """Return the number at the end of a folder's name, 500 for checkpoint-500; 0 without one."""
     match = re.search(r"(\d{1,18})$", path.name)
     return int(match[1]) if match else 0

@@ -40,10 +40,13 @@ class ItemResult:
     def of(
         cls, item: results.Item, min_score: float | None, store: Path, report: Path
     ) -> ItemResult:
-        """Make the result of an item of results.json; the folder `store` holds its images."""
+        """Return the result of an item of results.json; the folder `store` holds its images, and
+        `report` is the run's report.
+        """
         blobs = {"source": item.source, "reference": item.reference}
         if item.edits:
-            blobs["edited"] = f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png"
+            edit = item.edits[0]
+            blobs["edited"] = f"{edit.blob[:2]}/{edit.blob}.png"
         paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
         return cls(
             id=item.id,
@@ -92,11 +95,11 @@ class ItemResult:
         return decode(FileImage(self.paths[name]).read())
 
     def check(self) -> None:
-        """Fail the calling test unless this pair was edited, judged, and reached the suite's
+        """Raise `ItemFailed` if this pair ended in an error, or with a score under the suite's
         `min_score`.
 
-        Raises `ItemFailed` with the reason, the instruction, the judge's replies, and the paths of
-        the images.
+        The failure tells the reason, the instruction, the judge's replies, and the paths of the
+        images.
         """
         __tracebackhide__ = True
         if self.error is not None:
@@ -120,7 +123,7 @@ class ItemFailed(AssertionError):
 
 
 def _evidence(item: ItemResult) -> dict[str, str]:
-    """Return the lines of a failure by their names; empty ones are not shown."""
+    """Return what a failure shows, by name; an empty text is not shown."""
     aspects = [f"{name} {value:.2f}" for name, value in item.aspects.items()]
     replies = [_on_one_line(reply) for reply in _replies(item) if reply]
     evidence = {
@@ -138,7 +141,7 @@ def _evidence(item: ItemResult) -> dict[str, str]:
 
 
 def _replies(item: ItemResult) -> list[str]:
-    """List what the judge replied about every seed, last what could not be read."""
+    """Return the judge's replies about all seeds, and last the one that could not be read."""
     replies: list[str] = []
     for seed in item.seeds:
         if seed.verdict is not None:

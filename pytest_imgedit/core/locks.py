@@ -19,17 +19,17 @@ from pathlib import Path
 #: What `flock` says of a file system without locks: Lustre, NFS and FUSE as some mount them.
 NO_FLOCK = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP})
 
-#: What the holder of a lock writes into it, and the most bytes of that. The last number is when its
-#: process started, which tells it from a later process of the same number. The word after it, in a
-#: file that stands for a lock, is `_here`.
+#: What the holder of a lock writes into it, and the most bytes of that. `start` is when its process
+#: started, which tells it from a later process of the same number. `place`, in a file that stands
+#: for a lock, is `_here`.
 _HOLDER = re.compile(
-    r"(process ([0-9]{1,9}) on (\S+) since [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC) ([0-9]*)"
-    r"(?: (\S+))?"
+    r"(?P<name>process (?P<pid>[0-9]{1,9}) on (?P<host>\S+) since "
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC) (?P<start>[0-9]*)(?: (?P<place>\S+))?"
 )
 _MAX_HOLDER = 400
 #: Seconds between two looks at the file of another holder.
 _PAUSE = 0.05
-#: Looks at a file that is being written or removed, which takes no time.
+#: The most looks at a file that is being written or removed, which takes no time.
 _LOOKS = 20
 
 
@@ -56,7 +56,10 @@ class Lock:
         self._is_flocked = False
 
     def take(self, path: Path, waits: bool) -> None:
-        """Take the lock, as the function of this name says."""
+        """Take the lock by `flock`, and by a file beside it if there is no `flock` or such a file.
+
+        Raises as the function `take` does.
+        """
         made = path.with_name(f"{path.name}.held")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
@@ -89,10 +92,11 @@ class Lock:
 
 
 def take(path: Path, waits: bool = False) -> Lock:
-    """Take the lock of a file, which is made if it is missing; with `waits`, wait for a holder.
+    """Return the lock of a file, taken; the file is made if it is missing.
 
-    A holder on another host is not waited for where the file system has no locks: it cannot be seen
-    whether it has ended. Raises `Held`, and `OSError`, which names the file, also for a link.
+    Raises `Held` for another holder, unless `waits`: then it is waited for. A holder on another
+    host is not waited for where the file system has no locks, since nothing tells whether it has
+    ended. Raises `OSError`, which names the file, if the file cannot be opened or is a link.
     """
     lock = Lock(_open(path))
     try:
@@ -104,14 +108,15 @@ def take(path: Path, waits: bool = False) -> Lock:
 
 
 def holder(path: Path) -> str:
-    """Name who holds the lock of a file, as far as its files tell; an empty text if nobody does.
+    """Return the name of the process that the files of a lock call its holder; an empty text if
+    there is none, or it has ended.
 
-    Nothing is taken, not even for a moment, so that no run is kept out.
+    The lock is not taken, not even for a moment, so that no run is kept out.
     """
     for text in (_read(path), _read(path.with_name(f"{path.name}.held"))):
         match = _HOLDER.fullmatch(text)
         if match is not None and not (_is_here(match) and _is_over(match)):
-            return match[1]
+            return match["name"]
     return ""
 
 
@@ -123,7 +128,7 @@ def _open(path: Path) -> FileIO:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold the lock of a file; wait for whoever holds it, and raise as `take` does."""
+    """Hold the lock of a file; wait for another holder, and raise, as `take` does with `waits`."""
     lock = take(path, waits=True)
     try:
         yield
@@ -132,18 +137,23 @@ def held(path: Path) -> Iterator[None]:
 
 
 def _make(path: Path, waits: bool) -> None:
-    """Make the file that stands for a lock, in place of one whose process has ended."""
+    """Make the file that stands for a lock; one whose process has ended is removed before.
+
+    Raises `Held` for one of another process, unless it `waits` and that process is of this host,
+    and for a file that stays unreadable or cannot be removed.
+    """
     looks = _LOOKS
     while True:
         with suppress(FileExistsError):
-            return _create(path)
+            _create(path)
+            return
         text = _read(path)
-        holder = _HOLDER.fullmatch(text)
-        if holder is None:  # it is being written, or gone by now
+        match = _HOLDER.fullmatch(text)
+        if match is None:  # it is being written, or gone by now
             looks -= 1
-        elif holder[5] != _here():
+        elif match["place"] != _here():
             raise Held(_named(text), path)
-        elif not _is_over(holder):
+        elif not _is_over(match):
             if not waits:
                 raise Held(_named(text))
         elif _remove(path):
@@ -151,12 +161,12 @@ def _make(path: Path, waits: bool) -> None:
         else:
             looks -= 1
         if looks == 0:
-            raise Held(_named(text), path if holder is None else _guard(path))
+            raise Held(_named(text), path if match is None else _guard(path))
         time.sleep(_PAUSE)
 
 
 def _create(path: Path) -> None:
-    """Make a file that names this process; raises `FileExistsError` for one that is there."""
+    """Make a file that names this process; raises `FileExistsError` if there is one already."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         os.write(descriptor, f"{_myself()} {_here()}".encode())
@@ -172,10 +182,10 @@ def _guard(path: Path) -> Path:
 
 
 def _remove(path: Path) -> bool:
-    """Remove a file whose process has ended, unless another process is about to.
+    """Remove a file if its process has ended; return false if another process is about to do that.
 
-    Only who has made the guard looks and removes: nobody takes away the file that another process
-    has made meanwhile.
+    Only the process that has made the guard looks and removes, so that nobody removes a file that
+    another process has made meanwhile.
     """
     guard = _guard(path)
     try:
@@ -183,8 +193,8 @@ def _remove(path: Path) -> bool:
     except FileExistsError:
         return False
     try:
-        holder = _HOLDER.fullmatch(_read(path))
-        if holder is not None and holder[5] == _here() and _is_over(holder):
+        match = _HOLDER.fullmatch(_read(path))
+        if match is not None and match["place"] == _here() and _is_over(match):
             path.unlink()
     finally:
         guard.unlink()
@@ -192,7 +202,7 @@ def _remove(path: Path) -> bool:
 
 
 def _read(path: Path) -> str:
-    """Return the beginning of a lock's file; an empty text if it is gone or no file."""
+    """Return the beginning of a lock's file; an empty text if it cannot be read, or is a link."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -203,6 +213,7 @@ def _read(path: Path) -> str:
 
 
 def _myself() -> str:
+    """Return what this process writes as the holder of a lock, without its place."""
     return (
         f"process {os.getpid()} on {socket.gethostname()} since "
         f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC {_start_of(os.getpid())}"
@@ -210,8 +221,8 @@ def _myself() -> str:
 
 
 def _here() -> str:
-    """Name where the number of a process means one process: the host, its boot, and the namespace
-    of a container.
+    """Return the place in which the number of a process means one process: the host, its boot, and
+    the namespace of a container, as far as these can be read.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):
@@ -223,29 +234,32 @@ def _here() -> str:
 
 def _is_of_this_process(text: str) -> bool:
     match = _HOLDER.fullmatch(text)
-    return match is not None and (match[2], match[5]) == (str(os.getpid()), _here())
+    if match is None:
+        return False
+    return (match["pid"], match["place"]) == (str(os.getpid()), _here())
 
 
 def _named(text: str) -> str:
-    """Say who holds a lock by the text of its holder, which a process that was killed, or one that
-    shares the lock with it, may have left.
+    """Return who holds a lock, by the text in its file.
+
+    A process that has ended may have left that text, so that the holder is another process.
     """
     match = _HOLDER.fullmatch(text)
     if match is None:
         return "another process"
     if _is_here(match) and _is_over(match):
-        return f"another process (its lock names {match[1]}, which is not to be found here)"
-    return match[1]
+        return f"another process (its lock names {match['name']}, which is not to be found here)"
+    return match["name"]
 
 
 def _is_here(holder: re.Match[str]) -> bool:
-    return holder[3] == socket.gethostname() and holder[5] in (None, _here())
+    return holder["host"] == socket.gethostname() and holder["place"] in (None, _here())
 
 
 def _is_over(holder: re.Match[str]) -> bool:
-    """Return whether a process of this host has ended, also where another one has its number."""
-    pid = holder[2]
-    start = holder[4]
+    """Return whether a process of this host has ended, even if another one has its number now."""
+    pid = holder["pid"]
+    start = holder["start"]
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -260,7 +274,11 @@ def _start_of(pid: int | str) -> str:
     is hidden.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    _, _, behind_name = text.rpartition(")")  # the name may hold blanks, and is field 2
+    fields = behind_name.split()
+    state = fields[0]  # field 3 in proc(5)
+    start = fields[19]  # field 22
+    return "" if state in "ZX" else start

@@ -45,9 +45,9 @@ class Field(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Field:
-        """Read `[MEASURE@]GROUP`; a category may be named by an alias."""
+        """Return the field that `[MEASURE@]GROUP` names; a category may be named by an alias."""
         measure, at, group = text.partition("@")
-        if not at or "=" in measure:  # a tag may hold an @ too
+        if not at or "=" in measure:  # the @ may belong to the name of a tag
             measure = SCORE
             group = text
         kind, equals, name = group.partition("=")
@@ -73,7 +73,7 @@ class Measured(Grouped, Protocol):
 
 
 def groups_of(item: Grouped) -> tuple[str, ...]:
-    """Return the groups that an item belongs to."""
+    """Return the groups that an item belongs to, each once."""
     groups = [OVERALL, item.category]
     if item.difficulty:
         groups.append(f"difficulty={item.difficulty}")
@@ -83,22 +83,22 @@ def groups_of(item: Grouped) -> tuple[str, ...]:
 
 
 def count_groups(items: Iterable[Grouped]) -> Counter[str]:
-    """Count the items of each group."""
+    """Return the number of items in each group."""
     return Counter(group for item in items for group in groups_of(item))
 
 
-def by_group(things: Iterable[T], groups: Callable[[T], Iterable[str]]) -> dict[str, list[T]]:
-    """Divide things into their groups; `groups` lists those of one, each once."""
-    members: dict[str, list[T]] = {}
-    for thing in things:
-        for group in groups(thing):
-            members.setdefault(group, []).append(thing)
-    return members
+def by_group(members: Iterable[T], groups: Callable[[T], Iterable[str]]) -> dict[str, list[T]]:
+    """Return the members of each group, in their order; `groups` lists those of one, each once."""
+    by_name: dict[str, list[T]] = {}
+    for member in members:
+        for group in groups(member):
+            by_name.setdefault(group, []).append(member)
+    return by_name
 
 
 def groups_in(items: Iterable[Grouped]) -> list[str]:
-    """List the groups of all items: `overall`, the categories, then difficulties and tags, each in
-    the order of the alphabet.
+    """Return the groups of all items: `overall`, the categories as `in_order` puts them, and the
+    difficulties and tags in alphabetical order.
     """
     items = list(items)
     categories = in_order(item.category for item in items)

@@ -23,35 +23,42 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {
 _SLUG_OF = {name: slug for slug, aliases in CATEGORIES.items() for name in (slug, *aliases)}
 
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-#: Characters of the readable part of an id, with room for a digest in the 128 of an id.
-READABLE_LENGTH = 119
+#: The most characters of an id.
+_MAX_ID = 128
+#: Hex digits of the digest in an id.
+_DIGEST_LENGTH = 8
+#: The most characters of the readable part of an id, before a hyphen and the digest.
+READABLE_LENGTH = _MAX_ID - _DIGEST_LENGTH - 1
 
 
 def slug(text: str) -> str:
-    """Turn any text into an id of 1 to 128 characters out of `[A-Za-z0-9._-]`.
+    """Return the id of a text: 1 to 128 characters out of `[A-Za-z0-9._-]`.
 
-    If characters are removed, eight hex digits of the text's SHA-256 follow, so that different
-    texts keep different ids. The text is NFC-normalised first.
+    The text is NFC-normalised. If it is no id as it stands, hyphens replace other characters, and
+    eight hex digits of its SHA-256 follow, so that different texts have different ids.
     """
     text = unicodedata.normalize("NFC", text)
     cleaned = UNSAFE.sub("-", text)
-    if cleaned == text and text.strip(".") and len(text) <= 128:  # "." and ".." would be folders
+    is_folder = not text.strip(".")  # "." and ".." are
+    if cleaned == text and not is_folder and len(text) <= _MAX_ID:
         return text
     return digested(cleaned.strip("-."), text)
 
 
 def digested(readable: str, text: str) -> str:
-    """Return an id of readable characters, and eight hex digits of the SHA-256 of a text."""
+    """Return an id of at most `READABLE_LENGTH` readable characters, and eight hex digits of the
+    SHA-256 of a text.
+    """
     data = unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
-    digest = hashlib.sha256(data).hexdigest()[:8]
+    digest = hashlib.sha256(data).hexdigest()[:_DIGEST_LENGTH]
     return f"{readable[:READABLE_LENGTH]}-{digest}".removeprefix("-")
 
 
 def category_slug(name: str) -> str:
-    """Return the English slug of a category name or alias.
+    """Return the English slug of a category's name or alias.
 
-    An unknown name, in any script, becomes a new category: its letters and digits with `-` between
-    words.
+    An unknown name, in any script, becomes a new category: its letters, digits, `_` and `.`, with
+    `-` between words. One without any of these becomes a `slug`.
     """
     name = unicodedata.normalize("NFC", name).strip()
     known = _SLUG_OF.get(name) or _SLUG_OF.get(name.lower())
@@ -59,7 +66,7 @@ def category_slug(name: str) -> str:
 
 
 def in_order(categories: Iterable[str]) -> list[str]:
-    """List distinct categories: the known ones in the order of `CATEGORIES`, then the others in
+    """Return distinct categories: the known ones in the order of `CATEGORIES`, then the others in
     order of appearance.
     """
     rank = {name: position for position, name in enumerate(CATEGORIES)}
@@ -81,7 +88,9 @@ ImageT = TypeVar("ImageT")
 def named_images(
     source: ImageT | None, further: Sequence[ImageT], reference: ImageT | None
 ) -> dict[str, ImageT]:
-    """Return the images of a pair by the names that calls of a protocol use."""
+    """Return the images of a pair by the names that calls of a protocol use: `source`, `source-2`
+    and so on, and `reference`.
+    """
     images = {
         "source": source,
         **{f"source-{number}": image for number, image in enumerate(further, 2)},
@@ -92,9 +101,10 @@ def named_images(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EditPair:
-    """One (source image, edit instruction) of a suite; `further` are source images after the first.
+    """One source image with an edit instruction of a suite.
 
-    `rewritten` is the instruction for the editor, where it is not the pair's own.
+    `further` are source images after the first. `rewritten` is the instruction for the editor, if
+    it is not the pair's own.
 
     `id` is unique in its suite and matches `[A-Za-z0-9._-]{1,128}`. `category` is a slug. `seed` is
     the base seed, to which the number of the repetition is added. `own_id` and `own_category` are
@@ -159,7 +169,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read `I/N`; raises `ValueError` for anything else."""
+        """Return the shard `I/N`, with N up to 9999; raises `ValueError` for any other text."""
         match = re.fullmatch(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", text, re.ASCII)
         if match is None or int(match[1]) > int(match[2]):
             raise ValueError("expected I/N with I from 1 to N, such as 1/4")
@@ -183,5 +193,5 @@ def number_of(pair_id: str) -> int:
 
 
 def shards_of(pair_ids: Iterable[str], count: int) -> list[int]:
-    """List the indices of the shards that have any of these pairs, in order."""
+    """Return the indices of the shards that have any of these pairs, in order."""
     return sorted({number_of(pair_id) % count + 1 for pair_id in pair_ids})

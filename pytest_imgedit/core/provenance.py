@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 
 
 def machine(gpus: Iterable[str]) -> Machine:
-    """Describe the machine without its name; `gpus` are the products of the GPUs in use."""
+    """Return the machine without its name; `gpus` are the products of the GPUs in use."""
     return Machine(
         system=platform.system(),
         architecture=platform.machine(),
@@ -38,7 +38,9 @@ def machine(gpus: Iterable[str]) -> Machine:
 
 
 def commit() -> Commit | None:
-    """Return the commit of the working folder's git repository; `None` without one."""
+    """Return the commit of the working folder's git repository, and whether tracked files differ
+    from it; `None` without git or a commit.
+    """
     sha = git("rev-parse", "HEAD")
     status = git("status", "--porcelain", "--untracked-files=no")
     if sha is None or status is None:
@@ -47,7 +49,9 @@ def commit() -> Commit | None:
 
 
 def git(*arguments: str) -> str | None:
-    """Return git's output for the working folder; `None` without git or a repository."""
+    """Return the output of a git command for the working folder; `None` if it fails, or takes more
+    than 10 seconds.
+    """
     try:
         return subprocess.run(
             ["git", *arguments], capture_output=True, text=True, timeout=10, check=True

@@ -67,37 +67,42 @@ _IN_QUERIES = (
 
 
 def mask_shapes(text: str) -> str:
-    """Mask the secrets of a text, which are known by their shape, or by the name of their value."""
-    return _masked(text, [])
+    """Return a text with a mask for each secret that is known by its shape, or by the name of its
+    value.
+    """
+    masked, _ = _masked(text)
+    return masked
 
 
-def _masked(text: str, hidden: list[str]) -> str:
-    """Mask secrets, and append them to `hidden`."""
+def _masked(text: str) -> tuple[str, list[str]]:
+    """Return a text with a mask for each secret, and the secrets."""
+    secrets: list[str] = []
 
-    def shape(match: re.Match[str]) -> str:
-        hidden.append(match[0])
+    def mask_shape(match: re.Match[str]) -> str:
+        secrets.append(match[0])
         return MASK
 
-    def header(match: re.Match[str]) -> str:
+    def mask_header(match: re.Match[str]) -> str:
         name = match["name"] or match["cookie"]
-        hidden.append(match[0].removeprefix(name))
+        secrets.append(match[0].removeprefix(name))
         return f"{name}{MASK}"
 
-    def assigned(match: re.Match[str]) -> str:
+    def mask_value(match: re.Match[str]) -> str:
         value = match["value"].strip("'\"")
         if not _names_secret(match) or not value.strip("*"):
             return match[0]
-        hidden.append(value)
+        secrets.append(value)
         return match[0].removesuffix(match["value"]) + match["value"].replace(value, MASK)
 
-    text = _SHAPES.sub(shape, text)
-    text = _HEADER.sub(header, text)
-    return _ASSIGNED.sub(assigned, text)
+    text = _SHAPES.sub(mask_shape, text)
+    text = _HEADER.sub(mask_header, text)
+    text = _ASSIGNED.sub(mask_value, text)
+    return text, secrets
 
 
 def _names_secret(match: re.Match[str]) -> bool:
-    """Return whether an assigned value is a secret: a password of any length, or a value as long as
-    a key.
+    """Return whether an assigned value is a secret: a password of any length, or the value of
+    another telling name that is as long as a key and no number.
     """
     name = match["name"].lower()
     value = match["value"].strip("'\"")
@@ -113,8 +118,8 @@ def _names_secret(match: re.Match[str]) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`,
-    `accessToken`.
+    """Return whether a variable or parameter of this name holds a secret, such as `HF_TOKEN`,
+    `x-api-key` and `accessToken`.
     """
     letters = re.sub(r"[^a-z]", "", name.lower())
     words = _HUMP.sub("_", name)
@@ -122,8 +127,9 @@ def is_secret(name: str) -> bool:
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Mask secrets in the values of parameters, by name and by shape, also inside tables and lists;
-    numbers are never secrets.
+    """Return parameters with masks for secrets, by name and by shape, also inside tables and lists.
+
+    A number is no secret, and neither are true and false.
     """
     masked: dict[str, Any] = {}
     for name, value in params.items():
@@ -145,7 +151,9 @@ def _mask_inside(value: Any) -> Any:
 
 
 def server_key(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the key of an editor's or judge's server, if its variable has a custom name."""
+    """Return, as `key`, the key of a server from the variable that `api_key_env` names; an empty
+    text without one.
+    """
     return {"key": os.environ.get(str(params.get("api_key_env")), "")}
 
 
@@ -155,22 +163,22 @@ class Redactor:
     """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
-        written: set[str] = set()
+        spellings: set[str] = set()
         for value in _secrets(list(sources)):
             for line in value.splitlines():
                 if len(line) >= MIN_LENGTH:
-                    written.update(_written(line))
-        self._secrets = sorted(written, key=len, reverse=True)
+                    spellings.update(_spellings(line))
+        self._secrets = sorted(spellings, key=len, reverse=True)
 
     def text(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return a text with a mask for each secret."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return mask_shapes(text)
 
 
-def _written(secret: str) -> Iterator[str]:
-    """Yield a secret as Python, JSON, URLs and HTML write it."""
+def _spellings(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, and as Python, JSON, URLs and HTML write it."""
     escaped = {
         secret,
         repr(secret)[1:-1],
@@ -188,8 +196,8 @@ def _written(secret: str) -> Iterator[str]:
 
 
 def _secrets(value: Any, is_named: bool = False) -> Iterator[str]:
-    """Yield everything below names that hold secrets, and the secrets in texts that are known by
-    their shape.
+    """Yield the secrets inside a value: everything below a name that holds a secret, or if the
+    value `is_named` so; else what is known by its shape.
     """
     if isinstance(value, list):
         for item in value:
@@ -200,5 +208,5 @@ def _secrets(value: Any, is_named: bool = False) -> Iterator[str]:
     elif is_named:
         yield str(value)
     elif isinstance(value, str):
-        _masked(value, hidden := list[str]())
-        yield from hidden
+        _, secrets = _masked(value)
+        yield from secrets

@@ -15,12 +15,17 @@ _STATUS_OF: Mapping[str, Status] = {
 
 
 def first_error(seeds: Sequence[SeedResult]) -> ItemError | None:
-    """Return the first error of the repetitions of a pair, which is that of the pair."""
+    """Return the first error of the repetitions of a pair, which is that of the pair; `None` if
+    there is none.
+    """
     return next((seed.error for seed in seeds if seed.error is not None), None)
 
 
 def status_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> Status:
-    """Return how a pair ended; without `needs_verdict`, an edit is enough."""
+    """Return how a pair ended: by its first error, or `interrupted` if nothing else went wrong.
+
+    A pair without an error is `scored`, or `edited` if it needs no verdict.
+    """
     error = first_error(seeds)
     if error is None:
         return "scored" if needs_verdict else "edited"
@@ -32,7 +37,7 @@ def status_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> Status:
 
 
 def mean_score(scores: Sequence[float | None]) -> float | None:
-    """Return the mean score of the repetitions; `None` if one of them has none."""
+    """Return the mean score of the repetitions; `None` if one has none, or there are none."""
     known = [score for score in scores if score is not None]
     if not known or len(known) < len(scores):
         return None
@@ -40,7 +45,9 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
 
 
 def score_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> float | None:
-    """Return the score of a pair; `None` if a repetition ended in an error, or has no verdict."""
+    """Return the score of a pair; `None` if it needs no verdict, or if a repetition has none or
+    ended in an error.
+    """
     if first_error(seeds) is not None or not needs_verdict:
         return None
     scores: list[float | None] = []
@@ -50,12 +57,14 @@ def score_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> float | None:
 
 
 def mean_values(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means of the values that all repetitions have."""
+    """Return the means of those values that all repetitions have; those of a single one as they
+    are.
+    """
     if len(values) == 1:
         return dict(values[0])
     means: dict[str, float] = {}
     for name in values[0]:
-        known = [each[name] for each in values if name in each]
+        known = [repetition[name] for repetition in values if name in repetition]
         if len(known) == len(values):
             means[name] = fmean(known)
     return means
@@ -71,10 +80,10 @@ def aspects_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> dict[str, fl
 def values_of(
     name: str, is_judge: bool, ends: Sequence[Verdict | ItemError | None]
 ) -> dict[str, float] | None:
-    """Return the values of a further judge or metric by measure, from how its work on each
+    """Return the values of a further judge or metric by measure, given how its work on each
     repetition ended.
 
-    There are none for a pair that was not to be scored (a repetition without an end), and `None` if
+    They are empty for a pair that was not to be scored (a repetition without an end), and `None` if
     a repetition ended in an error.
     """
     if any(end is None for end in ends):
@@ -86,6 +95,7 @@ def values_of(
 
 
 def _values(name: str, is_judge: bool, verdict: Verdict) -> dict[str, float]:
+    """Return the value of a metric, or the score and the aspects of a further judge, by measure."""
     if not is_judge:
         return {name: verdict.score}
     aspects = {f"{name}.{aspect}": value for aspect, value in verdict.aspects.items()}

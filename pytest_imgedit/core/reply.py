@@ -14,9 +14,11 @@ from pytest_imgedit.core.reply_marks import answer_of
 NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 #: The most braces of a reply that are tried as the beginning of an object.
 _MAX_OBJECTS = 50
-#: The scale of the score of an item, whatever that of the grades.
+#: The scale of the score of an item; grades may have another one.
 SCALE = (0.0, 10.0)
 _MARKS = "*_` "
+#: Marks around the label of a line.
+_LINE_MARKS = "*_`-# "
 _ORDINAL = re.compile(r"\d{1,2}[.)]\s+")
 _FINAL = re.compile(
     r"^[ \t#>*_`-]{0,20}final scores?[\s*_`:：]*([^\n<]*)", re.IGNORECASE | re.MULTILINE
@@ -47,10 +49,12 @@ class Grammar:
     compat: str = ""
 
     def __post_init__(self) -> None:
-        for what, texts in (("name", self.names), ("label", self.labels)):
+        """Raise `UsageError` for names, labels or a rule that do not fit the form."""
+        for noun, texts in (("name", self.names), ("label", self.labels)):
             folded = [text.casefold() for text in texts]
-            if twice := [text for text in texts if folded.count(text.casefold()) > 1]:
-                raise UsageError(f"the {what} {twice[0]!r} is there twice, expected it once")
+            for text in texts:
+                if folded.count(text.casefold()) > 1:
+                    raise UsageError(f"the {noun} {text!r} is there twice, expected it once")
         if self.form in ("number", "final") and len(self.names) != 1:
             raise UsageError(
                 f"the form {self.form!r} has {len(self.names)} names, expected one: it holds one "
@@ -76,20 +80,23 @@ class Grammar:
 
     @property
     def graded(self) -> tuple[str, ...]:
-        """The labels of lines with grades from 0 to 10, of which a judge can expect the mean."""
+        """The labels of lines with grades from 0 to 10, for which a judge can return expected ones;
+        empty for any other form or scale.
+        """
         return self.called if self.form == "lines" and self.scale == SCALE else ()
 
     @property
     def range(self) -> str:
         """The numbers that are expected, in words."""
         kind = "whole number" if self.whole else "number"
-        return f"{kind} from {self.scale[0]:g} to {self.scale[1]:g}"
+        lowest, highest = self.scale
+        return f"{kind} from {lowest:g} to {highest:g}"
 
     def read(self, reply: str, variant: Literal["strict", "compat"] = "strict") -> dict[str, float]:
         """Return one number of the scale for each name.
 
-        Under `strict` thoughts do not count, and of a reply with one pair of marks of an answer,
-        only what is between them (`core.reply_marks`). Numbers elsewhere in the reply never count.
+        Under `strict` thoughts do not count. If a reply has one pair of marks of an answer, only
+        what is between them counts (`core.reply_marks`). Numbers elsewhere never count.
         Raises `ReplyError` if a number is missing, occurs twice with different values, is followed
         by anything else, or is out of range.
 
@@ -115,18 +122,26 @@ class Grammar:
         return compat_replies.RULES.get(self.form, {})
 
     def holds(self, value: float) -> bool:
-        """Tell whether a number is on the scale."""
-        return self.scale[0] <= value <= self.scale[1]
+        """Return whether a number is on the scale."""
+        lowest, highest = self.scale
+        return lowest <= value <= highest
 
     def _on_scale(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Return the numbers that are on the scale; raises `ReplyError` if none is."""
         kept = {name: float(value) for name, value in numbers.items() if self.holds(value)}
         if not kept:
             raise ReplyError(f"{str(dict(numbers))[:80]}, expected one {self.range} for each name")
         return kept
 
     def _number(self, name: str, text: str) -> float:
+        """Return the number that a text is, in bold or before a `/` and the end of the scale.
+
+        Raises `ReplyError`, which begins with the name, for any other text, and for a number that
+        is out of range or not whole.
+        """
+        _, highest = self.scale
         number, slash, end = text.rpartition("/")
-        if slash and end.strip() == f"{self.scale[1]:g}":
+        if slash and end.strip() == f"{highest:g}":
             text = number
         text = text.strip(_MARKS).removesuffix(".")
         value = float(text) if NUMBER.fullmatch(text) else float("nan")
@@ -136,8 +151,11 @@ class Grammar:
 
 
 def number_places(reply: str, labels: Sequence[str]) -> dict[str, int]:
-    """Return the position of the number of each label in a reply, in characters; lines are read as
-    by the grammar `lines`. It is empty for a reply whose answer cannot be found.
+    """Return where the text behind each label begins in a reply, in characters; lines are read as
+    by the grammar `lines`.
+
+    Labels without a text are left out. The result is empty for a reply whose answer cannot be
+    found.
     """
     try:
         answer = answer_of(reply)
@@ -147,22 +165,26 @@ def number_places(reply: str, labels: Sequence[str]) -> dict[str, int]:
 
 
 def _lines(reply: str, labels: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield the label, the text after its colon and the position of that text, for each line that
-    starts with a label.
+    """Yield the label, the text after its colon and the position of that text in the reply, for
+    each line that starts with a label; an ordinal and marks may stand before it.
     """
-    names = {label.casefold(): label for label in reversed(labels)}
+    by_folded = {label.casefold(): label for label in reversed(labels)}
     start = 0
     for line in reply.replace("：", ":").splitlines(keepends=True):
         head, colon, tail = line.partition(":")
-        head = _ORDINAL.sub("", head.strip().strip("*_`-# "), count=1)
-        name = names.get(head.strip("*_`-# ").casefold())
-        if colon and name is not None:
+        unmarked = _ORDINAL.sub("", head.strip().strip(_LINE_MARKS), count=1)
+        label = by_folded.get(unmarked.strip(_LINE_MARKS).casefold())
+        if colon and label is not None:
             text = tail.strip().strip(_MARKS)
-            yield name, text, start + line.index(text, len(line.partition(":")[0]) + 1)
+            behind_colon = len(head) + len(colon)
+            yield label, text, start + line.index(text, behind_colon)
         start += len(line)
 
 
 def _read_lines(reply: str, grammar: Grammar) -> list[str]:
+    """Return the text behind each label, in the order of the labels; raises `ReplyError` for a
+    label with no line or two.
+    """
     texts: dict[str, str] = {}
     for label, text, _ in _lines(reply, grammar.called):
         if label in texts:
@@ -175,6 +197,9 @@ def _read_lines(reply: str, grammar: Grammar) -> list[str]:
 
 
 def _read_number(reply: str, grammar: Grammar) -> list[str]:
+    """Return the text that a reply is, or that stands behind its label; raises `ReplyError` if
+    anything but a label stands before the last colon.
+    """
     head, colon, tail = reply.strip(_MARKS).replace("：", ":").rpartition(":")
     labels = {label.casefold() for label in _NUMBER_LABELS + tuple(grammar.called)}
     if colon and head.strip(_MARKS).casefold() not in labels:
@@ -183,7 +208,9 @@ def _read_number(reply: str, grammar: Grammar) -> list[str]:
 
 
 def _read_last_number(reply: str) -> list[str]:
-    """Read the number behind any text of one line that holds no other."""
+    """Return the text behind the last colon of a reply of one line, or the reply; raises
+    `ReplyError` for several lines, and for a number before that colon.
+    """
     head, _, tail = reply.strip(_MARKS).replace("：", ":").rpartition(":")
     if "\n" in head or "\n" in tail or NUMBER.search(head):
         raise ReplyError(f"{reply[:40]!r}, expected nothing but one number")
@@ -191,6 +218,9 @@ def _read_last_number(reply: str) -> list[str]:
 
 
 def _read_final(reply: str, grammar: Grammar) -> list[str]:
+    """Return the text behind `Final Score`; raises `ReplyError` if there is none, or if there are
+    different ones.
+    """
     texts = {match[1].strip(_MARKS) for match in _FINAL.finditer(reply)} - {""}
     if len(texts) != 1:
         problem = "stands there twice, with different numbers" if texts else "is not there"
@@ -199,11 +229,16 @@ def _read_final(reply: str, grammar: Grammar) -> list[str]:
 
 
 def _read_json(reply: str, grammar: Grammar) -> list[str]:
+    """Return the value at each label of the only object, as a text."""
     values = _object(reply, grammar.called)
     return [_plain(label, values[label]) for label in grammar.called]
 
 
 def _read_list(reply: str, grammar: Grammar) -> list[str]:
+    """Return each number of the list at the only label, as a text, or the single number there.
+
+    Raises `ReplyError` unless there are as many as names.
+    """
     key = grammar.called[0]
     numbers = _object(reply, (key,))[key]
     if not isinstance(numbers, list):
@@ -214,19 +249,23 @@ def _read_list(reply: str, grammar: Grammar) -> list[str]:
 
 
 def _plain(label: str, value: Any) -> str:
+    """Return a number or a text as a text; raises `ReplyError` for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ReplyError(f"{label!r} is {json.dumps(value)[:40]}, expected a number")
     return str(value)
 
 
 def _object(reply: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the only JSON object with these keys in a reply; raises `ReplyError` if there is none,
-    if objects or repeated keys differ, and if a key stands anywhere else, as in a broken object.
+    """Return these keys, with their values, of the only JSON object that has them in a reply.
+
+    Raises `ReplyError` if there is no such object, if several or repeated keys have different
+    values, and if a key stands anywhere else, as in a broken object. Only the first `_MAX_OBJECTS`
+    braces are tried.
     """
     decoder = json.JSONDecoder(strict=False, object_pairs_hook=partial(_fields, keys))
     key_pattern = re.compile("|".join(rf'"{re.escape(key)}"\s*:' for key in keys))
     objects: list[dict[str, Any]] = []
-    places = 0  # of the keys, in objects that were read
+    keys_read = 0
     end = 0
     for _ in range(_MAX_OBJECTS):
         start = reply.find("{", end)
@@ -241,18 +280,18 @@ def _object(reply: str, keys: Sequence[str]) -> dict[str, Any]:
             continue
         if all(key in value for key in keys):
             objects.append({key: value[key] for key in keys})
-            places += len(key_pattern.findall(reply, start, end))
+            keys_read += len(key_pattern.findall(reply, start, end))
     if not objects:
         raise ReplyError(f"no JSON object with {', '.join(keys)}")
     if any(other != objects[0] for other in objects):
         raise ReplyError("two JSON objects with different numbers")
-    if places != len(key_pattern.findall(reply)):
+    if keys_read != len(key_pattern.findall(reply)):
         raise ReplyError(f"{', '.join(keys)} also outside of the JSON object")
     return objects[0]
 
 
 def _fields(keys: Sequence[str], pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object of its fields; raises `ReplyError` for one of `keys` with two values."""
+    """Return a JSON object of its fields; raises `ReplyError` for one of `keys` with two values."""
     fields: dict[str, Any] = {}
     for key, value in pairs:
         if key in keys and fields.get(key, value) != value:

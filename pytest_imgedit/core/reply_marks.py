@@ -24,7 +24,7 @@ ANSWERS = (("<answer>", "</answer>"), ("<|begin_of_box|>", "<|end_of_box|>"))
 
 
 def _pattern(pairs: Sequence[tuple[str, str]]) -> re.Pattern[str]:
-    """A pattern with a group for each mark of each pair, in order."""
+    """Return a pattern with a group for each mark of each pair, in order."""
     marks = [mark for pair in pairs for mark in pair]
     return re.compile("|".join(f"({re.escape(mark)})" for mark in marks), re.IGNORECASE)
 
@@ -44,11 +44,11 @@ class _Mark:
 
 
 def answer_of(reply: str) -> str:
-    """Return a reply in which blanks replace all that is no answer, character by character.
+    """Return a reply with blanks for everything that is no answer, character by character.
 
-    That is a thought with its marks, which may lack the opening one, since prompts and servers keep
-    it; and what stands around the only pair of marks of an answer. Raises `CutReply` for a
-    thought that does not end, and `ReplyError` for several ones, which may be nested or cross.
+    That is a thought with its marks, and everything around the only pair of marks of an answer. A
+    thought may lack its opening mark, since prompts and servers keep it; then it begins with the
+    reply. Raises `CutReply` for a thought that does not end, and `ReplyError` for more than one.
     """
     text = _without_thought(reply)
     match _marks(_ANSWER.finditer(text)):
@@ -58,6 +58,7 @@ def answer_of(reply: str) -> str:
 
 
 def _without_thought(reply: str) -> str:
+    """Return a reply with blanks for its thought; raises `ReplyError` as `answer_of` does."""
     match _marks(_THOUGHT.finditer(reply)):
         case []:
             return reply
@@ -75,11 +76,12 @@ def _without_thought(reply: str) -> str:
 
 
 def _marks(matches: Iterable[re.Match[str]]) -> list[_Mark]:
-    """Return the first three marks: more tell nothing further."""
+    """Return the first three marks, found by a pattern of `_pattern`; more tell nothing else."""
     marks = []
     for match in islice(matches, 3):
-        group = match.lastindex or 0
-        marks.append(_Mark((group - 1) // 2, group % 2 == 0, match.start(), match.end()))
+        assert match.lastindex is not None  # one group is matched
+        pair, is_second = divmod(match.lastindex - 1, 2)  # groups are numbered from 1
+        marks.append(_Mark(pair, bool(is_second), match.start(), match.end()))
     return marks
 
 

@@ -19,6 +19,7 @@ ImageT = TypeVar("ImageT", default=Image.Image)
 
 
 def _decoded(name: str, data: bytes) -> Image.Image:
+    """Return an image; raises `ImageError`, which begins with its name, if it does not decode."""
     try:
         return decode(data)
     except ImageError as error:
@@ -51,8 +52,8 @@ class EditRequest(Generic[ImageT]):
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> EditRequest:
-        """Read the fields of an `EditRequest[bytes]`; raises `ImageError`, which begins with the
-        image's name, for one that does not decode.
+        """Return the request that the fields of an `EditRequest[bytes]` make, with its images
+        decoded; raises `ImageError`, which begins with the image's name, if one does not decode.
         """
         names = [name for name in ("source", "reference") if fields[name] is not None]
         images = {name: _decoded(name, fields[name]) for name in names}
@@ -144,8 +145,10 @@ class Question(Generic[ImageT]):
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> Question:
-        """Read the fields of a `Question[bytes]`; raises `ImageError`, which begins with the
-        image's name, for one that does not decode.
+        """Return the question that the fields of a `Question[bytes]` make, with its images decoded
+        and in the sizes of its `preparation`.
+
+        Raises `ImageError`, which begins with the image's name, if one does not decode.
         """
         preparation = Preparation(**fields["preparation"])
         images = {name: _decoded(name, data) for name, data in fields["images"].items()}
@@ -199,10 +202,10 @@ class Judge(Protocol):
 
 
 def job_seed(seed: int, pair_id: str, base: int = 0) -> int:
-    """Derive the generator's seed of a pair: 63 bits of the SHA-256 of its seed and id, and of the
+    """Return the generator's seed for a pair: 63 bits of the SHA-256 of its seed and id, and of the
     base seed unless that is 0.
 
-    The noise of different pairs, and of different base seeds, is therefore independent.
+    So the noise of different pairs, and of different base seeds, is independent.
     """
     text = f"{base}:{seed}:{pair_id}" if base else f"{seed}:{pair_id}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -48,7 +48,7 @@ BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|we
 
 
 def once(name: str) -> AfterValidator:
-    """Return a validator that raises `ValueError` if two parts have the same value of this name."""
+    """Return a validator that raises `ValueError` if two parts have the same value of a field."""
 
     def check(parts: tuple[Any, ...]) -> tuple[Any, ...]:
         values = [getattr(part, name) for part in parts]
@@ -595,14 +595,14 @@ class GateOptions(Part):
     """
 
     def alpha_of(self, kind: str) -> float:
-        """Return the probability of a false alarm of the gates of a kind; those on drops share α
-        with that on the tail.
+        """Return the probability of a false alarm of all gates of a kind; those on drops, if there
+        are any, share α equally with that on the tail.
         """
-        is_shared = self.max_drop and kind in ("max_drop", "max_collapsed")
+        is_shared = bool(self.max_drop) and kind in ("max_drop", "max_collapsed")
         return self.alpha / 2 if is_shared else self.alpha
 
     def only_warns(self, gate: GateResult) -> bool:
-        """Tell whether a gate that did not pass warns, and fails nothing."""
+        """Return whether a gate is INCONCLUSIVE and only warns: it does not fail the run."""
         is_lenient = self.inconclusive == "warn" and not self.strict
         return is_lenient and gate.state == "INCONCLUSIVE" and gate.warns
 
@@ -627,7 +627,7 @@ class Options(Part):
 
 
 def stopped(by: str) -> str:
-    """Say what stopped a run, by its `stopped_by`."""
+    """Return in words what stopped a run, given its `stopped_by`."""
     return "stopped by the user" if by == "the user" else f"stopped: {by}"
 
 
@@ -982,7 +982,7 @@ class Results(Part):
         infinity.
         """
         text = self.model_dump_json(indent=1)
-        # On a line of its own, a text ends in a quotation mark
+        # A line that ends in one of these is no text: that ends in a quotation mark.
         if re.search(r"(?:NaN|Infinity),?$", text, re.MULTILINE):
             raise ValueError("a number of the results is NaN or infinite, expected a finite one")
         return escaped_json(text)

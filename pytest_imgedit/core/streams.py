@@ -40,8 +40,8 @@ def open_missing() -> None:
 
 
 def let_go(file: TextIOWrapper) -> None:
-    """Flush a stream; if that fails, drop its buffer, so that the interpreter's exit does not
-    fail.
+    """Flush a stream; if that fails, let what is left go to the null device, so that the
+    interpreter's exit does not fail.
     """
     try:
         file.flush()

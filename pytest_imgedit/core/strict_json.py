@@ -9,8 +9,8 @@ JsonObject = dict[str, Any]
 
 
 def loads(text: str) -> Any:
-    """Parse strict JSON: raises `ValueError` for NaN, Infinity, a key that occurs twice, and a lone
-    surrogate.
+    """Return the value of a strict JSON text; raises `ValueError` for one that is not valid JSON,
+    and for NaN, Infinity, a key that occurs twice, and a lone surrogate.
     """
 
     def refuse_constant(name: str) -> None:
@@ -19,7 +19,7 @@ def loads(text: str) -> Any:
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
         values = dict(pairs)
         if len(values) != len(pairs):
-            twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+            [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
             raise ValueError(f"key {twice!r} occurs twice")
         return values
 

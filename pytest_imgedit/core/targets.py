@@ -24,13 +24,13 @@ class Target:
 
     @classmethod
     def parse(cls, path: str, argument: str | None = None) -> Target:
-        """Read `module:attribute`."""
+        """Return the target `module:attribute`; without a colon, its attribute is empty."""
         module, _, attribute = path.partition(":")
         return cls(module, attribute, argument)
 
     @classmethod
     def of(cls, worker: type[Any], argument: str | None = None) -> Target:
-        """Name a class."""
+        """Return the target that a class is."""
         return cls(worker.__module__, worker.__qualname__, argument)
 
     @property
@@ -43,7 +43,9 @@ class Target:
         return getattr(import_module(self.module), self.attribute)
 
     def build(self, device: str, params: Mapping[str, Any]) -> Any:
-        """Import and construct the class; raise `SetupError` if it refuses its parameters."""
+        """Return an instance of the class, which is imported; raise `SetupError` if its signature
+        does not take the arguments.
+        """
         cls = self.load()
         arguments = () if self.argument is None else (self.argument,)
         try:

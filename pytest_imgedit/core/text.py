@@ -11,18 +11,24 @@ from pytest_imgedit.core.redaction import mask_shapes
 FAR = 100_000
 #: Format characters of ordinary words and emoji: the soft hyphen, and joiners.
 _JOINERS = "\u00ad\u200c\u200d"
+#: Categories of characters that control: controls, formats, surrogates, and two line breaks.
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+#: Characters of the longest message that is shown whole, and of a longer one's ends.
+_MAX_MESSAGE = 4000
+_MESSAGE_HEAD = 2000
+_MESSAGE_TAIL = 1000
 
 
 def printable(text: str) -> str:
-    """Make a text safe for a line of a terminal or a log: it controls neither the terminal nor a CI
-    that reads it.
+    """Return a text that is safe on a line of a terminal or a log: it controls neither the terminal
+    nor a CI that reads it.
     """
     return disarmed(escaped(text))
 
 
 def disarmed(text: str) -> str:
-    """Break up commands to GitHub's runner: `::command::`, which wrapping may move to the start of
-    a line, and `##[`.
+    """Return a text with the commands to GitHub's runner broken up: `::command::`, which wrapping
+    may move to the start of a line, and `##[`.
     """
     while "::" in text or "##[" in text:
         text = text.replace("::", ": :").replace("##[", "# #[")
@@ -30,8 +36,8 @@ def disarmed(text: str) -> str:
 
 
 def escaped(text: str, keep: str = "", escape: Callable[[str], str] = ascii) -> str:
-    """Replace characters that could control a terminal (controls, bidi, surrogates) by their
-    escapes, except those of `keep`.
+    """Return a text with escapes for characters that could control a terminal (controls, bidi,
+    surrogates) and for odd blanks, except those of `keep`.
 
     `escape` returns a character's escape in quotes.
     """
@@ -47,31 +53,32 @@ def escaped(text: str, keep: str = "", escape: Callable[[str], str] = ascii) -> 
 
 
 def readable(text: str) -> str:
-    """Make a text of several lines safe for a page: line breaks and tabs stay, other control
-    characters do not.
+    """Return a text of several lines that is safe on a page: line breaks and tabs stay, other
+    characters are escaped as by `escaped`.
     """
     return escaped(text, keep="\n\t")
 
 
 def escaped_json(text: str) -> str:
-    """Replace such characters in a JSON text by escapes of JSON, of which a parser makes the same
-    text again.
+    """Return a JSON text with the characters that `escaped` replaces as escapes of JSON, which a
+    parser reads as the same characters.
     """
     return escaped(text, keep="\n", escape=json.dumps)
 
 
 def steering(text: str) -> str | None:
-    """Name the first character that could control a terminal or the order of a line, such as
-    `U+202E`, if any.
+    """Return the code point, such as `U+202E`, of the first character that could control a terminal
+    or the order of a line; `None` if there is none.
     """
-    kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
-    bad = (char for char in text if unicodedata.category(char) in kinds and char not in _JOINERS)
-    return next((f"U+{ord(char):04X}" for char in bad), None)
+    for char in text:
+        if unicodedata.category(char) in _STEERING and char not in _JOINERS:
+            return f"U+{ord(char):04X}"
+    return None
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first line of an error's text, with the second if it only announces that one; or
-    its type's name if it has no text.
+    """Return the first line of an error's text that is not blank, with the next one if it ends in a
+    colon; the name of the error's type if it has no text.
     """
     try:
         text = str(error)
@@ -82,9 +89,10 @@ def one_line(error: BaseException) -> str:
 
 
 def shorten(text: str, most: int = 1000, mask: Callable[[str], str] = str) -> str:
-    """Return a text that can be encoded, without what is masked, cut to `most` characters.
+    """Return a text that can be encoded, with its secrets masked by `mask`, cut to `most`
+    characters; a text that is cut tells its length.
 
-    Masking takes a second for a million characters, so what lies behind `FAR` is cut before.
+    Masking takes a second for a million characters, so only the first `FAR` ones are masked.
     """
     shown = mask(text[:FAR]).encode("utf-8", "backslashreplace").decode("utf-8")
     is_whole = len(text) <= FAR and len(shown) <= most
@@ -94,27 +102,29 @@ def shorten(text: str, most: int = 1000, mask: Callable[[str], str] = str) -> st
 def message(error: BaseException) -> str:
     """Return the text of an error, without secrets, safe for a line of a terminal.
 
-    Messages cut their long values themselves; the middle of a whole text is left out as a last
-    resort.
+    Messages cut their long values themselves. As a last resort, the middle of a text over
+    `_MAX_MESSAGE` characters is left out.
     """
     text = mask_shapes(str(error))
-    return printable(text if len(text) <= 4000 else f"{text[:2000]} … {text[-1000:]}")
+    if len(text) > _MAX_MESSAGE:
+        text = f"{text[:_MESSAGE_HEAD]} … {text[-_MESSAGE_TAIL:]}"
+    return printable(text)
 
 
 def plain(text: str) -> str:
-    """Break up a chat model's control tokens in a text, such as `<|im_end|>`."""
+    """Return a text with a chat model's control tokens, such as `<|im_end|>`, broken up."""
     return text.replace("<|", "< |")
 
 
 def first_of(names: Sequence[str], most: int = 5) -> str:
-    """List the first names, and count the others: `a, b and 3 more`."""
+    """Return the first names in a list, and the number of the others: `a, b and 3 more`."""
     others = len(names) - most
     listed = ", ".join(names[:most])
     return f"{listed} and {others} more" if others > 0 else listed
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number with its noun: `1 pair`, `3 pairs`."""
+    """Return a number with its noun: `1 pair`, `3 pairs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -128,12 +138,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Format a number; `None` is a dash."""
+    """Return a number with `digits` decimals; `None` is a dash."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def interval(ends: tuple[float, float] | None, signs: bool = False, digits: int = 2) -> str:
-    """Format an interval, with `signs` if it is one of differences; `None` is a dash."""
+    """Return an interval as text, with `signs` if it is one of differences; `None` is a dash."""
     if ends is None:
         return "–"
     form = signed if signs else number
@@ -141,12 +151,15 @@ def interval(ends: tuple[float, float] | None, signs: bool = False, digits: int 
 
 
 def p_value(p: float) -> str:
-    """Format a p-value."""
+    """Return a p-value with two significant digits; one under 0.001 as `p <0.001`."""
     return "p <0.001" if p < 0.001 else f"p {p:.2g}"
 
 
 def signed(value: float | None, digits: int = 2) -> str:
-    """Format a difference with its sign; `None` is a dash, and values that round to zero are
-    +0.00.
+    """Return a difference with its sign and `digits` decimals; `None` is a dash, and a value that
+    rounds to zero has a plus.
     """
-    return "–" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}"
+    if value is None:
+        return "–"
+    rounded = round(value, digits) + 0.0  # makes 0.0 of -0.0
+    return f"{rounded:+.{digits}f}"
