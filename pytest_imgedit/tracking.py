@@ -21,16 +21,18 @@ from pytest_imgedit.store.blobs import Blobs
 
 #: Seconds that wandb has for a run that the hook logs.
 PATIENCE = 10.0
+#: Seconds by which wandb's own deadlines end earlier, so that its error is told.
+_MARGIN = 2.0
 #: Number of pairs, worst first, whose source and edit are logged as thumbnails.
 PICTURES = 16
 
 
 def pytest_imgedit_run_finished(results: Results, store: Path) -> str | None:
-    """Log a finished run: to the active run of wandb, or else to a new one.
+    """Log a finished run to the active run of wandb, or else to a new one; return `None`.
 
     The environment variables of wandb choose its project, entity and mode. If wandb fails, or takes
-    more than `PATIENCE` seconds, the returned text says so, and the run's outcome stays. Raises
-    `UsageError` if wandb is not installed.
+    more than `PATIENCE` seconds, the returned text says so instead, and the run's outcome stays.
+    Raises `UsageError` if wandb is not installed.
     """
     wandb = _wandb()
     logged: Future[None] = Future()
@@ -40,12 +42,13 @@ def pytest_imgedit_run_finished(results: Results, store: Path) -> str | None:
             if wandb.run is not None:
                 log_run(results, store, wandb.run)
             else:
-                # else wandb itself waits for 90 s, and for ever at the end
-                seconds = {"init_timeout": PATIENCE - 2, "finish_timeout": PATIENCE - 2}
-                with wandb.init(name=results.run.id, job_type="imgedit", settings=seconds) as run:
+                # By default wandb waits 90 s for its start, and without limit for its end.
+                seconds = PATIENCE - _MARGIN
+                limits = {"init_timeout": seconds, "finish_timeout": seconds}
+                with wandb.init(name=results.run.id, job_type="imgedit", settings=limits) as run:
                     log_run(results, store, run)
             logged.set_result(None)
-        except BaseException as error:  # wandb may end the interpreter
+        except BaseException as error:  # wandb may try to end the interpreter
             logged.set_exception(error)
 
     threading.Thread(target=log, daemon=True).start()
@@ -89,8 +92,8 @@ def log_run(results: Results, store: Path, run: Any = None, step: int | None = N
 
 
 def means(results: Results) -> dict[str, float]:
-    """Return the mean of each measure by group as `GROUP/MEASURE`, without those that are not
-    known.
+    """Return the mean of each measure over each group as `GROUP/MEASURE`, without those that are
+    not known.
     """
     return {
         escaped(f"{group}/{name}"): row.mean
@@ -101,19 +104,21 @@ def means(results: Results) -> dict[str, float]:
 
 
 def worst_first(items: tuple[Item, ...]) -> list[Item]:
-    """Sort items by score: first those that have none though they were needed, last those that
-    were not needed.
+    """Return items in the order of their scores: first those that lack one though they were needed,
+    last those that were not needed.
     """
 
-    def badness(item: Item) -> tuple[bool, bool, float]:
+    def rank(item: Item) -> tuple[bool, bool, float]:
         is_scored = item.score is not None
         return (item.status == "not_needed", is_scored, item.score or 0.0)
 
-    return sorted(items, key=badness)
+    return sorted(items, key=rank)
 
 
 def _table(wandb: Any, results: Results, blobs: Blobs) -> Any:
-    """A row a pair; pairs without a value of a measure have an empty cell."""
+    """Return a table of wandb with a row for each pair, worst first, and `PICTURES` pairs of
+    thumbnails at most; a value that a pair lacks is an empty cell.
+    """
     columns = ["id", "category", "status", "instruction"]
     columns += map(escaped, results.measures)
     columns += ["source", "edit"]
@@ -140,6 +145,7 @@ def _thumbnail(wandb: Any, blobs: Blobs, blob: Path) -> Any:
 
 
 def _wandb() -> Any:
+    """Return the module wandb; raise `UsageError` if it is not installed."""
     try:
         import wandb
     except ModuleNotFoundError as error:

@@ -49,9 +49,10 @@ def load_editor(
     cpu_offload: bool = False,
     rank0_reads: bool = True,
 ) -> LoadedEditor:
-    """Load a diffusers checkpoint, `model`: a folder, or a hub id `ORG/MODEL` or
-    `ORG/MODEL@REVISION`; `dtype` is as `editor.dtype`, and `call` holds arguments of the pipeline's
-    call.
+    """Return the editor that a diffusers checkpoint is, loaded onto a device.
+
+    `model` is a folder, or a hub id `ORG/MODEL` or `ORG/MODEL@REVISION`. `dtype` is as
+    `editor.dtype`, and `call` holds arguments of the pipeline's call.
 
     With a `strategy` (as `editor.shard.strategy`) the ranks of the default process group share the
     weights by FSDP2, and all of them call this at the same time: rank 0 alone reads the weights if
@@ -79,8 +80,8 @@ def load_editor(
 class LoadedEditor:
     """An editor in this process, with the arithmetic of the harness's own workers.
 
-    `pipeline` is that of diffusers. Where it takes several sources in one call, `batches` is true.
-    `area`, if it is set, is how many pixels an edit has, whose shape is that of its source.
+    `pipeline` is that of diffusers. If it takes several sources in one call, `batches` is true.
+    `area`, if it is set, is the number of pixels of an edit, which has the shape of its source.
     """
 
     def __init__(self, pipeline: Any, call: JsonObject) -> None:
@@ -92,6 +93,7 @@ class LoadedEditor:
 
     @property
     def area(self) -> int | None:
+        """The number of pixels of an edit; `None` leaves it to the pipeline."""
         return self._editor.area
 
     @area.setter
@@ -101,10 +103,11 @@ class LoadedEditor:
     def edit(
         self, sources: Sequence[Image.Image], instructions: Sequence[str], seed: int
     ) -> list[Image.Image | Exception]:
-        """Edit RGB sources of one size in one call, all with one seed in [0, 2**63).
+        """Return the edits of RGB sources of one size, made in one call with a seed in [0, 2**63).
 
-        Returns for each its edit, or why the output is not an edit, such as a blank image. Raises
-        what the pipeline raises, and `ValueError` for several sources where it takes one.
+        An exception in place of an edit says why the output is none, such as a blank image. Raises
+        what the pipeline raises, and `ValueError` for several sources if it takes only one, or for
+        another number of instructions than of sources.
         """
         from pytest_imgedit.kinds.compute.seeding import seed_all
 
@@ -125,6 +128,9 @@ class LoadedEditor:
         return [self._finished(output, place, request) for place, request in enumerate(requests)]
 
     def _finished(self, output: Any, place: int, request: EditRequest) -> Image.Image | Exception:
+        """Return the edit at a place of the pipeline's output, or the error that says why it is
+        none.
+        """
         from pytest_imgedit.kinds.edit_checks import checked
 
         try:

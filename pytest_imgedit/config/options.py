@@ -236,18 +236,21 @@ def options_needing(need: Need) -> list[Option]:
 
 
 def further_name(spec: str) -> str:
-    """Name a further judge or a metric by the last part of its spec that is a name, such as
-    `Qwen3-VL-30B-A3B` for `qwen-vl:Qwen/Qwen3-VL-30B-A3B`, and `psnr` for `psnr`.
+    """Return the name of a further judge or a metric: the last part of its spec that is a name,
+    such as `Qwen3-VL-30B-A3B` of `qwen-vl:Qwen/Qwen3-VL-30B-A3B`; empty if none is.
     """
-    for name in reversed(re.findall(r"[\w.-]+", spec, re.ASCII)):
-        if stripped := name.strip(".-"):
-            return str(stripped)
+    for part in reversed(re.findall(r"[\w.-]+", spec, re.ASCII)):
+        name = str(part).strip(".-")
+        if name:
+            return name
     return ""
 
 
 def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
-    """Apply texts SECTION.KEY=VALUE, as `flag` takes them; raise `UsageError` for one that is
-    malformed.
+    """Set the keys that texts SECTION.KEY=VALUE name in `merged`; a dot in KEY is a table.
+
+    Raises `UsageError`, which names `flag`, for a text of another form, a key of `run` other than
+    `reuse`, and a table that is a value already.
     """
     from pytest_imgedit.config.toml_file import parse_value
 
@@ -259,11 +262,11 @@ def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-se
                 f"{flag}={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config"
             )
         target = merged.setdefault(section, {})
-        names = name.split(".")
-        for parent in names[:-1]:
+        *parents, last = name.split(".")
+        for parent in parents:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
                 raise UsageError(
                     f"{flag}={assignment}: {section}.{parent} is {target!r}, expected a table"
                 )
-        target[names[-1]] = parse_value(text)
+        target[last] = parse_value(text)

@@ -35,7 +35,9 @@ class _OpenSection(BaseModel):
 
 
 def _plain_digits(value: object) -> object:
-    """Refuse texts such as `1_0` that Python alone takes for a number."""
+    """Return a value as it is; raise `ValueError` for a text that is no number in plain digits,
+    such as `1_0`, which Python takes for one.
+    """
     if isinstance(value, str) and not re.fullmatch(r"[+-]?\d+(\.\d+)?", value, re.ASCII):
         raise ValueError("expected a number")
     return value
@@ -128,7 +130,7 @@ class JudgeSettings(_OpenSection):
 
     @property
     def scores(self) -> bool:
-        """Tell whether this is a judge at all; with the judge `none`, a run ends with its edits."""
+        """Whether this judge scores edits; with one that does not, a run ends with its edits."""
         kind = kind_of("judge", self.spec)
         return kind is None or kind.scores
 
@@ -189,9 +191,8 @@ class WorkersSettings(_Section):
 class GatesSettings(results.GateOptions):
     """`[gates]`."""
 
-    model_config = ConfigDict(
-        hide_input_in_errors=True, allow_inf_nan=True
-    )  # what is not finite is refused in words
+    # `_on_scale` refuses what is not finite, in words.
+    model_config = ConfigDict(hide_input_in_errors=True, allow_inf_nan=True)
 
     baselines: Path | None = None
     """The folder of the baselines that names mean, by default `benchmarks/baselines`."""
@@ -204,8 +205,10 @@ class GatesSettings(results.GateOptions):
     @field_validator("fail_under", "max_drop", mode="before")
     @classmethod
     def _by_slug(cls, value: object) -> object:
-        """Read FIELD:NUMBER texts or a table; name each field as `core.measures` does, so that no
-        alias hides a second gate.
+        """Return the limits, in texts FIELD:NUMBER or a table, by field as `core.measures` names
+        it, so that no alias hides a second gate; any other value as it is.
+
+        Raises `ValueError` for a text of another form, and for a field that is there twice.
         """
         if isinstance(value, dict):
             gates = list(value.items())
@@ -224,8 +227,8 @@ class GatesSettings(results.GateOptions):
     @field_validator("fail_under", "max_drop")
     @classmethod
     def _on_scale(cls, value: dict[str, float]) -> dict[str, float]:
-        """Refuse limits beyond the scale of the score; those of other measures are checked where
-        their scales are known.
+        """Raise `ValueError` for a limit that is not finite, or not on the scale of the score; that
+        of another measure is checked where its scale is known.
         """
         for name, limit in value.items():
             is_of_score = measures.Field.parse(name).measure == measures.SCORE
@@ -238,6 +241,12 @@ class GatesSettings(results.GateOptions):
     @field_validator("max_errors", "max_collapsed", mode="before")
     @classmethod
     def _count_or_fraction(cls, value: object) -> object:
+        """Return a text as the count, or with a point as the fraction, that it is; any other value
+        as it is.
+
+        Raises `ValueError` for a text that is no number, a fraction that is not from 0 to 1, a
+        negative count, and true or false.
+        """
         if isinstance(value, str):
             try:
                 _plain_digits(value)
@@ -254,6 +263,7 @@ class GatesSettings(results.GateOptions):
 
 
 def _split_gate(text: object) -> tuple[str, str]:
+    """Return the field and the limit of FIELD:NUMBER; raise `ValueError` for any other text."""
     name, colon, limit = str(text).rpartition(":")
     if not colon or not name:
         raise ValueError(f"{text!r}: expected FIELD:NUMBER, such as overall:7.0")
@@ -322,7 +332,7 @@ class Settings(_Section):
     @field_validator("judges", "metrics")
     @classmethod
     def _named(cls, value: dict[str, Any]) -> dict[str, Any]:
-        """Refuse names that no field of a gate could hold."""
+        """Raise `ValueError` for a name that no field of a gate could hold."""
         for name in value:
             if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name == measures.SCORE:
                 raise ValueError(f"{name!r} cannot be a name: expected letters, digits, . _ or -")
@@ -330,7 +340,9 @@ class Settings(_Section):
 
     @property
     def additional_scorers(self) -> dict[str, "AdditionalScorer"]:
-        """The additional judges and the metrics by name."""
+        """The additional judges and the metrics by name; a metric's settings are made those of a
+        judge.
+        """
         judges = {
             name: AdditionalScorer("judge", name, self.model_copy(update={"judge": judge}))
             for name, judge in self.judges.items()
@@ -338,21 +350,23 @@ class Settings(_Section):
         metrics = {}
         for name, metric in self.metrics.items():
             fields = {"spec": metric.spec or name, "batch_size": metric.batch_size}
-            as_judge = JudgeSettings.model_validate({**metric.params, **fields})
-            settings = self.model_copy(update={"judge": as_judge})
+            judge = JudgeSettings.model_validate({**metric.params, **fields})
+            settings = self.model_copy(update={"judge": judge})
             metrics[name] = AdditionalScorer("metric", name, settings)
         return {**judges, **metrics}
 
     @property
     def has_additional_scores(self) -> bool:
-        """Tell whether additional judges and metrics score the edits: unless a run with a judge is
-        to edit alone.
+        """Whether additional judges and metrics score the edits: in every run but one that only
+        edits although its judge scores.
         """
         return self.run.stage != "edit" or not self.judge.scores
 
     @property
     def tries_judge(self) -> bool:
-        """Tell whether the judge is tried on edits of known quality."""
+        """Whether the judge is tried on edits of known quality; by default if a gate or a
+        comparison rests on its scores.
+        """
         has_gate = bool(self.gates.fail_under or self.gates.max_drop or self.gates.compare)
         return has_gate if self.judge.controls == "auto" else self.judge.controls
 
@@ -364,12 +378,12 @@ class Settings(_Section):
         params = [self.editor.params, self.judge.params]
         params += [judge.params for judge in self.judges.values()]
         params += [metric.params for metric in self.metrics.values()]
-        keys = [redaction.server_key(each) for each in params]
+        keys = [redaction.server_key(of_model) for of_model in params]
         return redaction.Redactor(os.environ, *params, *keys)
 
     def place(self, section: str, key: str) -> str:
-        """Return `file:line: ` where the config file sets this key, and nothing overrides it; else
-        an empty string.
+        """Return `file:line: ` of this key in the config file; an empty text if it is not there, or
+        the command line sets it.
         """
         if f"{section}.{key}" in self.run.asked:
             return ""
@@ -392,16 +406,36 @@ class AdditionalScorer(NamedTuple):
 
 
 def read_tables(config: Path | None) -> options.Tables:
-    """Read the tables of a config, if there is one, as `make_settings` takes them."""
+    """Return the tables of a config as `make_settings` takes them; `None` is an empty config.
+
+    Raises `UsageError` as `ConfigFile.read_config` does.
+    """
     file = toml_file.ConfigFile() if config is None else toml_file.ConfigFile.read_config(config)
     tables = {section: dict(table) for section, table in file.tables.items()}
     return {**tables, "run": {**tables.get("run", {}), "config_file": file}}
 
 
 def make_settings(raw: options.Tables) -> Settings:
-    """Check raw settings; raise `UsageError` with one line for the first thing that is wrong.
+    """Return checked settings; raise `UsageError` with one line for the first thing that is wrong.
 
-    A run whose judge is `none` has only the stage `edit`.
+    A run whose judge does not score has only the stage `edit`.
+    """
+    _check_raw(raw)
+    try:
+        settings = Settings.model_validate(raw)
+    except ValidationError as error:
+        raise errors.UsageError(_first_problem(error, raw)) from None
+    in_both = settings.judges.keys() & settings.metrics.keys()
+    if in_both:
+        raise errors.UsageError(
+            f"metrics.{min(in_both)}: a judge has this name too, expected another one"
+        )
+    return settings if settings.judge.scores else _edits_only(settings)
+
+
+def _check_raw(raw: options.Tables) -> None:
+    """Raise `UsageError` for a key of `run` that no config may set, and for parameters that cannot
+    go into keys and results: these hold JSON types and finite numbers only.
     """
     file: toml_file.ConfigFile = raw["run"]["config_file"]
     for key in file.tables.get("run", {}):
@@ -411,35 +445,30 @@ def make_settings(raw: options.Tables) -> Settings:
             )
     for section in ("editor", "judge", "judges", "metrics"):
         for key, value in raw.get(section, {}).items():
-            try:  # whether it can go into keys and results: JSON types and finite numbers only
+            try:
                 json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
             except (TypeError, ValueError):
                 raise errors.UsageError(
                     f"{file.place(section, key)}{section}.{key}: {value!r}, expected finite plain "
                     "values"
                 ) from None
-    try:
-        settings = Settings.model_validate(raw)
-    except ValidationError as error:
-        raise errors.UsageError(_first_problem(error, raw)) from None
-    if twice := settings.judges.keys() & settings.metrics.keys():
-        raise errors.UsageError(
-            f"metrics.{min(twice)}: a judge has this name too, expected another one"
-        )
-    if settings.judge.scores:
-        return settings
-    if (stage := settings.run.stage) not in ("all", "edit"):
+
+
+def _edits_only(settings: Settings) -> Settings:
+    """Return settings with the stage `edit`; raise `UsageError` if they ask for scores."""
+    stage = settings.run.stage
+    if stage not in ("all", "edit"):
         raise errors.UsageError(
             f"--imgedit-stage={stage}: judge {settings.judge.spec!r} does not score edits; choose "
             "another judge"
         )
-    edits_only = settings.run.model_copy(update={"stage": "edit"})
-    return settings.model_copy(update={"run": edits_only})
+    run = settings.run.model_copy(update={"stage": "edit"})
+    return settings.model_copy(update={"run": run})
 
 
 def _first_problem(error: ValidationError, raw: options.Tables) -> str:
-    """Say the first thing that is wrong with raw settings, by its location in the config or its
-    option.
+    """Return the first thing that is wrong with raw settings, with its place in the config or its
+    option, what was expected and found, and the number of other problems.
     """
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
@@ -452,16 +481,16 @@ def _first_problem(error: ValidationError, raw: options.Tables) -> str:
     location = raw["run"]["config_file"].place(section, key)
     if not location:
         name = next((option.flag for option in options.OPTIONS if option.toml == name), name)
-    what = first["msg"].removeprefix("Value error, ")
+    problem = first["msg"].removeprefix("Value error, ")
     near = ""
     if first["type"] == "extra_forbidden":
         model = type(getattr(Settings(), section)) if key else Settings
         known = [name for name in model.model_fields if name != "run"]
-        what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
+        problem = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         near = did_you_mean(key or section, known)
     value = raw.get(section, {}).get(key)
     if isinstance(value, str | int | float) and value != "" and not redaction.is_secret(key):
-        what += f", found {value!r}"
+        problem += f", found {value!r}"
     if error.error_count() > 1:
-        what += f" (and {error.error_count() - 1} more)"
-    return f"{location}{name}: {what}{near}"
+        problem += f" (and {error.error_count() - 1} more)"
+    return f"{location}{name}: {problem}{near}"

@@ -34,7 +34,9 @@ class ConfigFile:
 
     @classmethod
     def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
-        """Parse a TOML file; raise `UsageError` naming file and line."""
+        """Return a parsed TOML file; raise `UsageError` if it cannot be read, or naming file and
+        line if it is not valid TOML.
+        """
         text = files.read_utf8(path, files.MAX_TEXT_BYTES, expected)
         try:
             return cls(path, text, tomllib.loads(text))
@@ -46,15 +48,15 @@ class ConfigFile:
 
     @classmethod
     def read_config(cls, path: Path) -> ConfigFile:
-        """Read a config, its paths relative to its own folder; raise `UsageError` for a key outside
-        of all sections.
+        """Return a config, with its paths, relative to its folder, made relative to the working
+        directory; raise `UsageError` as `read` does, and for a key outside of all sections.
         """
         return cls.read(path)._as_config()
 
     @classmethod
     def read_project(cls, path: Path) -> ConfigFile:
-        """Read `[tool.imgedit]` of a pyproject.toml; empty if the file or the table is not
-        there.
+        """Return `[tool.imgedit]` of a pyproject.toml as a config; an empty one without the file or
+        the table. Raises as `read_config` does, also if that is no table.
         """
         file = cls.read(path) if os.path.lexists(path) else cls()
         tool = file.tables.get("tool")
@@ -66,6 +68,9 @@ class ConfigFile:
         return cls(path, file.text, table, "tool.imgedit")._as_config()
 
     def _as_config(self) -> ConfigFile:
+        """Return this file with its paths made relative to the working directory; raise
+        `UsageError` for a key outside of all sections.
+        """
         assert self.path is not None
         for name, table in self.tables.items():
             if not isinstance(table, dict):
@@ -76,7 +81,9 @@ class ConfigFile:
         return replace(self, tables=rebase_paths(self.tables, self.path.absolute().parent))
 
     def place(self, section: str, key: str) -> str:
-        """Return `file:line: ` of a key, or an empty string if the file does not hold it."""
+        """Return `file:line: ` of a key, or of a section for an empty key; an empty text if the
+        file does not hold it.
+        """
         table: Any = self.tables
         for name in section.split(".", 1):  # a judge or metric may have a dot in its name
             table = table.get(name) if isinstance(table, dict) else None
@@ -87,7 +94,7 @@ class ConfigFile:
 
 
 def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
-    """Read the configs that a repository has by its files alone, by what they are called.
+    """Return the configs that a repository has by its files alone, by what messages call them.
 
     These are `[tool.imgedit]` of the pyproject.toml in its `root`, and the nearest `imgedit.toml`:
     in the folder `near` or in `benchmarks` below it, or in those of its parents up to the root.
@@ -103,24 +110,27 @@ def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
 
 
 def _line_of_key(text: str, section: str, key: str) -> int:
+    """Return the line of a key, or of the header of its own table; else the line of the section's
+    header, or 1 without one.
+    """
+    key_pattern = re.compile(rf"""["']?{re.escape(key)}["']?\s*[=.]""")
     current = ""
     header_line = 1
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
-        if header := re.match(r"\[([^\[\]]+)\]", line):
+        header = re.match(r"\[([^\[\]]+)\]", line)
+        if header is not None:
             current = header[1].strip().replace('"', "")
             if current == f"{section}.{key}":
                 return number
             if current == section:
                 header_line = number
-        elif (
-            current == section and key and re.match(rf"""["']?{re.escape(key)}["']?\s*[=.]""", line)
-        ):
+        elif current == section and key and key_pattern.match(line):
             return number
     return header_line
 
 
 def parse_value(text: str) -> Any:
-    """Parse the VALUE of `--imgedit-set` as TOML; text that is not TOML is a string."""
+    """Return the VALUE of `--imgedit-set`, parsed as TOML; a text that is not TOML as it is."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -131,7 +141,8 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the tables of a config in `folder` with each relative path made relative to the
     working directory.
 
-    Parameters of a custom class stay as they are: nothing says which of them are paths.
+    Parameters of a custom class stay as they are, since nothing says which of them are paths. If
+    `folder` is the working directory, the same `tables` are returned.
     """
     base = os.path.relpath(folder)
     if base == ".":
@@ -163,8 +174,9 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = "") -> None:
-    """Change a text that matches a pattern; what is no text is refused where settings are
-    checked.
+    """Change the text at a key of a table in place, if it matches a pattern.
+
+    Anything but a text, or but a table, stays: it is refused where settings are checked.
     """
     value = table.get(key) if isinstance(table, dict) else None
     if isinstance(value, str) and re.search(pattern, value):
@@ -172,21 +184,22 @@ def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = 
 
 
 #: Suites whose argument is a path, which a query may follow.
-_OF_PATHS = ("native", "gedit", "imgedit", "kris", "re-edit", "risebench", "seeds")
+_SUITES_WITH_PATHS = ("native", "gedit", "imgedit", "kris", "re-edit", "risebench", "seeds")
 
 
 def suite_path(spec: str) -> Path | None:
-    """Return the file or the folder that the spec of a suite names, if it names one."""
+    """Return the file or the folder that the spec of a suite names; `None` if it names none."""
     name, colon, argument = spec.partition(":")
-    if colon and name in _OF_PATHS:
+    if colon and name in _SUITES_WITH_PATHS:
         return Path(argument.partition("?")[0])
     return Path(spec) if Path(spec).suffix.lower() in SUITE_SUFFIXES else None
 
 
 def _rebase_suite(join: Callable[[str], str], spec: str) -> str:
+    """Return the spec of a suite with its path, if it has one, changed by `join`."""
     name, colon, argument = spec.partition(":")
     if colon and name and "/" not in name:  # a path may hold a colon
-        if name in _OF_PATHS:
+        if name in _SUITES_WITH_PATHS:
             path, mark, query = argument.partition("?")
             return f"{name}:{join(path)}{mark}{query}"
     elif Path(spec).suffix.lower() in SUITE_SUFFIXES:
@@ -199,11 +212,16 @@ _FURTHER: dict[str, Role] = {"judges": "judge", "metrics": "metric"}
 
 
 def _rebase_model(role: Role, table: Any, base: str, usual: str = DEFAULT) -> None:
-    """Rebase the spec of a model, and the parameters that its kind says are paths; `usual` is the
-    spec of a table that has none.
+    """Join to `base`, in place, the path in the spec of a model, and the parameters that its kind
+    says are paths; `usual` is the spec of a table that has none.
+
+    A table without a known kind stays as it is.
     """
     spec = table.get("spec", usual) if isinstance(table, dict) else None
-    if not isinstance(spec, str) or (kind := kind_of(role, spec)) is None:
+    if not isinstance(spec, str):
+        return
+    kind = kind_of(role, spec)
+    if kind is None:
         return
     name, colon, argument = spec.partition(":")
     is_path = kind.argument_is == "path"
@@ -219,5 +237,7 @@ def _rebase_model(role: Role, table: Any, base: str, usual: str = DEFAULT) -> No
 
 
 def _join(base: str, path: str) -> str:
-    """Join without following links; an absolute path, or none, stays as it is."""
-    return os.path.normpath(Path(base, path)) if path and not Path(path).is_absolute() else path
+    """Return a path joined to a folder, links not followed; an absolute or empty one as it is."""
+    if not path or Path(path).is_absolute():
+        return path
+    return os.path.normpath(Path(base, path))
