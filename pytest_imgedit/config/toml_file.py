@@ -137,6 +137,18 @@ def parse_value(text: str) -> Any:
         return text
 
 
+#: Sections and keys with paths, and the pattern of those texts that are paths.
+_PATHS = (
+    ("suite", "root", ""),
+    ("judge", "prompts", ""),
+    ("editor", "rewrites", ""),
+    ("gates", "baselines", ""),
+    ("gates", "compare", r"/|\.json$"),
+    ("workers", "editor_python", "/"),
+    ("workers", "judge_python", "/"),
+)
+
+
 def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the tables of a config in `folder` with each relative path made relative to the
     working directory.
@@ -153,24 +165,20 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     for role in ROLES:
         _rebase_model(role, result.get(role), base)
     for section, role in _FURTHER.items():
-        named = result.get(section)
-        for name, table in named.items() if isinstance(named, dict) else ():
+        for name, table in _tables_in(result, section).items():
             _rebase_model(role, table, base, name)
             _replace(table, "prompts", join)
-    for section, key, pattern in (
-        ("suite", "root", ""),
-        ("judge", "prompts", ""),
-        ("editor", "rewrites", ""),
-        ("gates", "baselines", ""),
-        ("gates", "compare", r"/|\.json$"),
-        ("workers", "editor_python", "/"),
-        ("workers", "judge_python", "/"),
-    ):
+    for section, key, pattern in _PATHS:
         _replace(result.get(section), key, join, pattern)
-    if isinstance(result.get("protocols"), dict):
-        for protocol in result["protocols"].values():
-            _replace(protocol, "file", join)
+    for protocol in _tables_in(result, "protocols").values():
+        _replace(protocol, "file", join)
     return result
+
+
+def _tables_in(tables: dict[str, Any], section: str) -> dict[str, Any]:
+    """Return what a section names; nothing for one that is missing, or is no table."""
+    named = tables.get(section)
+    return named if isinstance(named, dict) else {}
 
 
 def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = "") -> None:
