@@ -88,7 +88,7 @@ def _of_folder(folder: Path, is_named: bool) -> Guess:
     user has neither.
     """
     if is_named:
-        what = folders.of_hub_cache(folder) or folders.of_arrow(folder)
+        what = folders.hub_cache_hint(folder) or folders.arrow_hint(folder)
         if what is not None:
             raise errors.UsageError(f"{folder} is {what}")
     unused = _unusable(folder)

@@ -434,7 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("imgedit: interrupted; what was finished is kept", file=sys.stderr)
         return 2
     except (OSError, RuntimeError, MemoryError) as error:
-        told = errors.of_system(error)
+        told = errors.system_refusal(error)
         if isinstance(error, FileNotFoundError) and not error.filename:
             told = "the current folder is gone, expected one that is there"
         if told is None:

@@ -73,7 +73,7 @@ class SetupError(Exception):
     """An editor or judge that refuses its settings while it loads: no job can run with it."""
 
 
-def of_system(error: BaseException) -> str | None:
+def system_refusal(error: BaseException) -> str | None:
     """Return in one line what the system refused: a file, a process, a thread or memory; `None` if
     it is not the system's error.
     """

@@ -135,8 +135,8 @@ def read_json(
 ) -> Any:
     """Return the value that `parse` makes of a JSON file of at most `most` bytes.
 
-    Raises `UsageError` as `read_utf8` does, and for a text that is not valid JSON; its message
-    names the file, and the line if that is where parsing ended.
+    Raises `UsageError` as `read_utf8` does, and if `parse` refuses the text; the message names the
+    file, and the line only if the JSON is malformed.
     """
     text = read_utf8(path, most, expected)
     try:
@@ -301,10 +301,10 @@ def why_denied(path: Path) -> str:
     with suppress(OSError):
         if os.statvfs(path).f_flag & os.ST_RDONLY:
             return os.strerror(errno.EROFS)
-    return f"{os.strerror(errno.EACCES)}{owner(path)}"
+    return f"{os.strerror(errno.EACCES)}{owner_note(path)}"
 
 
-def owner(path: Path) -> str:
+def owner_note(path: Path) -> str:
     """Return whose a path is, for the end of a message: ` (of user ann, mode 0644)`; an empty text
     if that cannot be seen.
     """

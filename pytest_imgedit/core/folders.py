@@ -77,7 +77,7 @@ class HubEntry:
 
 
 def hub_entry(path: Path) -> HubEntry | None:
-    """Return the entry of the hub's cache that a path is in, or is itself."""
+    """Return the entry of the hub's cache that a path is, or lies in; `None` for any other path."""
     place = path.absolute()
     for folder in (place, *place.parents):
         if _ENTRY.fullmatch(folder.name):
@@ -85,7 +85,7 @@ def hub_entry(path: Path) -> HubEntry | None:
     return None
 
 
-def of_hub_cache(folder: Path) -> str | None:
+def hub_cache_hint(folder: Path) -> str | None:
     """Return what a folder is, and which snapshot to give instead, if it is the hub's cache, an
     entry of it, or a part of an entry; `None` for any other folder, also for a snapshot.
     """
@@ -108,7 +108,7 @@ def of_hub_cache(folder: Path) -> str | None:
     return f"{found}, expected its snapshot {newest}"
 
 
-def of_trainer(folder: Path, is_pipeline: bool) -> str | None:
+def trainer_hint(folder: Path, is_pipeline: bool) -> str | None:
     """Return what a folder is, and what to give instead, if it holds an adapter, a trainer's state,
     or what the model is not: where it `is_pipeline`, one network or a folder of checkpoints, and
     else a pipeline. `None` for any other folder.
@@ -167,7 +167,7 @@ def _state(folder: Path, networks: list[str], main: str) -> str:
     return f"{found}, expected a model that was saved with save_pretrained"
 
 
-def of_arrow(folder: Path) -> str | None:
+def arrow_hint(folder: Path) -> str | None:
     """Return what a folder is that the package datasets wrote, and how to make parquet of it;
     `None` for any other folder.
     """

@@ -218,7 +218,7 @@ def require_checkpoint(folder: Path, layout: Layout) -> None:
     is_pipeline = layout is Layout.PIPELINE
     if os.path.lexists(folder / ("model_index.json" if is_pipeline else "config.json")):
         return
-    what = folders.of_hub_cache(folder) or folders.of_trainer(folder, is_pipeline)
+    what = folders.hub_cache_hint(folder) or folders.trainer_hint(folder, is_pipeline)
     if what is not None:
         raise errors.UsageError(f"model {shorten(str(folder), 400)!r}: {what}")
 

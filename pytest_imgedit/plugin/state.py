@@ -54,7 +54,7 @@ def usage_errors() -> Iterator[None]:
     except errors.UsageError as error:
         raise pytest.UsageError(in_one_line(error)) from None
     except (OSError, RuntimeError, MemoryError) as error:
-        refused = errors.of_system(error)
+        refused = errors.system_refusal(error)
         if refused is None:
             raise
         raise pytest.UsageError(in_one_line(errors.UsageError(refused))) from None

@@ -230,7 +230,7 @@ class _Execution:
         except (errors.StoreError, errors.FailsAlike) as error:
             stopped_by = str(error)
         except (OSError, RuntimeError, MemoryError) as error:
-            refused = errors.of_system(error)
+            refused = errors.system_refusal(error)
             if refused is None:
                 raise
             stopped_by = refused

@@ -23,7 +23,7 @@ def mark_leaks(works: Iterable[Work], store: Store) -> None:
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             list(pool.map(lambda work: _mark_leak(work, store), edited))
     except RuntimeError as error:
-        if errors.of_system(error) is None:
+        if errors.system_refusal(error) is None:
             raise
         for work in edited:  # no more threads
             _mark_leak(work, store)

@@ -100,7 +100,7 @@ class Store:
             place = Path(error.filename or path)
             reason = "a link" if place.is_symlink() else error.strerror
             if error.errno in (errno.EACCES, errno.EPERM):
-                reason = f"{reason}{files.owner(place)}"
+                reason = f"{reason}{files.owner_note(place)}"
             raise errors.UsageError(
                 f"{place}: {reason}, expected a folder that can be written, and its lock too; "
                 "remove the lock if no run holds it, or use --imgedit-out"

@@ -152,7 +152,7 @@ def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[Edit
             f"suite {settings.spec}: no folder {folder!r}, expected that of the benchmark's data "
             "(imgedit suites says where they come from)"
         )
-    if what := folders.of_hub_cache(Path(folder)) or folders.of_arrow(Path(folder)):
+    if what := folders.hub_cache_hint(Path(folder)) or folders.arrow_hint(Path(folder)):
         raise errors.SpecError(f"suite {settings.spec}: {folder} is {what}")
     per_category = query.number("per_category")
     seed = query.number("seed")
@@ -240,7 +240,7 @@ def _guess(spec: str) -> str:
     folder = Path(spec)
     if not files.is_folder(folder):
         return ""
-    if what := folders.of_hub_cache(folder) or folders.of_arrow(folder):
+    if what := folders.hub_cache_hint(folder) or folders.arrow_hint(folder):
         return f"; {spec} is {what}"
     return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
 

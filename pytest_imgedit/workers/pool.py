@@ -117,7 +117,7 @@ class Pool:
         """Put the event that a worker did not start, with the reason."""
         reason = one_line(error)
         if not isinstance(error, NotStarted):
-            reason = f"worker {worker.slot.name}: {errors.of_system(error) or reason}"
+            reason = f"worker {worker.slot.name}: {errors.system_refusal(error) or reason}"
         self.events.put((worker, {"op": "not_started", "message": reason}))
 
     def _bring_up(self, worker: Worker) -> None:
