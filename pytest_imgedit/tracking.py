@@ -38,6 +38,7 @@ def pytest_imgedit_run_finished(results: Results, store: Path) -> str | None:
     logged: Future[None] = Future()
 
     def log() -> None:
+        """Log the run, and put the end of that into `logged`."""
         try:
             if wandb.run is not None:
                 log_run(results, store, wandb.run)
@@ -66,7 +67,7 @@ def pytest_imgedit_run_finished(results: Results, store: Path) -> str | None:
 
 
 def log_run(results: Results, store: Path, run: Any = None, step: int | None = None) -> None:
-    """Log a finished run to a run of wandb, by default the active one.
+    """Log a finished run to `run`, a run of wandb, by default the active one.
 
     Scalars are the means of each measure by group, such as `physics/score`, on the scale of the
     measure. The table `imgedit/pairs` has a row a pair, worst score first, and the thumbnails in

@@ -85,6 +85,7 @@ class LoadedEditor:
     """
 
     def __init__(self, pipeline: Any, call: JsonObject) -> None:
+        """Make an editor of a loaded pipeline; `call` holds arguments of its call."""
         from pytest_imgedit.kinds.diffusers import DiffusersEditor
 
         self.pipeline = pipeline

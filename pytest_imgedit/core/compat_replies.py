@@ -38,7 +38,7 @@ class Expected(Protocol):
         """The numbers that are expected, in words."""
 
     def holds(self, value: float) -> bool:
-        """Tell whether a number is on the scale."""
+        """Return whether a number is on the scale."""
 
 
 Rule = Callable[[str, Expected], Numbers]

@@ -87,6 +87,7 @@ class ItemResult:
         return self._image("reference") if "reference" in self.paths else None
 
     def _image(self, name: str) -> Image.Image:
+        """Return the image of a name in `paths`; raises `ItemFailed` if there is none."""
         __tracebackhide__ = True
         from pytest_imgedit.core.images import FileImage, decode
 
@@ -114,6 +115,7 @@ class ItemFailed(AssertionError):
     """A pair fails a test: `reason` is one line, the text holds all evidence."""
 
     def __init__(self, item: ItemResult, reason: str) -> None:
+        """Make the text of the reason and of the evidence about the pair that is there."""
         self.reason = reason
         lines = [printable(reason)]
         for name, text in _evidence(item).items():

@@ -56,7 +56,8 @@ class Lock:
         self._is_flocked = False
 
     def take(self, path: Path, waits: bool) -> None:
-        """Take the lock by `flock`, and by a file beside it if there is no `flock` or such a file.
+        """Take the lock by `flock`, and by a file beside it if `flock` is missing or such a file is
+        there already.
 
         Raises as the function `take` does.
         """

@@ -88,6 +88,7 @@ def _masked(text: str) -> tuple[str, list[str]]:
         return f"{name}{MASK}"
 
     def mask_value(match: re.Match[str]) -> str:
+        """Mask the value of a name, unless it is no secret or is masked already."""
         value = match["value"].strip("'\"")
         if not _names_secret(match) or not value.strip("*"):
             return match[0]
@@ -141,6 +142,7 @@ def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mask_inside(value: Any) -> Any:
+    """Return a text, a table or a list with masks for secrets; any other value as it is."""
     if isinstance(value, str):
         return mask_shapes(value)
     if isinstance(value, dict):
@@ -163,6 +165,9 @@ class Redactor:
     """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
+        """Take the secrets of some environments and parameters, each line of one by itself; shorter
+        ones than `MIN_LENGTH` are left out.
+        """
         spellings: set[str] = set()
         for value in _secrets(list(sources)):
             for line in value.splitlines():

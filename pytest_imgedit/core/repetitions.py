@@ -41,7 +41,7 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
     known = [score for score in scores if score is not None]
     if not known or len(known) < len(scores):
         return None
-    return fmean(known) if len(known) > 1 else known[0]
+    return fmean(known) if len(known) > 1 else known[0]  # a single score keeps its type
 
 
 def score_of(seeds: Sequence[SeedResult], needs_verdict: bool) -> float | None:

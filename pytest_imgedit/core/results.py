@@ -51,6 +51,7 @@ def once(name: str) -> AfterValidator:
     """Return a validator that raises `ValueError` if two parts have the same value of a field."""
 
     def check(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the parts as they are, or raise."""
         values = [getattr(part, name) for part in parts]
         if len(set(values)) < len(values):
             [(value, _)] = Counter(values).most_common(1)

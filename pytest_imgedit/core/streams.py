@@ -33,7 +33,7 @@ class TolerantStream:
 
 
 def open_missing() -> None:
-    """Open stdout and stderr of a process that was started without them."""
+    """Open the null device as stdout and stderr of a process that was started without them."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123

@@ -24,7 +24,7 @@ def loads(text: str) -> Any:
         return values
 
     value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
-    if re.search(r"\\u[dD][89a-fA-F]", text):
+    if re.search(r"\\u[dD][89a-fA-F]", text):  # a surrogate, which may lack its other half
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
