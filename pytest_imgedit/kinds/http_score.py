@@ -30,8 +30,8 @@ OPENAI_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 
 
 def parse_url(argument: str) -> str:
-    """Return the URL to which questions are posted; raises `UsageError` for anything else, also for
-    a key or password in it.
+    """Return the URL to which questions are posted; raise `UsageError` for anything else, and for a
+    URL with credentials, a query or a fragment.
     """
     expected = "expected http-score:URL, such as http-score:http://localhost:9000/score"
     if "@" in argument or "?" in argument:
@@ -124,9 +124,10 @@ def read_reply(reply: str) -> Answer:
         fields = strict_json.loads(reply)
     except (ValueError, RecursionError):
         fields = None
-    is_object = isinstance(fields, dict)
-    score = fields.get("score") if is_object else None
-    problem = fields.get("error") if is_object else None
+    if not isinstance(fields, dict):
+        fields = {}
+    score = fields.get("score")
+    problem = fields.get("error")
     if problem:
         shown = shorten(" ".join(str(problem).split()), 200)
         return Answer(error=f"the server answered the error {shown!r}")

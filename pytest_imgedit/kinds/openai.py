@@ -78,8 +78,8 @@ class OpenAIJudge:
         self._client = self.server.connect_async()
 
     def preprocess(self, question: requests.Question) -> list[JsonObject]:
-        """Turn a question into the messages of a chat, images in data URLs; a system prompt is
-        left out if it is empty.
+        """Return the messages of a chat that ask a question, with images in data URLs and without
+        an empty system prompt. Images are shrunk to `max_pixels` unless the protocol prepares them.
         """
         content: list[JsonObject] = []
         preparation = question.preparation
@@ -115,7 +115,9 @@ class OpenAIJudge:
         return await asyncio.gather(*map(self._ask, chats, lengths))
 
     async def _ask(self, messages: Any, length: int) -> requests.Answer:
-        """Return the answer to one chat, at most `length` tokens long; its error if it failed."""
+        """Return the answer to one chat, once fewer than `concurrency` others wait for one; it is
+        at most `length` tokens long. A failed request is an error.
+        """
         body = {**self.request, "messages": messages, self.token_limit: length}
         body |= self.server.options.extra
         async with self._free:
@@ -129,7 +131,9 @@ class OpenAIJudge:
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:
-    """Shrink an image to at most `max_pixels`, keeping its aspect ratio."""
+    """Return an image shrunk to at most `max_pixels`, with its aspect ratio; a smaller one as it
+    is.
+    """
     width, height = image.size
     if width * height <= max_pixels:
         return image
@@ -140,15 +144,15 @@ def fit(image: Image.Image, max_pixels: int) -> Image.Image:
     )
 
 
-def _patches(width: int, height: int, side: int) -> float:
-    """Return the tokens that Qwen-VL makes of an image: one for each patch, of 32 pixels a side and
-    at least 64 since Qwen3-VL.
+def _tokens_in_patches(width: int, height: int, side: int, least: int) -> float:
+    """Return the tokens that Qwen-VL makes of an image: one for each patch of `side` pixels a side,
+    and at least `least`.
     """
     count = max(1, round(width / side)) * max(1, round(height / side))
-    return max(count, 64) if side == 32 else count
+    return max(count, least)
 
 
-def _tiles(width: int, height: int) -> float:
+def _tokens_in_tiles(width: int, height: int) -> float:
     """Return the tokens that GPT-4o and GPT-4.1 make of an image: 85, and 170 for each tile of 512
     pixels once it fits into 2048 x 2048 and its shorter side into 768.
     """
@@ -158,7 +162,7 @@ def _tiles(width: int, height: int) -> float:
 
 
 def data_url(image: Image.Image, preparation: requests.Preparation) -> str:
-    """Return an image as a `data:` URL of its PNG or JPEG."""
+    """Return an image as a `data:` URL of its JPEG if that is the codec, else of its PNG."""
     if preparation.codec == "jpeg":
         codec = "jpeg"
         data = images.encode_jpeg(image, preparation.quality)
@@ -188,13 +192,20 @@ class OpenAI(ServedModel):
         return self.options.max_new_tokens
 
     def image_tokens(self, width: int, height: int, preparation: requests.Preparation) -> float:
+        """Return about how many tokens the model makes of an image of this size, in pixels, after
+        it is shrunk as `preprocess` does; the rule is that of Qwen-VL or OpenAI's models if the
+        model's name says so.
+        """
         if width * height > self.options.max_pixels and not preparation.codec:
             scale = math.sqrt(self.options.max_pixels / (width * height))
             width = math.floor(width * scale)
             height = math.floor(height * scale)
         name = self.server().model.casefold()
+        if "qwen2" in name:
+            return _tokens_in_patches(width, height, side=28, least=1)
         if "qwen" in name:
-            return _patches(width, height, 28 if "qwen2" in name else 32)
+            return _tokens_in_patches(width, height, side=32, least=64)
         if re.match(r"gpt-|chatgpt-|o\d", name):
-            return TOKENS_OF_LOW_DETAIL if preparation.detail == "low" else _tiles(width, height)
+            is_low = preparation.detail == "low"
+            return TOKENS_OF_LOW_DETAIL if is_low else _tokens_in_tiles(width, height)
         return super().image_tokens(width, height, preparation)

@@ -45,8 +45,8 @@ class OpenAIImagesEditor:
         self._client = self.server.connect()
 
     def edit(self, request: requests.EditRequest) -> Image.Image:
-        """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a
-        failed request.
+        """Edit one image; raise `OutputError` for an answer without one, `Refused` for a request
+        that a content filter refused, `RuntimeError` for one that failed otherwise.
         """
         import openai
 
@@ -54,7 +54,7 @@ class OpenAIImagesEditor:
         try:
             answer = self._client.images.with_raw_response.edit(
                 model=self.server.model,
-                image=_named(request),
+                image=_source_files(request),
                 prompt=request.instruction,
                 extra_body={**self.options.extra, **seed} or None,
                 **self.request,
@@ -65,8 +65,10 @@ class OpenAIImagesEditor:
         return read_image(answer.http_response.content)
 
 
-def _named(request: requests.EditRequest) -> Any:
-    """Return the source images as files: one, or a list of several."""
+def _source_files(request: requests.EditRequest) -> Any:
+    """Return the source images as the client takes files, (name, PNG, media type): one, or a list
+    of several.
+    """
     first = ("source.png", images.encode_png(request.source), "image/png")
     if not request.further:
         return first

@@ -24,6 +24,9 @@ from pytest_imgedit.kinds.server_refusals import is_refusal
 _AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
 #: Under this name a response holds the `Failure` that was found in it.
 _FAILURE = "pytest_imgedit_failure"
+#: The most seconds that a try to reach a server may take, and how often it is repeated.
+PROBE_SECONDS = 20
+PROBE_RETRIES = 2
 
 
 def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
@@ -105,7 +108,8 @@ class Server:
         }
 
     def connect(self, **changes: Any) -> Any:
-        """Return a client of the package `openai`, an `AzureOpenAI` for Azure's classic address.
+        """Return a client of the package `openai`, an `AzureOpenAI` for Azure's classic address;
+        `changes` replace its arguments.
 
         It treats an error inside an answer with status 200 as a response with the status that the
         error names.
@@ -134,7 +138,7 @@ class Server:
 
     def _make(self, plain: Any, azure: Any, changes: JsonObject) -> Any:
         """Return a client: of the class `azure` if the address is that of Azure's API, else of the
-        class `plain`.
+        class `plain`. `changes` replace arguments of `client`.
         """
         arguments = {**self.client, **changes}
         version = _AZURE.search(self.url)
@@ -158,9 +162,9 @@ class Server:
         return client.models.list()
 
     def check(self) -> None:
-        """Probe the server; raise `SetupError` if it cannot be reached or refuses the key, or if
-        the package `openai` is not installed. Any other error in its answer is ignored: it is
-        there.
+        """Probe the server; raise `SetupError` if it cannot be reached, does not answer in time or
+        refuses the key, or if the package `openai` is not installed. Any other error in its answer
+        is ignored: it is there.
         """
         try:
             import openai
@@ -169,8 +173,8 @@ class Server:
                 "the package openai is not installed: pip install openai"
             ) from None
         url = self.url
-        timeout = min(self.options.timeout, 20)
-        with self.connect(timeout=timeout, max_retries=2) as client:
+        timeout = min(self.options.timeout, PROBE_SECONDS)
+        with self.connect(timeout=timeout, max_retries=PROBE_RETRIES) as client:
             try:
                 _within(timeout, partial(self.probe, client))
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
@@ -198,7 +202,9 @@ class Server:
                 return  # it answers, if with nothing that was asked for
 
     def describe(self, error: Exception) -> str:
-        """Return a line that says why a request failed, and how often it was tried."""
+        """Return a line that says why a request failed, and how often it was tried if it was sent
+        again.
+        """
         import openai
 
         retries = self.options.retries
@@ -278,6 +284,9 @@ class ServedModel(Model):
         return Server(url, model, self.options)
 
     def check(self, site: Site) -> None:
+        """Raise `SettingError` for a key among the parameters and for a wrong parameter, and
+        `UsageError` for a wrong endpoint; the server is not asked.
+        """
         for name in self.params:
             if redaction.is_secret(name):
                 variable = self.Params.model_fields["api_key_env"].default

@@ -117,9 +117,10 @@ def _model_of(body: Mapping[str, Any]) -> str:
 
 
 def read_image(data: bytes) -> Image.Image:
-    """Return the image in an answer of images/edits, which may be the image itself; raise
-    `OutputError` if there is none.
+    """Return the image in an answer of images/edits, which may also be the image itself or a data
+    URL; raise `OutputError` if there is none.
     """
+    # no image begins as JSON, `data:`, a page or blank space do
     if data[:1].strip() not in (b"{", b"[", b"d", b"<", b""):
         return _decoded(data)
     text = data.decode("utf-8", "replace").strip()
@@ -158,6 +159,7 @@ def _of_base64(encoded: str) -> Image.Image:
 
 
 def _decoded(data: bytes) -> Image.Image:
+    """Return the image that these bytes encode; raise `OutputError` if they encode none."""
     try:
         return images.decode(data)
     except errors.ImageError as error:

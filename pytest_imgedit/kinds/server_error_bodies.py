@@ -54,8 +54,13 @@ _NUMBERS = {
 _MARKS = re.compile(r"[\s_-]+")
 _TITLE = re.compile(r"<(?:title|h1)[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 _TAG = re.compile(r"<[!/?a-zA-Z][^<>]{0,2000}>")
-#: The most characters of a sentence that names a status.
+#: The most characters of a sentence that names a status, those of a page that are read, and those
+#: of an error in one line.
 _SENTENCE = 200
+_PAGE = 10_000
+_LINE = 500
+#: Begins each line of a stream that holds an event.
+_EVENT = "data:"
 _STATUS_IN_TITLE = re.compile(r"\b([45]\d\d)\b")
 
 
@@ -159,8 +164,8 @@ def _status_in(words: str) -> int:
 
 
 def sentence_of(error: Any) -> str:
-    """Return an error in one line: its message, with what a gateway cites of another server's, or
-    else the text of a page or the whole body.
+    """Return an error in one line: its message or, without one, the whole body, with what a gateway
+    cites of another server's error; of a page, its title or text; any other text as it is.
     """
     if isinstance(error, dict):
         text = message_of(error) or json.dumps(error, ensure_ascii=False, default=str)
@@ -170,15 +175,16 @@ def sentence_of(error: Any) -> str:
             text = f"{text}: {cited}"
     else:
         text = str(error)
-    return shorten(" ".join(_without_tags(text).split()), 500)
+    return shorten(" ".join(_without_tags(text).split()), _LINE)
 
 
 def _without_tags(text: str) -> str:
     """Return the title of a page, or its text without tags; any other text as it is."""
     if not _TAG.match(text.lstrip()):
         return text
-    title = _TITLE.search(text[:10_000])
-    return html.unescape(title[1] if title else _TAG.sub(" ", text[:10_000]))
+    page = text[:_PAGE]
+    title = _TITLE.search(page)
+    return html.unescape(title[1] if title else _TAG.sub(" ", page))
 
 
 def message_of(error: Mapping[str, Any]) -> str:
@@ -206,13 +212,14 @@ def parse(text: str) -> Any:
 
 
 def _whole_number(digits: str) -> int | None:
-    """Return a number; `None` for one of more digits than any count has, which costs no reply."""
+    """Return a whole number; `None` for one of over `MAX_DIGITS` digits, which `int` may refuse."""
     return int(digits) if len(digits) <= MAX_DIGITS else None
 
 
 def _streamed(text: str) -> Any:
     """Return the chat completion that the events of a stream make; `None` if the text is none."""
-    events = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    lines = [line for line in text.splitlines() if line.startswith(_EVENT)]
+    events = [line.removeprefix(_EVENT).strip() for line in lines]
     try:
         chunks = [
             json.loads(event, parse_int=_whole_number)
@@ -228,7 +235,8 @@ def _streamed(text: str) -> Any:
 def _assembled(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the chat completion that the chunks of a stream make.
 
-    The finish reason says so if the stream has none, since it then ended too early.
+    The texts of its parts are joined, and of other fields the last value counts. A stream without a
+    finish reason ended too early, so its finish reason says that there was none.
     """
     body: dict[str, Any] = {}
     texts: dict[str, str] = {}

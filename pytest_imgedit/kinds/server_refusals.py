@@ -83,7 +83,9 @@ _CODES_IN = re.compile(
     r"(?:.*_)?(?:code|type|status|name|reason|block_?reason|finish_?reason)", re.IGNORECASE
 )
 _BETWEEN_WORDS = re.compile(r"[\s_-]+")
+#: How deep a body is searched for texts, and how many items of each list.
 _DEPTH = 6
+_ITEMS = 100
 
 
 def is_refusal_code(code: object) -> bool:
@@ -93,8 +95,10 @@ def is_refusal_code(code: object) -> bool:
 
 
 def is_refusal(status: int, body: Any) -> bool:
-    """Tell whether an error means that a content filter refused: by a code anywhere in its body, or
-    by its sentence, if the status is one of a refused request.
+    """Tell whether an error means that a content filter refused.
+
+    It does by the status 451, by a code of a refusal or a `blockReason` anywhere in its body, and,
+    for a status from 400 to 499 that says nothing else, by a part of a sentence.
     """
     if status == 451:  # StepFun: censored
         return True
@@ -110,14 +114,16 @@ def is_refusal(status: int, body: Any) -> bool:
 
 
 def _texts(body: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield the texts and numbers of a body with the names of their fields."""
+    """Yield the texts and whole numbers of a body, each after the name of its field, to a depth of
+    `_DEPTH` and of the first `_ITEMS` of each list; an item has the name of its list.
+    """
     if depth > _DEPTH:
         return
     if isinstance(body, dict):
         for field, value in body.items():
             yield from _texts(value, str(field), depth + 1)
     elif isinstance(body, list):
-        for value in body[:100]:
+        for value in body[:_ITEMS]:
             yield from _texts(value, name, depth + 1)
     elif isinstance(body, str | int) and not isinstance(body, bool):
         yield name, str(body)
