@@ -25,9 +25,10 @@ from pytest_imgedit.core.text import shorten
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
-#: Names under which diffusers and transformers look for weights, and suffixes of formats that can
-#: run code.
-_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+#: Names under which diffusers and transformers look for weights, each for its own first.
+_DIFFUSERS_WEIGHTS = "diffusion_pytorch_model.safetensors"
+_TRANSFORMERS_WEIGHTS = "model.safetensors"
+_WEIGHTS = (_DIFFUSERS_WEIGHTS, _TRANSFORMERS_WEIGHTS)
 #: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is
 #: there.
 _SMALL = (
@@ -51,13 +52,18 @@ _SMALL = (
     "chat_template.json",
     "chat_template.jinja",
 )
+#: Suffixes of weights in formats that can run code.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 #: What is read of the folder of an adapter in PEFT's format.
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
 _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
 )
-#: Bytes of the header of a safetensors file.
+#: The first bytes of a safetensors file, which hold the length of its header, and the most bytes of
+#: that header.
+_LENGTH_BYTES = 8
 _MAX_HEADER = 100 * 2**20
 _HUB_SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
 
@@ -85,7 +91,7 @@ def is_local(model: str) -> bool:
 
 def split_id(model: str) -> tuple[str, str | None]:
     """Return the repository and the revision of a hub id; the revision is `None` where the id names
-    none.
+    none. Raise `UsageError` for a text that is no hub id.
     """
     match = _HUB_ID.fullmatch(model)
     if match is None:
@@ -182,7 +188,8 @@ class Checkpoint:
         (`dtype`).
 
         Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors,
-        and if the checkpoint wants code of its own to be run.
+        if an adapter lies beside them, if the checkpoint wants code of its own to be run, and if it
+        needs bitsandbytes, which is not installed.
         """
         shrink = 1 if dtype == "float32" else 2
         components = _components(self.folder, self.layout)
@@ -195,8 +202,8 @@ class Checkpoint:
         return sizes
 
     def elsewhere(self, digests: Mapping[str, str]) -> strict_json.JsonObject:
-        """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of
-        `loaded_files`, by name.
+        """Return the arguments with which `find_checkpoint` finds this checkpoint on another host;
+        `digests` are the SHA-256 of `loaded_files`, by name.
         """
         real = self.folder.resolve()
         package = PACKAGE.resolve()
@@ -218,17 +225,17 @@ def require_checkpoint(folder: Path, layout: Layout) -> None:
     is_pipeline = layout is Layout.PIPELINE
     if os.path.lexists(folder / ("model_index.json" if is_pipeline else "config.json")):
         return
-    what = folders.hub_cache_hint(folder) or folders.trainer_hint(folder, is_pipeline)
-    if what is not None:
-        raise errors.UsageError(f"model {shorten(str(folder), 400)!r}: {what}")
+    advice = folders.hub_cache_hint(folder) or folders.trainer_hint(folder, is_pipeline)
+    if advice is not None:
+        raise errors.UsageError(f"model {shorten(str(folder), 400)!r}: {advice}")
 
 
 def loaded_files(folder: Path, layout: Layout) -> list[str]:
     """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
 
     What lies beside them, such as a README or the states of an optimizer, is never read and is left
-    out. Links are followed. Raises `UsageError` as `Checkpoint.component_bytes`
-    does.
+    out. Raises `UsageError`, naming the file, if the weights or a component are missing, a small
+    file is not whole, an adapter lies beside the weights, or the checkpoint wants code to be run.
     """
     names: list[str] = []
     for component in _components(folder, layout):
@@ -313,13 +320,13 @@ def find_checkpoint(
     for name in sorted(digests.keys() | local_digests.keys()):
         if digests.get(name) != local_digests.get(name):
             raise errors.SetupError(
-                f"{local_folder / name} on {host}: {_content(local_digests.get(name))}, expected "
-                f"{_content(digests.get(name))} as where the run started"
+                f"{local_folder / name} on {host}: {_describe_content(local_digests.get(name))}, "
+                f"expected {_describe_content(digests.get(name))} as where the run started"
             )
     return str(local_folder)
 
 
-def _content(sha256: str | None) -> str:
+def _describe_content(sha256: str | None) -> str:
     return f"SHA-256 {sha256[:12]}…" if sha256 else "no such file"
 
 
@@ -330,18 +337,20 @@ def require_file(path: Path, sha256: str) -> None:
     local_sha256 = digest(path) if path.is_file() else None
     if local_sha256 != sha256:
         raise errors.SetupError(
-            f"{path} on {socket.gethostname()}: {_content(local_sha256)}, expected "
-            f"{_content(sha256)}"
+            f"{path} on {socket.gethostname()}: {_describe_content(local_sha256)}, expected "
+            f"{_describe_content(sha256)}"
         )
 
 
 def _components(folder: Path, layout: Layout) -> list[Path]:
-    """Return the folders whose files are loaded together; raise `UsageError` for an adapter beside
-    a model's weights, and for a checkpoint that requires code of its own.
+    """Return the folders whose files are loaded together.
+
+    Raises `UsageError` for an adapter beside a model's weights, for a model that requires code of
+    its own, and as `_indexed_folders` does for a pipeline.
     """
     components = [folder] if layout is Layout.MODEL else list(_indexed_folders(folder))
     for component in components:
-        adapter = component / ADAPTER_FILES[0]
+        adapter = component / ADAPTER_CONFIG
         has_model = layout is Layout.MODEL or (component / "config.json").exists()
         if has_model and adapter.exists():  # transformers would change the model by it
             raise errors.UsageError(
@@ -385,8 +394,8 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files that the loader of a model's folder opens; raises `UsageError`
-    if there are none.
+    """Return the safetensors files that the loader of a model's folder opens; raise `UsageError` if
+    there are none, or if their index names none.
 
     Of one file and the index of several, diffusers takes the index and transformers the one file.
     Each looks for its own name first.
@@ -396,10 +405,12 @@ def weight_files(folder: Path) -> list[Path]:
     for name in _WEIGHTS if is_diffusers else _WEIGHTS[::-1]:
         index = folder / f"{name}.index.json"
         single = folder / name
+        has_index = os.path.lexists(index)
+        is_before_index = name == _TRANSFORMERS_WEIGHTS
         # a dead link stands for weights: what reads them says where it leads
-        if os.path.lexists(single) and (name == _WEIGHTS[1] or not os.path.lexists(index)):
+        if os.path.lexists(single) and (is_before_index or not has_index):
             return [single]
-        if os.path.lexists(index):
+        if has_index:
             return [folder / shard for shard in _shards(index)]
     for path in sorted(folder.iterdir()):
         if path.suffix in _PICKLES and path.is_file():
@@ -410,8 +421,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[str]:
-    """Return the distinct files that an index of weights names; raise `UsageError` if it names
-    none.
+    """Return the distinct file names in an index of weights; raise `UsageError` if it has no
+    `weight_map` of file names.
     """
     names = read_object(index, "an index of weights").get("weight_map")
     if isinstance(names, dict) and all(isinstance(shard, str) for shard in names.values()):
@@ -420,7 +431,8 @@ def _shards(index: Path) -> list[str]:
 
 
 def tensor_bytes(path: Path, shrink: int = 1) -> int:
-    """Return the bytes of the tensors in a safetensors file, those of float32 divided by `shrink`.
+    """Return the bytes of the tensors in a safetensors file, those of float32 divided by `shrink`;
+    raise `UsageError` for a file that cannot be read, is of another format, or is cut short.
 
     Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype` and `data_offsets`
     for each tensor, then the data.
@@ -430,7 +442,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
             raise errors.UsageError(f"{path}: not a regular file, expected weights in safetensors")
         size = path.stat().st_size
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
+            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             header: strict_json.JsonObject = {}
             if length <= _MAX_HEADER:
                 header = json.loads(file.read(length))
@@ -449,12 +461,14 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         raise files.unusable(path, expected, problem) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"{path}: no readable header, expected a safetensors file"
-        if 8 < size < 8 + length <= _MAX_HEADER:
-            problem = f"{path}: {size} bytes, expected over {8 + length}: the file was cut short"
+        data_start = _LENGTH_BYTES + length
+        if _LENGTH_BYTES < size < data_start <= _MAX_HEADER:
+            problem = f"{path}: {size} bytes, expected over {data_start}: the file was cut short"
         raise files.unusable(path, "a safetensors file", problem) from error
-    if size != 8 + length + end:
+    expected_size = _LENGTH_BYTES + length + end
+    if size != expected_size:
         raise errors.UsageError(
-            f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged"
+            f"{path}: {size} bytes, expected {expected_size}: the file was cut short or damaged"
         )
     return total
 
@@ -471,8 +485,9 @@ class Digests:
     cache: Path
     sent: dict[str, str] = field(default_factory=dict)
 
-    def of(self, folder: Path, names: Sequence[str], is_sent: bool = False) -> dict[str, str]:
-        """Return the digests of files by their names relative to `folder`; links are followed.
+    def of(self, folder: Path, names: Sequence[str], *, is_sent: bool = False) -> dict[str, str]:
+        """Return the digests of files by their names relative to `folder`; links are followed. If
+        `is_sent`, add them to `sent`.
 
         Raises `UsageError`, naming the file, for one that cannot be read.
         """
@@ -501,12 +516,12 @@ class Digests:
         return digests
 
     def resolved(self, value: Any) -> Any:
-        """Return a parameter, with the content of each file and folder in place of its name, in
-        lists and tables too.
+        """Return the canonical form of a parameter, with the digests of each file and folder in
+        place of its name, in lists and tables too; they are added to `sent`.
         """
 
         def content_of(text: str) -> Any:
-            if not text or not _is_named_data(text, self.cache):
+            if not text or not _names_data(text, self.cache):
                 return text
             return {"content": self.of(Path(text), _files_below(Path(text)), is_sent=True)}
 
@@ -528,12 +543,12 @@ def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> 
     return value
 
 
-def _is_named_data(name: str, cache: Path) -> bool:
+def _names_data(text: str, cache: Path) -> bool:
     """Tell whether a text names an existing file or folder, other than one that holds the cache of
-    digests.
+    digests. A path without a last name, such as `.`, `..` or `/`, does not.
     """
     try:
-        path = Path(name)
+        path = Path(text)
         return (
             path.name not in ("", "..")
             and path.exists()
@@ -563,7 +578,11 @@ def _files_below(folder: Path) -> list[str]:
 def _stamp_and_digest(
     path: Path, cached: strict_json.JsonObject, stop: threading.Event
 ) -> tuple[str, str]:
-    """Return a stamp that changes whenever the content of a file does, and the file's SHA-256."""
+    """Return a stamp that changes whenever the content of a file does, and the file's SHA-256: that
+    which `cached` holds for the stamp, or one computed until `stop` is set.
+
+    A file that the hub's cache names by its SHA-256 is not read. Its stamp is its path.
+    """
     real = path.resolve()
     is_in_hub_cache = real.match("models--*/blobs/*") or real.match("datasets--*/blobs/*")
     if is_in_hub_cache and re.fullmatch("[0-9a-f]{64}", real.name):  # large files are named by it

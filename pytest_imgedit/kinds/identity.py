@@ -49,8 +49,8 @@ class Identity:
         }
 
     def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
-        """Of the digests of the code that a worker has loaded, by file, return those that are not
-        in the recipe.
+        """Return those digests of the code that a worker has loaded, by file, that are not in the
+        recipe.
         """
         recorded = set(self.recipe.get("code", {}).values())
         return {path: sha256 for path, sha256 in loaded.items() if sha256 not in recorded}
@@ -134,11 +134,17 @@ def _environment(
 def _code_of(model: base.Model, sources: Mapping[str, Path]) -> strict_json.JsonObject:
     """Return the class and its code: the digests of the user's sources, or for a class of this
     package the revision that all its classes share. The reference that it is shown counts too.
+
+    A class of this package is the kind's `worker`, even if workers build another one that shares it
+    between GPUs.
     """
-    parts: strict_json.JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
+    is_custom = model.target.is_custom
+    target = model.target if is_custom else targets.Target.of(model.worker)
+    parts: strict_json.JsonObject = {"class": f"{target.module}:{target.attribute}"}
     if model.shown_reference is not None:
         parts["shown"] = model.shown_reference
-    if model.target.is_custom:
-        return {**parts, "code": {name: digest(path) for name, path in sorted(sources.items())}}
-    worker = targets.Target.of(model.worker)
-    return {**parts, "class": f"{worker.module}:{worker.attribute}", "revision": base.REVISION}
+    if is_custom:
+        parts["code"] = {name: digest(path) for name, path in sorted(sources.items())}
+    else:
+        parts["revision"] = base.REVISION
+    return parts

@@ -52,8 +52,8 @@ class ClassSource:
         return cls(path, tree, classes, is_whole)
 
     def method(self, name: str) -> Function | None:
-        """Return the definition of a method; `None` if there is none, or if a decorator or an
-        assignment may replace it.
+        """Return the definition of a method; `None` if there is none, or if another statement, a
+        decorator or an assignment may replace it.
         """
         if self._is_set(name):
             return None
@@ -94,10 +94,12 @@ def header(function: Function) -> str:
 
 def takes_one(function: Function) -> bool:
     """Tell whether a method can be called with one argument, and returns what it computes."""
+    given = 2  # `self` and the argument
     arguments = function.args
     positional = len(arguments.posonlyargs) + len(arguments.args)
-    has_room = positional >= 2 or arguments.vararg is not None
-    is_enough = positional - len(arguments.defaults) <= 2 and None not in arguments.kw_defaults
+    required = positional - len(arguments.defaults)
+    has_room = positional >= given or arguments.vararg is not None
+    is_enough = required <= given and None not in arguments.kw_defaults
     return isinstance(function, ast.FunctionDef) and has_room and is_enough
 
 
@@ -107,14 +109,18 @@ def _bindings(scope: ast.AST, name: str) -> list[ast.AST]:
 
 
 def _bound_by(node: ast.AST) -> str | None:
+    """Return the name that a node binds by itself; `None` if it binds none."""
     if isinstance(node, Function | ast.ClassDef):
         return node.name
-    if isinstance(node, ast.Name):
-        return node.id if isinstance(node.ctx, ast.Store) else None
-    return node.asname or node.name if isinstance(node, ast.alias) else None
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.alias):
+        return node.asname or node.name
+    return None
 
 
 def _names_in(tree: ast.Module) -> Iterator[str]:
+    """Yield the variables, attributes and functions that a module names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             yield node.id

@@ -24,7 +24,9 @@ from pytest_imgedit.kinds.base import (
     refuse_if,
 )
 from pytest_imgedit.kinds.checkpoint_files import (
+    ADAPTER_CONFIG,
     ADAPTER_FILES,
+    ADAPTER_WEIGHTS,
     Digests,
     Layout,
     tensor_bytes,
@@ -75,8 +77,12 @@ PACKED = (
 #: GPU memory that one question is expected to need beside the weights: two images of a megapixel,
 #: in bytes.
 QUESTION_BYTES = 3 * 2**30 // 2
+#: The share of the free memory that a batch may be expected to need.
+BATCH_SHARE = 0.75
 MAX_BATCH = 32
 CPU_BATCH = 4
+#: The most tokens of the answer to a worker's first question.
+SELF_CHECK_TOKENS = 4
 #: Bytes of weights from which on kernels are compiled.
 LARGE = 2 * 2**30
 VISION = "<|vision_start|><|image_pad|><|vision_end|>"
@@ -105,7 +111,7 @@ class QwenVLJudge:
         numerics.set_deterministic(options.deterministic)
         self.deterministic = options.deterministic
         self.max_new_tokens = options.max_new_tokens
-        self.expects = options.scoring == "expected"
+        self.expects_grades = options.scoring == "expected"
         folder = Path(model)
         self.processor = qwen_inputs.AssembledProcessor.load(folder)
         self.processor_name = type(self.processor.image_processor).__name__
@@ -138,8 +144,8 @@ class QwenVLJudge:
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
 
     def self_check(self) -> str | None:
-        """Ask one question twice; return the `digest` of the logits of its answer. Raises
-        `SetupError` unless both answers have equal probabilities.
+        """Ask one question twice; return the `digest` of the logits of its answer. Raise
+        `SetupError` unless both answers have equal tokens and logits.
 
         With `deterministic=False` nothing is promised, so nothing is checked, and there is no
         digest.
@@ -161,8 +167,8 @@ class QwenVLJudge:
             parts=(("image", "source"), ("image", "edited"), ("text", "Which image is brighter?")),
         )
         prompt = self.preprocess(question)
-        first = self.decoder.decode([prompt], 4, keep_logits=True)
-        again = self.decoder.decode([prompt], 4, keep_logits=True)
+        first = self.decoder.decode([prompt], SELF_CHECK_TOKENS, keep_logits=True)
+        again = self.decoder.decode([prompt], SELF_CHECK_TOKENS, keep_logits=True)
         if first.tokens != again.tokens or not first.logits[0].equal(again.logits[0]):
             raise errors.SetupError(
                 "the judge answers one question in two ways: its grades would depend on chance; "
@@ -200,7 +206,7 @@ class QwenVLJudge:
         from pytest_imgedit.kinds.qwen_decoder.decoding import Prompt
 
         sent = question.preparation.sent
-        images = [sent(question.images[text]) for kind, text in question.parts if kind == "image"]
+        images = [sent(question.images[name]) for kind, name in question.parts if kind == "image"]
         inputs = self.processor(self._prompt(question), images, size=self.size)
         grids = inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long))
         positions, _ = self.model.model.get_rope_index(
@@ -224,14 +230,14 @@ class QwenVLJudge:
             prompts = [self.preprocess(question) for question in questions]
         longest = max(question.max_new_tokens for question in questions)
         length = max(self.max_new_tokens, longest)
-        decoded = self.decoder.decode(prompts, length, keep_logits=self.expects)
+        decoded = self.decoder.decode(prompts, length, keep_logits=self.expects_grades)
         answers = [
             requests.Answer(
                 self.processor.tokenizer.decode(tokens, skip_special_tokens=True).strip(), cut=cut
             )
             for tokens, cut in zip(decoded.tokens, decoded.cut, strict=True)
         ]
-        if self.expects:
+        if self.expects_grades:
             return self._expect(answers, questions, prompts, decoded)
         return answers
 
@@ -381,11 +387,11 @@ def _is_large(folder: Path) -> bool:
 
 
 def _fitting_batch() -> int:
-    """Return the batch size for the GPU memory that is free after loading."""
+    """Return the batch size for the GPU memory that is free after loading, at most `MAX_BATCH`."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
-    return int(max(1, min(MAX_BATCH, 0.75 * free // QUESTION_BYTES)))
+    return int(max(1, min(MAX_BATCH, BATCH_SHARE * free // QUESTION_BYTES)))
 
 
 class QwenVL(CheckpointModel):
@@ -403,6 +409,9 @@ class QwenVL(CheckpointModel):
     libraries = ("torch", "torchvision", "transformers", "tokenizers", "pillow")
 
     def check(self, site: Site) -> None:
+        """Raise `SettingError` for a wrong parameter or a folder without an adapter, and
+        `UsageError` for a checkpoint or an adapter that is not whole.
+        """
         super().check(site)
         adapter = self.options.adapter
         for name in ADAPTER_FILES:
@@ -412,8 +421,8 @@ class QwenVL(CheckpointModel):
                 f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
             )
         if adapter is not None:
-            files.read_object(Path(adapter, ADAPTER_FILES[0]), "the config of an adapter")
-            tensor_bytes(Path(adapter, ADAPTER_FILES[1]))
+            files.read_object(Path(adapter, ADAPTER_CONFIG), "the config of an adapter")
+            tensor_bytes(Path(adapter, ADAPTER_WEIGHTS))
 
     @property
     def expects_grades(self) -> bool:
@@ -424,11 +433,14 @@ class QwenVL(CheckpointModel):
         read_config(self.checkpoint.folder)
 
     def deciding(self, dtype: str) -> strict_json.JsonObject:
-        deciding = super().deciding(dtype).items()
-        return {name: value for name, value in deciding if name != "adapter"}  # its content decides
+        params = super().deciding(dtype)
+        params.pop("adapter", None)  # its content decides
+        return params
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        """Add how it decodes, since other kernels round differently, and the adapter's content."""
+        """Return what it consists of, among that how it decodes, since other kernels round
+        differently, and the adapter's content.
+        """
         composition = super().compose(where, digests)
         is_padded = (
             self.options.attention != "auto"
@@ -444,7 +456,9 @@ class QwenVL(CheckpointModel):
 
     @property
     def requirements(self) -> Requirements:
-        """Scipy is for losses of object detection, which transformers imports with every model;
+        """Packages of an adapter and of attention kernels count if they are used.
+
+        Scipy is for losses of object detection, which transformers imports with every model;
         scikit-learn, which needs it, is for decoding with an assistant.
         """
         packages: tuple[str, ...] = self.libraries

@@ -56,8 +56,8 @@ _GUESSED = {
 
 @cache
 def known(role: str) -> Mapping[str, str]:
-    """Return the names that a spec may begin with, this package's and installed ones, by
-    `module:attribute`.
+    """Return `module:attribute` by each name that a spec of this role may begin with: names of
+    installed packages and of this one, which takes precedence.
     """
     points = entry_points(group=f"pytest_imgedit.{role}s")
     return {point.name: point.value for point in points} | dict(BUILTIN.get(role, {}))
@@ -77,26 +77,8 @@ def resolve(
     if name in names:
         return name, names[name], argument if colon else None
     if colon and all(part.isidentifier() for part in name.split(".") + [argument]):
-        path = user_code.source_file(name)
-        if path is None or not path.is_file():
-            searched = ", ".join(dict.fromkeys(user_code.user_import_paths()))
-            fix = "; move it to one of these, or add its folder to PYTHONPATH"
-            raise errors.SpecError(
-                f"{role} {spec!r}: no module {name!r} with a source file in {searched}"
-                f"{did_you_mean(name, names) or fix}"
-            )
-        try:
-            defined = user_code.top_level_names(path)
-        except (SyntaxError, ValueError) as error:
-            raise errors.UsageError(
-                f"{path}:{getattr(error, 'lineno', None) or 1}: {one_line(error)}, expected a "
-                f"Python module for {role} {spec!r}"
-            ) from None
-        if argument in defined:
-            return None, spec, None
-        raise errors.SpecError(
-            f"{role} {spec!r}: {path} defines no {argument!r}{did_you_mean(argument, defined)}"
-        )
+        _require_definition(role, spec, names)
+        return None, spec, None
     near = did_you_mean(name, names) or (hint(spec) if hint else "")
     raise errors.SpecError(
         f"unknown {role} {spec!r}, expected one of {', '.join(sorted(names))}, or "
@@ -104,13 +86,39 @@ def resolve(
     )
 
 
+def _require_definition(role: str, spec: str, names: Mapping[str, str]) -> None:
+    """Raise `SpecError` unless the module of a `package.module:Class` has a source file that
+    defines the class; raise `UsageError` if that file is not valid Python.
+    """
+    module, _, class_name = spec.partition(":")
+    path = user_code.source_file(module)
+    if path is None or not path.is_file():
+        searched = ", ".join(dict.fromkeys(user_code.user_import_paths()))
+        fix = "; move it to one of these, or add its folder to PYTHONPATH"
+        raise errors.SpecError(
+            f"{role} {spec!r}: no module {module!r} with a source file in {searched}"
+            f"{did_you_mean(module, names) or fix}"
+        )
+    try:
+        defined = user_code.top_level_names(path)
+    except (SyntaxError, ValueError) as error:
+        raise errors.UsageError(
+            f"{path}:{getattr(error, 'lineno', None) or 1}: {one_line(error)}, expected a "
+            f"Python module for {role} {spec!r}"
+        ) from None
+    if class_name not in defined:
+        raise errors.SpecError(
+            f"{role} {spec!r}: {path} defines no {class_name!r}{did_you_mean(class_name, defined)}"
+        )
+
+
 #: The editor and the judge of a run that names none.
 DEFAULT = "scenes"
 
 
 def make_model(role: base.Role, spec: str, params: Mapping[str, Any], gpus: int = 1) -> base.Model:
-    """Return the editor, judge or metric that a spec names; raises `UsageError` if there is
-    none.
+    """Return the editor, judge or metric that a spec names, for workers of `gpus` GPUs each; raise
+    `UsageError` if there is none.
     """
     name, path, argument = resolve(role, spec, known(role), lambda text: _guess(role, text))
     if name is None:
@@ -119,14 +127,17 @@ def make_model(role: base.Role, spec: str, params: Mapping[str, Any], gpus: int 
 
 
 def kind_of(role: base.Role, spec: str) -> type[base.Model] | None:
-    """Return the kind that a spec begins with; `None` for a custom class, or what is unknown."""
-    name = spec.partition(":")[0]
-    return kind_at(role, name, known(role)[name]) if name in known(role) else None
+    """Return the kind that a spec begins with; `None` for a custom class and for an unknown name.
+    Raise `UsageError` as `kind_at` does.
+    """
+    name, _, _ = spec.partition(":")
+    path = known(role).get(name)
+    return None if path is None else kind_at(role, name, path)
 
 
 def kind_at(role: base.Role, name: str, path: str) -> type[base.Model]:
-    """Return the imported kind; raise `UsageError` if it cannot be imported or is not a kind of
-    this role.
+    """Return the kind `name`, imported from its `module:attribute`; raise `UsageError` if it cannot
+    be imported or is not a kind of this role.
     """
     module, _, attribute = path.partition(":")
     try:
@@ -210,8 +221,10 @@ class CustomClass(base.Model):
                 f"{source.place(definition)}: {method_checks.header(definition)}", expected
             )
 
-    def _refuse(self, what: str, expected: str) -> NoReturn:
-        raise errors.SettingError("spec", f"{self.role} {self.spec!r}: {what}, expected {expected}")
+    def _refuse(self, found: str, expected: str) -> NoReturn:
+        raise errors.SettingError(
+            "spec", f"{self.role} {self.spec!r}: {found}, expected {expected}"
+        )
 
 
 class CustomEditor(CustomClass):

@@ -50,7 +50,9 @@ _distributions = cache(packages_distributions)
 
 
 def source_file(module: str) -> Path | None:
-    """Return a module's source file without importing it or its packages; `None` if it has none."""
+    """Return a module's source file without importing it or its packages; `None` if none is found.
+    Of a top-level module, return what its import would load, which may be a compiled file.
+    """
     top, *rest = module.split(".")
     try:
         spec = find_spec(top)
@@ -106,8 +108,8 @@ class Signature:
         return cls(annotations, arguments.kwarg is not None, _defaults(arguments), required)
 
     def check(self, params: Mapping[str, Any], reserved: Container[str]) -> None:
-        """Raise `SettingError` for the first parameter that does not fit; `reserved` names are set
-        by the harness.
+        """Raise `SettingError` for the first parameter that is not taken, that is `reserved` for
+        the harness, or that is not of its annotated type, if that is made of plain types.
         """
         names = [name for name in self.annotations if name not in reserved]
         for name, value in params.items():
@@ -130,25 +132,22 @@ def _is_a(value: object, type_name: str) -> bool:
 
 def signature(path: Path, class_name: str, method: str) -> Signature | None:
     """Return the signature of `class_name.method`, read from source; `None` if the file does not
-    define it.
+    define it. The first definition counts.
     """
-    for arguments in _arguments_of(ast.parse(path.read_text("utf-8")).body, class_name, method):
-        return Signature.of(arguments)
-    return None
+    definitions = _arguments_of(ast.parse(path.read_text("utf-8")).body, class_name, method)
+    return Signature.of(definitions[0]) if definitions else None
 
 
 def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonObject:
-    """Return the defaults of a class's `__init__` and those of its bases, as far as these source
-    files define them.
+    """Return the defaults of the `__init__` of a class and of its bases that are plain values, for
+    those of the classes that these source files define; a class comes before its bases.
     """
-    nodes = [
-        node
-        for path in paths
-        if path.suffix == ".py"
-        for node in ast.parse(path.read_text("utf-8")).body
-    ]
-    # the first of a name counts
-    classes = {node.name: node for node in reversed(nodes) if isinstance(node, ast.ClassDef)}
+    classes: dict[str, ast.ClassDef] = {}
+    for path in paths:
+        if path.suffix == ".py":
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    classes.setdefault(node.name, node)  # the first of a name counts
     defaults: strict_json.JsonObject = {}
     waiting = [class_name]
     while waiting:
@@ -163,13 +162,13 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonOb
 
 def _arguments_of(nodes: Sequence[ast.stmt], class_name: str, method: str) -> list[ast.arguments]:
     """Return the arguments of each definition of a method in classes with this name."""
-    return [
-        item.args
-        for node in nodes
-        if isinstance(node, ast.ClassDef) and node.name == class_name
-        for item in node.body
-        if isinstance(item, ast.FunctionDef) and item.name == method
-    ]
+    found: list[ast.arguments] = []
+    for node in nodes:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == method:
+                    found.append(item.args)
+    return found
 
 
 def _defaults(arguments: ast.arguments) -> strict_json.JsonObject:
@@ -228,7 +227,7 @@ def _with_parents(module: str) -> Iterator[str]:
 
 def _imported(module: str, path: Path) -> list[str]:
     """Return the names that a source file imports, with the packages around them; attributes of
-    modules may be among them. It has none if it is not valid Python.
+    modules may be among them. There are none of a file that is not valid Python.
     """
     if path.suffix != ".py":
         return []
@@ -251,13 +250,19 @@ def _imported(module: str, path: Path) -> list[str]:
 
 def libraries_behind(packages: Iterable[str]) -> tuple[str, ...]:
     """Return the names, in lower case, of the distributions whose versions decide the results of
-    code that imports these packages.
+    code that imports these packages: their own, torch if one of them requires it, and the libraries
+    that compute for torch, diffusers or transformers.
     """
     by_package = _distributions()
-    names = {name for package in packages for name in by_package.get(package, ())}
-    needs = (line for name in names for line in requires(name) or ())
-    if any(re.match(r"torch\b(?!.*extra)", line) for line in needs):  # as of accelerate
-        names |= set(by_package.get("torch", ()))
+    names: set[str] = set()
+    for package in packages:
+        names.update(by_package.get(package, ()))
+    requirements: list[str] = []
+    for name in names:
+        requirements += requires(name) or ()
+    # as accelerate does; an optional requirement does not count
+    if any(re.match(r"torch\b(?!.*extra)", line) for line in requirements):
+        names.update(by_package.get("torch", ()))
     libraries = {name.lower() for name in names}
     if libraries & {"torch", "diffusers", "transformers"}:  # code computes with these through them
         libraries |= {"torch", "torchvision", "diffusers", "transformers", "numpy", "pillow"}
@@ -290,10 +295,10 @@ def find_user_modules(config: Path | None, *folders: Path) -> None:
     """Let specs such as `my_editor:Mine` name modules in the folders of the user, wherever a
     command is called.
 
-    Behind all that is on the import path already, these are, in this order: the folder of the
-    config, to which all its paths are relative; the folder above, of a config in `benchmarks`; and
-    `folders`: pytest's root folder and the working folder. Without pytest, its root folder is taken
-    to be the nearest one with a file by which pytest knows it.
+    They are added to the end of the import path in this order: the folder of the config (without
+    one, the working folder); the folder above it if it is called `benchmarks`; and `folders`, which
+    are pytest's root folder and the working folder. Without pytest, its root folder is taken to be
+    the nearest one with a file by which pytest knows it.
     """
     near = Path.cwd() if config is None else config.absolute().parent
     above = [near.parent] if near.name == "benchmarks" else []
