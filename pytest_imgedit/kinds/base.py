@@ -64,7 +64,7 @@ def indifferent(default: Any, **rules: Any) -> Any:
 
 
 def refuse_if(is_wrong: object, key: str, reason: str) -> None:
-    """Raise `SettingError` for the setting `key` if it is wrong."""
+    """Raise `SettingError`, with the reason, for the setting `key` if `is_wrong` is truthy."""
     if is_wrong:
         raise errors.SettingError(key, reason)
 
@@ -126,8 +126,9 @@ class ComputeParameters(Parameters):
 
 
 def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> JsonObject:
-    """Return the parameters that differ from their defaults: 4 does not from 4.0, but 1 does from
-    true.
+    """Return the parameters that differ from their defaults or have none.
+
+    4 and 4.0 do not differ, but 1 and `True` do.
     """
     return {
         name: value
@@ -141,8 +142,9 @@ def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
 def _first_problem(
     model: type[Parameters], params: JsonObject, error: ValidationError
 ) -> errors.SettingError:
-    """Return the error about the first wrong parameter: an unknown name or key, with the closest
-    known one, or a wrong value, with all that was expected of it.
+    """Return the error about the first wrong parameter: an unknown name or key of a table, with the
+    closest known one; a value where a table is expected; or another wrong value, with all that was
+    expected of it.
     """
     first = error.errors()[0]
     name = str(first["loc"][0])
@@ -260,13 +262,15 @@ class Where:
 
 
 def attention_packages(backend: str) -> list[str]:
-    """Return the names of the packages whose kernels an attention backend takes."""
-    return [
-        package
-        for part, packages in ATTENTION_KERNELS.items()
-        if part in backend and "native" not in backend
-        for package in packages
-    ]
+    """Return the names of the packages whose kernels an attention backend takes; none for one that
+    is `native` to torch.
+    """
+    packages: list[str] = []
+    if "native" not in backend:
+        for part, names in ATTENTION_KERNELS.items():
+            if part in backend:
+                packages += names
+    return packages
 
 
 @dataclass(frozen=True)
@@ -364,8 +368,8 @@ class Model:
 
     @classmethod
     def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
-        """Make the model that a spec names; raises `UsageError` if its argument is missing
-        or unexpected.
+        """Return the model that a spec names, with `params` over the kind's `defaults`; raise
+        `UsageError` if its argument is missing or unexpected.
         """
         if cls.takes and not argument:
             raise errors.UsageError(
@@ -437,9 +441,7 @@ class Model:
         return user_code.signature(path, self.target.attribute, "__init__") if path else None
 
     def deciding(self, dtype: str) -> JsonObject:
-        """Return the parameters that decide what it computes; `dtype` is the number format in which
-        it does.
-        """
+        """Return the parameters that decide what it computes in the number format `dtype`."""
         if self.Params is not None:
             return self.Params.deciding(dict(self.params))
         constructor = self._constructor()
@@ -472,14 +474,16 @@ class Model:
         return Memory(0 if self.is_served or not self.has_weights else None)
 
     def hint(self, room: Room) -> str:
-        """Name the setting with which its weights would fit; an empty text if there is none."""
+        """Return a phrase that names the setting with which its weights would fit; empty if there
+        is none.
+        """
         if room.enough is not None:
             return f"; {GPUS_OPTION[self.role]}={room.enough} would fit"
         return ""
 
     def settle(self, gpu_bytes: float) -> Self:
-        """Decide the parameters that are left to the harness; `gpu_bytes` is the memory of the
-        smallest GPU.
+        """Return this model with the parameters set that are left to the harness; `gpu_bytes` is
+        the memory of the smallest GPU.
         """
         return self
 
@@ -536,7 +540,9 @@ class CheckpointModel(Model):
         return checkpoint_files.Checkpoint(self.argument or "", self.layout)
 
     def component_bytes(self) -> dict[str, int]:
-        """Bytes of weights in memory by component, in the number format of `dtype`."""
+        """Return the bytes of weights in memory, in the number format of `dtype`, by component;
+        raise `UsageError` as `Checkpoint.component_bytes` does.
+        """
         return self.checkpoint.component_bytes(str(self.params.get("dtype", "auto")))
 
     @property
@@ -545,6 +551,9 @@ class CheckpointModel(Model):
         return sum(self.component_bytes().values())
 
     def check(self, site: Site) -> None:
+        """Raise `SettingError` for a missing folder, a wrong parameter, or offloading that cannot
+        be done; raise `UsageError` as `check_folder` does for a folder here.
+        """
         if checkpoint_files.is_local(self.checkpoint.model):
             refuse_if(
                 not Path(self.checkpoint.model).is_dir(),
@@ -581,6 +590,9 @@ class CheckpointModel(Model):
         return str(self.params.get("offload", "auto"))
 
     def memory(self) -> Memory:
+        """Return the memory that a worker takes: all weights; with `offload`, its largest component
+        (`model`) or a block of unknown size (`group`), while host memory keeps all weights.
+        """
         parts = self.component_bytes()
         weights = sum(parts.values())
         if self._offload not in self.offloads:
@@ -590,6 +602,9 @@ class CheckpointModel(Model):
         return Memory(max(parts.values()), weights, "model", weights)
 
     def hint(self, room: Room) -> str:
+        """Return a phrase that says what would hold the weights: several GPUs of the run, a GPU of
+        its own, offloading, or a number of such GPUs.
+        """
         if room.enough is not None:
             return super().hint(room)
         fits_alone = self.weight_bytes <= room.total

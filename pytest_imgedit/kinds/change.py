@@ -11,6 +11,9 @@ from pytest_imgedit.kinds.image_registration import Levels, alignments, robust_w
 #: Longest side in pixels at which both images are compared, and the least of the other.
 SIDE = 256
 MIN_SIDE = 32
+#: Before the filter resizes a large image, boxes reduce it to no less than this many times its size
+#: afterwards.
+REDUCING_GAP = 1.3
 #: Side of the windows whose largest mean is the change: 6% of the longest side.
 WINDOW = 16
 #: In a busy neighbourhood, of windows of this side, a difference counts less: half if the standard
@@ -37,7 +40,7 @@ LARGEST = 255.0
 def change(source: Image.Image, edited: Image.Image) -> float:
     """Return how much an edit changes what its source shows, from 0 (nothing) to 255.
 
-    Both RGB images are reduced, and the edit is laid over its source and brought to its contrast
+    Both RGB images are resized, and the edit is laid over its source and brought to its contrast
     and brightness. Each pixel counts by how far it lies outside the levels that the other image has
     within one pixel, in levels of 255, and less where both images are busy. The result is the
     largest mean of a window, so that a small object counts as much as a large one.
@@ -53,8 +56,8 @@ def change(source: Image.Image, edited: Image.Image) -> float:
         max(MIN_SIDE, round(source.width * factor)),
         max(MIN_SIDE, round(source.height * factor)),
     )
-    first = source.resize(size, Image.Resampling.HAMMING, reducing_gap=1.3)
-    second = edited.resize(size, Image.Resampling.HAMMING, reducing_gap=1.3)
+    first = source.resize(size, Image.Resampling.HAMMING, reducing_gap=REDUCING_GAP)
+    second = edited.resize(size, Image.Resampling.HAMMING, reducing_gap=REDUCING_GAP)
     ratio = edited.width * source.height / (edited.height * source.width)
     changes = [LARGEST]
     for alignment in alignments(first, second, ratio):
@@ -139,7 +142,9 @@ def _largest_difference(before: Levels, after: Levels) -> float:
 
 
 def _outside(levels: Levels, other: Levels) -> Levels:
-    """Return how far pixels lie outside the range of the other image within one pixel."""
+    """Return how far each pixel (H, W, 3) lies outside the range that the other image has within
+    one pixel of it.
+    """
     padded = np.pad(other, ((1, 1), (1, 1), (0, 0)), mode="edge")
     low = _of_neighbours(padded, np.minimum)
     high = _of_neighbours(padded, np.maximum)
@@ -156,7 +161,7 @@ def _of_neighbours(padded: Levels, extreme: np.ufunc) -> Levels:
 
 
 def _spread(grey: Levels) -> Levels:
-    """Return the standard deviation around each pixel."""
+    """Return the standard deviation in the window of side `NEIGHBOURHOOD` around each pixel."""
     half = NEIGHBOURHOOD // 2
     padded = np.pad(grey, ((half, half - 1), (half, half - 1)), mode="symmetric")
     mean = _window_means(padded, NEIGHBOURHOOD)
@@ -165,8 +170,14 @@ def _spread(grey: Levels) -> Levels:
 
 
 def _window_means(values: NDArray[np.floating[Any]], side: int) -> NDArray[np.float64]:
-    """Return the mean of every square window with this side, from a table of sums."""
+    """Return the mean of every square window with this side, from a table of sums: of an image
+    (H, W), one mean for each place of the window, (H - side + 1, W - side + 1).
+    """
+    # sums[y, x] is the sum of values[:y, :x]
     sums = np.pad(values.astype(np.float64), ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
-    below = sums[side:, side:] - sums[:-side, side:]
-    totals: NDArray[np.float64] = below - sums[side:, :-side] + sums[:-side, :-side]
+    to_right = sums[:, side:]
+    to_left = sums[:, :-side]
+    totals: NDArray[np.float64] = (
+        to_right[side:] - to_right[:-side] - to_left[side:] + to_left[:-side]
+    )
     return totals / side**2

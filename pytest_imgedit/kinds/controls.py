@@ -54,6 +54,7 @@ class DamagedEditor(ReferenceEditor):
     """
 
     def edit(self, request: EditRequest) -> Image.Image:
+        """Return the reference with its damaged quarter; raise `ValueError` if there is none."""
         reference = super().edit(request)
         before = np.asarray(_resized(request.source, reference.size), np.int16)
         after = np.asarray(reference).copy()
@@ -66,7 +67,7 @@ class DamagedEditor(ReferenceEditor):
 
 
 def _spans(side: int) -> list[slice]:
-    """Return where the damaged part may lie along a side."""
+    """Return where the damaged part may lie along a side, in pixels."""
     return [
         slice(int(beginning * side), int((beginning + DAMAGED_SHARE) * side))
         for beginning in BEGINNINGS

@@ -90,7 +90,10 @@ class DiffusersEditor:
 
     @classmethod
     def around(cls, pipeline: Any, call: strict_json.JsonObject) -> DiffusersEditor:
-        """Make an editor of a pipeline that is loaded already; `call` goes to its calls."""
+        """Return an editor around a pipeline that is loaded already; `call` holds arguments of its
+        calls. Raise `SetupError` for one of them that it does not take, and for a pipeline that is
+        no known editor.
+        """
         editor = cls.__new__(cls)
         editor.compiled = False
         editor.deterministic = True
@@ -98,7 +101,9 @@ class DiffusersEditor:
         return editor
 
     def _take(self, pipeline: Any, call: strict_json.JsonObject, area: int | None) -> None:
-        """Take over a loaded pipeline, the arguments of its calls and the pixels of an edit."""
+        """Take over a loaded pipeline, the arguments of its calls, and the pixels of an edit, which
+        are the model's own if `area` is `None`; raise `SetupError` as `around` does.
+        """
         from pytest_imgedit.kinds.compute import acceleration
         from pytest_imgedit.kinds.compute.pipeline import Steps
 
@@ -113,7 +118,7 @@ class DiffusersEditor:
         takes_steps = "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
         may_hurry = takes_steps and not {"sigmas", "timesteps"} & self.call.keys()
         #: Arguments of calls whose images nobody looks at.
-        self._few: dict[str, int] = {"num_inference_steps": 2} if may_hurry else {}
+        self._trial_call: dict[str, int] = {"num_inference_steps": 2} if may_hurry else {}
         acceleration.remember_negative(pipeline, self.call.get("negative_prompt"))
 
     def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:
@@ -131,12 +136,12 @@ class DiffusersEditor:
         lora.take_loras(self.pipeline, [LoraParameters.parse(dict(each)) for each in loras])
 
     def self_check(self) -> str | None:
-        """Edit one small image in two steps until two edits in a row are equal, at most three
-        times; return the `digest` of the last one, which every worker of one type of GPU shares.
+        """Edit one small image until two edits in a row are equal, at most three times; return the
+        `digest` of the last one, which every worker of one type of GPU shares.
 
         A first edit that differs from the later ones is discarded: it may have been made before
         something was compiled or cached. Raises `SetupError` if the later ones differ, and if the
-        pipeline cannot edit.
+        pipeline cannot edit. An edit takes two steps if the pipeline's call takes their number.
 
         With `deterministic=False` nothing is promised, so nothing is checked, and there is no
         digest.
@@ -166,13 +171,13 @@ class DiffusersEditor:
         """Tell whether an edit has equal values at the first and at the last position of a call for
         `size` edits.
 
-        Small images are edited in two steps. If the values differ, an edit depends on the other
-        edits of its batch.
+        Small images are edited, in as few steps as in `self_check`. If the values differ, an edit
+        depends on the other edits of its batch.
         """
         probe = _trial(1)
         others = [_trial(2)] * (size - 1)
-        first = self.run_batch([probe] + others, may_compile=True, **self._few)
-        last = self.run_batch(others + [probe], may_compile=True, **self._few)
+        first = self.run_batch([probe] + others, may_compile=True, **self._trial_call)
+        last = self.run_batch(others + [probe], may_compile=True, **self._trial_call)
         edited = self.adapter.edited
         return bool(
             edited(first, 0).equal(edited(last, size - 1))
@@ -180,12 +185,14 @@ class DiffusersEditor:
         )
 
     def _values(self, request: EditRequest) -> torch.Tensor:
-        """Return the edit of a small image; raise `SetupError` if the pipeline cannot make it."""
+        """Return the edit of a small image, with finite values; raise `SetupError` if the pipeline
+        cannot make it. Errors of running out of memory pass unchanged.
+        """
         from pytest_imgedit.kinds.compute.seeding import seed_all
 
         seed_all(request.seed)
         try:
-            output = self.run(request, "pt", may_compile=True, **self._few)
+            output = self.run(request, "pt", may_compile=True, **self._trial_call)
         except Exception as error:
             if errors.is_out_of_memory(error) or isinstance(error, errors.SetupError):
                 raise
@@ -229,7 +236,7 @@ class DiffusersEditor:
         self, requests: Sequence[EditRequest], may_compile: bool = False, **override: int
     ) -> Any:
         """Call the pipeline once for several requests, whose sources are of one size; return its
-        output as tensors.
+        output as tensors. `may_compile` and `override` are those of `run`.
         """
         arguments = self.adapter.batch_arguments(
             self.pipeline,
@@ -267,12 +274,13 @@ class DiffusersEditor:
         """Edit one image; its noise comes from a CPU generator with the request's seed, on every
         device alike.
 
-        Raises `OutputError` if what comes out is not finite.
+        Raises `OutputError` and `RuntimeError` as `picture` does.
         """
         return self.picture(self.run(request, "pt"))
 
     def edit_batch(self, requests: Sequence[EditRequest]) -> list[Image.Image | Exception]:
-        """Edit several images of one size in one call, each with its own generator.
+        """Edit several images of one size in one call, each with its own generator; return the
+        edit of each, or why it has none.
 
         Raises `SetupError` for a pipeline that makes one edit a call.
         """
@@ -363,6 +371,10 @@ class Diffusers(CheckpointModel):
         return {name: value for name, value in self.params.items() if name != "shard"}
 
     def check(self, site: Site) -> None:
+        """Raise `SettingError` for the first setting that is wrong, that does not go with another
+        one, or that needs a package which is missing; raise `UsageError` for a checkpoint that is
+        not whole or no instruction editor.
+        """
         refuse_if(
             self.gpus > 1 and self._offload in self.offloads,
             "offload",
@@ -381,8 +393,8 @@ class Diffusers(CheckpointModel):
         )
 
     def _check_shard(self, site: Site) -> None:
-        """Raise `SettingError` for a `shard` with nothing to share, or for what does not go with
-        it.
+        """Raise `SettingError` for a `shard` with nothing to share, for what does not go with it,
+        and for a strategy that needs GPUs where there are none.
         """
         strategy = self.options.shard.strategy
         refuse_if(
@@ -398,7 +410,8 @@ class Diffusers(CheckpointModel):
             "loras",
             'not with shards, expected editor.shard.strategy "context" or "none"',
         )
-        needs_gpus = strategy in ("context", "none") and "strategy" in self.params.get("shard", {})
+        names_strategy = "strategy" in self.params.get("shard", {})
+        needs_gpus = names_strategy and strategy in ("context", "none")
         refuse_if(
             self.gpus > 1 and needs_gpus and not site.may_have_gpus,
             "shard.strategy",
@@ -406,8 +419,8 @@ class Diffusers(CheckpointModel):
         )
 
     def _check_options(self) -> None:
-        """Raise `SettingError` for options that exclude each other, and for an unknown attention
-        backend.
+        """Raise `SettingError` for a key of `shard` that its strategy leaves without effect, for
+        options that exclude each other, and for an unknown attention backend.
         """
         options = self.options
         strategy = options.shard.strategy
@@ -470,6 +483,9 @@ class Diffusers(CheckpointModel):
 
     @property
     def requirements(self) -> Requirements:
+        """Packages of quantization, of LoRA adapters and of attention kernels count if they are
+        used.
+        """
         packages: list[str] = list(self.libraries)
         unused_packages: list[str] = []
         if self.options.quantize:
@@ -502,8 +518,9 @@ class Diffusers(CheckpointModel):
         return Memory(self._held_by_ranks(), reads=self.weight_bytes)
 
     def _held_by_ranks(self) -> int:
-        """Return the bytes that the ranks hold together: each holds a part (`"full"`), all of it
-        (`"context"`), or both (`"grad_op"`).
+        """Return the bytes that the ranks hold together: of each component every rank holds a part
+        (`"full"`), all of it (`"context"`), or both (`"grad_op"`). A text encoder that is
+        replicated is held whole by every rank.
         """
         shard = self.options.shard
         ranks = self.gpus
@@ -515,6 +532,9 @@ class Diffusers(CheckpointModel):
         return total
 
     def hint(self, room: Room) -> str:
+        """Return a phrase that names a setting with which less memory is needed, else what would
+        hold the weights.
+        """
         shard = self.options.shard
         if self.gpus > 1 and shard.strategy not in ("full", "none"):
             return '; editor.shard.strategy="full" needs less'
@@ -553,14 +573,14 @@ class Diffusers(CheckpointModel):
 
     @property
     def lossy(self) -> tuple[str, ...]:
-        """Parameters that trade quality for speed."""
-        options = self.options
-        is_lossy = {
-            "quantize": options.quantize,
-            # backends that compute in fewer bits
-            "attention_backend": re.search("sage|int8|fp8", options.attention_backend or ""),
-        }
-        return tuple(f"{name}={getattr(options, name)}" for name in is_lossy if is_lossy[name])
+        """The parameters, as `key=value`, that trade quality for speed."""
+        lossy: list[str] = []
+        if self.options.quantize:
+            lossy.append(f"quantize={self.options.quantize}")
+        backend = self.options.attention_backend or ""
+        if re.search("sage|int8|fp8", backend):  # they compute in fewer bits
+            lossy.append(f"attention_backend={backend}")
+        return tuple(lossy)
 
 
 def _schedules_with_scipy(folder: Path) -> bool:

@@ -59,15 +59,17 @@ def has_finished_edits(spec: str) -> bool:
 
 
 def split_argument(argument: str) -> tuple[Path, str]:
-    """Split `DIR?PATTERN` into the folder and the pattern, which is empty where none is given."""
+    """Return the folder and the pattern of `DIR?PATTERN`; the pattern is empty if none is given."""
     folder, _, pattern = argument.partition("?")
     return Path(folder), pattern
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise `UsageError` unless a pattern is a relative path with `{names}` of fields."""
+    """Raise `UsageError` unless a pattern is a relative path without `..` that has at least one
+    field, and each of its fields is a plain `{name}`.
+    """
     try:
-        parts = [
+        fields = [
             (name, spec, conversion)
             for _, name, spec, conversion in Formatter().parse(pattern)
             if name is not None
@@ -75,9 +77,10 @@ def check_pattern(pattern: str) -> None:
     except ValueError as error:
         raise errors.UsageError(f"editor folder: pattern {pattern!r}: {error}") from None
     are_plain = [
-        str(name).isidentifier() and not spec and not conversion for name, spec, conversion in parts
+        str(name).isidentifier() and not spec and not conversion
+        for name, spec, conversion in fields
     ]
-    if not parts or not all(are_plain):
+    if not fields or not all(are_plain):
         raise errors.UsageError(
             f"editor folder: pattern {pattern!r}, expected fields such as {{category}}/{{id}}.jpg"
         )
@@ -96,15 +99,7 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> FinishedImages:
     """
     pairs = list(pairs)
     _, pattern = split_argument(argument)
-    field_names = {"category", "id", "difficulty", "seed"}
-    for pair in pairs:
-        field_names.update(pair.fields)
-    for _, name, _, _ in Formatter().parse(pattern):
-        if name is not None and name not in field_names:
-            raise errors.UsageError(
-                f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one "
-                f"of {', '.join(sorted(field_names))}{did_you_mean(name, field_names)}"
-            )
+    _require_fields(pattern, pairs)
     pictures = Pictures(argument)
     paths = {pair.id: pictures.of(pair) for pair in pairs}
     counts = Counter(paths.values())
@@ -121,6 +116,19 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> FinishedImages:
             images[pair.id] = path
     matched = [path for path in paths.values() if path is not None]
     return FinishedImages(images, pictures.summary(matched))
+
+
+def _require_fields(pattern: str, pairs: Iterable[EditPair]) -> None:
+    """Raise `UsageError` if a pattern names a field that no pair has."""
+    field_names = {"category", "id", "difficulty", "seed"}
+    for pair in pairs:
+        field_names.update(pair.fields)
+    for _, name, _, _ in Formatter().parse(pattern):
+        if name is not None and name not in field_names:
+            raise errors.UsageError(
+                f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one "
+                f"of {', '.join(sorted(field_names))}{did_you_mean(name, field_names)}"
+            )
 
 
 class Pictures:
@@ -142,7 +150,11 @@ class Pictures:
         Raises `UsageError` if the pair has several of the same name, which differ by their suffix
         or by the name of their category.
         """
-        for names in _by_pattern(self.pattern, pair) if self.pattern else _usual(pair):
+        if self.pattern:
+            candidates = _names_by_pattern(self.pattern, pair)
+        else:
+            candidates = _names_without_pattern(pair)
+        for names in candidates:
             paths = self._distinct_files(names)
             if len(paths) > 1:
                 raise errors.UsageError(
@@ -165,7 +177,8 @@ class Pictures:
 
     def _named(self, name: str) -> list[Path]:
         """Return the files below the folder with this name, or with it and a suffix if the pattern
-        has none.
+        has none. In that case the name alone counts too if it ends with a suffix, or if a pattern
+        made it and no file has it and a suffix.
         """
         path = self.folder / name
         top = self.folder.resolve()
@@ -225,7 +238,7 @@ def _ids(pair: EditPair) -> list[str]:
     return [name for name in dict.fromkeys((pair.id, pair.own_id)) if name]
 
 
-def _usual(pair: EditPair) -> Iterator[list[str]]:
+def _names_without_pattern(pair: EditPair) -> Iterator[list[str]]:
     """Yield the names, without suffix, that a pair's image may have without a pattern: those of its
     id in the folders of its category, then of its id alone. The first list that fits counts.
     """
@@ -236,9 +249,9 @@ def _usual(pair: EditPair) -> Iterator[list[str]]:
         yield [name]
 
 
-def _by_pattern(pattern: str, pair: EditPair) -> Iterator[list[str]]:
+def _names_by_pattern(pattern: str, pair: EditPair) -> Iterator[list[str]]:
     """Yield the names that a pattern makes of each id of a pair, one for each name of its category;
-    none if the pair lacks a field of the pattern.
+    none if the pair lacks a field of the pattern. A slash in the text of a field becomes a dash.
     """
     for name in _ids(pair):
         values = {

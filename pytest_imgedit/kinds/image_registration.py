@@ -12,9 +12,13 @@ Levels = NDArray[np.float32]
 #: each.
 FIT_SIDES = (32, 64, 128)
 FIT_STEPS = 3
+#: The least of the other side, in pixels.
+MIN_SIDE = 4
 #: Residuals of up to this many times their mean count, by side: at first all, so that the few edges
 #: of a flat drawing do, then less, so that a changed object does not.
 TOLERANCES = (100.0, 20.0, 6.0)
+#: Added to that limit, in levels, so that small residuals count where their mean is near 0.
+LEAST_LIMIT = 2.0
 #: How far a fit may move from its start: a share of the scale, and a share of the side. Editors
 #: that do nothing stay within 4%. With a wider reach, a fit may move a changed object out of the
 #: frame.
@@ -106,8 +110,12 @@ def alignments(source: Image.Image, edited: Image.Image, ratio: float) -> Iterat
 
 
 def _reduced(image: Image.Image, side: int) -> Image.Image:
+    """Return a grey image resized to this longest side, in floating point."""
     factor = side / max(image.size)
-    size = (max(4, round(image.width * factor)), max(4, round(image.height * factor)))
+    size = (
+        max(MIN_SIDE, round(image.width * factor)),
+        max(MIN_SIDE, round(image.height * factor)),
+    )
     return image.resize(size, Image.Resampling.BOX).convert("F")
 
 
@@ -159,10 +167,11 @@ def robust_weights(residual: Levels, tolerance: float) -> Levels:
     """Return the weights of residuals: those far above `tolerance` times their mean, as of a
     changed object, hardly count (Geman and McClure, 1987).
     """
-    limit = 2 + tolerance * np.abs(residual).mean()
+    limit = LEAST_LIMIT + tolerance * np.abs(residual).mean()
     root: Levels = 1 / (1 + np.square(residual / limit, dtype=np.float32))
     return root * root
 
 
 def _from_centre(side: int) -> Levels:
+    """Return how far the centre of each pixel of a side lies from the centre of the side."""
     return np.arange(side, dtype=np.float32) + np.float32(0.5 - side / 2)

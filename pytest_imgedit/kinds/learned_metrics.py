@@ -86,8 +86,8 @@ class LearnedMetric(ABC):
         """Return the value of one question, or an error."""
 
     def self_check(self) -> None:
-        """Measure one edit twice; raises `SetupError`, naming the weights, unless both values are
-        finite and equal. With `deterministic=False` they may differ.
+        """Measure one edit twice; raise `SetupError` if a value is an error, naming the weights, or
+        if the two differ. With `deterministic=False` they may differ.
         """
         source = Image.linear_gradient("L").convert("RGB")
         edited = Image.radial_gradient("L").convert("RGB")
@@ -144,6 +144,9 @@ class FeatureComparison(FeatureSimilarity):
         super().__init__(Path(model), device, options)
 
     def answer_one(self, question: Question) -> Answer:
+        """Return the cosine similarity of the features of an edit and its source or reference; an
+        error for a pair without that image.
+        """
         import torch
 
         if self.against not in question.images:
@@ -190,6 +193,7 @@ class CLIPTextSimilarity(FeatureSimilarity):
         self.max_tokens: int = self.model.config.text_config.max_position_embeddings
 
     def answer_one(self, question: Question) -> Answer:
+        """Return the cosine similarity of the embeddings of an edit and its instruction."""
         import torch
 
         tokens = self.tokenizer(
@@ -229,6 +233,9 @@ class FeatureMetric(Metric, CheckpointModel):
     model_types: ClassVar[tuple[str, ...]]
 
     def check_folder(self) -> None:
+        """Raise `UsageError`, naming the file, if the checkpoint is not whole, or is not of
+        `model_types`.
+        """
         super().check_folder()
         path = self.checkpoint.folder / "config.json"
         config = files.read_object(path, "the config of a transformers model")
@@ -286,6 +293,7 @@ class Backbone(NamedTuple):
 
     @property
     def digits(self) -> str:
+        """The first digits of the SHA-256 of its weights."""
         return Path(self.file).stem.rpartition("-")[2]
 
     @property
@@ -347,6 +355,9 @@ class LPIPSComparison(LearnedMetric):
         self.network.to(device)
 
     def answer_one(self, question: Question) -> Answer:
+        """Return the distance of an edit from its source or reference; an error for a pair without
+        that image, or with one that is too small for the network.
+        """
         import torch
 
         if self.against not in question.images:
@@ -410,6 +421,9 @@ class LPIPS(Metric):
         return targets.Target.of(self.worker, str(torch_hub().absolute()))
 
     def check(self, site: Site) -> None:
+        """Raise `SettingError` for a wrong parameter, and `UsageError` if the weights are missing
+        here.
+        """
         super().check(site)
         backbone = BACKBONES[self.net]
         if not self.weights.is_file():
@@ -419,6 +433,9 @@ class LPIPS(Metric):
             )
 
     def compose(self, where: Where, digests: Digests) -> Composition:
+        """Return its weights by content; raise `UsageError` if they cannot be read, or if their
+        SHA-256 is not that which their name states.
+        """
         name = self.weights.name
         content = digests.of(self.weights.parent, [name])
         backbone = BACKBONES[self.net]

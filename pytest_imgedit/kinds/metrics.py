@@ -21,7 +21,9 @@ Against = Literal["source", "reference"]
 
 
 def against_field() -> Any:
-    """Declare the parameter `against` of metrics that compare an edit with another image."""
+    """Return the field for the parameter `against` of metrics that compare an edit with another
+    image.
+    """
     return Field(
         default="source",
         description="the image that the edit is compared with; the edit is resized to its size "
@@ -44,14 +46,14 @@ def images_to_compare(question: Question, against: Against) -> tuple[Image.Image
 
 
 def missing(against: Against) -> Answer:
-    """Answer for a pair without the image to compare with."""
+    """Return the answer for a pair without the image to compare with: an error."""
     return Answer(
         error=f"the pair has no {against} image, which the parameter against={against!r} needs"
     )
 
 
 def finite_score(value: float) -> Answer:
-    """Answer with a value; one that is no finite number is an error."""
+    """Return the answer with a value; an error if it is not finite."""
     if not math.isfinite(value):
         return Answer(error=f"the metric is {value}, expected a finite number")
     return Answer(score=value)
@@ -83,7 +85,7 @@ class PixelComparison(ABC):
 
     @abstractmethod
     def formula(self, edited: reference.Pixels, target: reference.Pixels) -> float:
-        """Compare two images of shape (H, W, 3)."""
+        """Return the value for two images of shape (H, W, 3) on [0, 1]."""
 
 
 class PSNRComparison(PixelComparison):

@@ -39,18 +39,31 @@ SET_BY_HARNESS = (
 )
 
 
+#: The least share of the area that a size has, unless its aspect ratio would be off by more than
+#: `FAR`.
+LEAST_SHARE = 0.8
+#: Logarithms of ratios of aspect ratios: up to `NEAR` they count as equal, and beyond `FAR` smaller
+#: sizes are tried.
+NEAR = 0.01
+FAR = 0.03
+#: Multiples of the shorter side of the sizes for very long sources.
+SHORT_SIDES = (1, 2, 3, 4)
+
+
 def fit(size: Size, area: int, multiple: int) -> Size:
     """Return width and height, multiples of `multiple`, of the aspect ratio of `size` and at most
-    `area` pixels.
+    `area` pixels; more only if no multiples have so few.
 
     It is the largest size of 80% of the area or more whose aspect ratio is within 1%, else the one
     nearest to it; for very long sources one of less area, where that keeps the aspect ratio.
     """
-    aspect = size[0] / size[1]
+    source_width, source_height = size
+    aspect = source_width / source_height
 
     def scaled(width: int, height: int) -> Size:
         return max(1, width) * multiple, max(1, height) * multiple
 
+    # in multiples: the exact width would be sqrt(area * aspect)
     widest = max(1, math.floor(math.sqrt(area * aspect) * 1.1 / multiple))
     narrowest = max(1, math.floor(widest * 0.75))
     sizes: list[Size] = []
@@ -59,21 +72,22 @@ def fit(size: Size, area: int, multiple: int) -> Size:
         sizes.append(scaled(width, math.ceil(width / aspect)))
 
     def distortion(candidate: Size) -> float:
-        return max(0.01, abs(math.log(candidate[0] / candidate[1] / aspect)))
+        width, height = candidate
+        return max(NEAR, abs(math.log(width / height / aspect)))
 
     near = [
         candidate
         for candidate in sizes
-        if 0.8 * area <= math.prod(candidate) <= area and distortion(candidate) <= 0.03
+        if LEAST_SHARE * area <= math.prod(candidate) <= area and distortion(candidate) <= FAR
     ]
-    narrow = [scaled(round(height * aspect), height) for height in (1, 2, 3, 4)]
-    wide = [scaled(width, round(width / aspect)) for width in (1, 2, 3, 4)]
+    wide = [scaled(round(height * aspect), height) for height in SHORT_SIDES]
+    narrow = [scaled(width, round(width / aspect)) for width in SHORT_SIDES]
 
     def preference(candidate: Size) -> tuple[bool, float, int]:
         pixels = math.prod(candidate)
         return pixels > area, distortion(candidate), -pixels
 
-    return min(near or sizes + narrow + wide, key=preference)
+    return min(near or sizes + wide + narrow, key=preference)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +184,7 @@ class Adapter:
 
 
 def _unet_area(pipeline: Any) -> int:
-    """Pixels of the square on which a UNet was trained."""
+    """Return the pixels of the square on which a UNet was trained."""
     sample_size = pipeline.unet.config.sample_size
     side = sample_size if isinstance(sample_size, int) else sample_size[0]
     return int(side * pipeline.vae_scale_factor) ** 2
@@ -396,7 +410,7 @@ def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> 
 
 def pipeline_class(model: str) -> str | None:
     """Return the pipeline's class name from `model_index.json`; `None` if the model is not on this
-    machine. Raise `UsageError` if it is not a diffusers checkpoint.
+    machine. Raise `UsageError` if it is neither a diffusers checkpoint nor a hub id.
     """
     checkpoint = checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE)
     index = Path(checkpoint.snapshot or model) / "model_index.json"
@@ -443,7 +457,9 @@ def _assigned_texts(node: ast.ClassDef) -> set[str]:
 def call_signature(name: str) -> Signature | None:
     """Return the signature of a diffusers pipeline's call; `None` if its source is not found."""
     package = source_file("diffusers")
-    for path in sorted(package.parent.glob("pipelines/**/*.py")) if package else ():
+    if package is None:
+        return None
+    for path in sorted(package.parent.glob("pipelines/**/*.py")):
         if f"class {name}(" in path.read_text("utf-8"):
             return signature(path, name, "__call__")
     return None
@@ -469,12 +485,15 @@ def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
     the harness gives it anyway; all of them if that call is not known.
     """
     name = pipeline_class(model)
-    call = call_signature(name) if name else None
-    if name is None or call is None:
+    if name is None:
+        return params
+    call = call_signature(name)
+    if call is None:
         return params
     # The harness sets some arguments itself: a user who writes out their default changes the call.
     overrides: set[str] = set()
     if name in ADAPTERS:
-        overrides = {"width", "height"} | ADAPTERS[name].further((64, 64)).keys()
+        any_size = (64, 64)  # the names do not depend on it
+        overrides = {"width", "height"} | ADAPTERS[name].further(any_size).keys()
     defaults = {key: value for key, value in call.defaults.items() if key not in overrides}
     return base.without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})

@@ -31,6 +31,9 @@ class ScenesEditor(_Embedded, diffusers.Diffusers):
     }
 
     def check(self, site: base.Site) -> None:
+        """Raise `SettingError` for a wrong setting, and if nobody named it and the suite is not one
+        of drawn scenes.
+        """
         super().check(site)
         base.refuse_if(
             not (site.is_named or _is_drawn(site)),
@@ -50,6 +53,9 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
     blind_to_words = "this demo judge does not read instructions reliably"
 
     def check(self, site: base.Site) -> None:
+        """Raise `SettingError` for a wrong setting, and if it will score another suite than one of
+        drawn scenes, or by another protocol than the built-in `aspects`.
+        """
         super().check(site)
         if not site.protocol:
             return
@@ -60,12 +66,12 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
             f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL or "
             "openai:URL#MODEL",
         )
-        custom = " of your own" if site.is_custom_protocol else ""
+        of_user = " of your own" if site.is_custom_protocol else ""
         base.refuse_if(
-            custom or site.protocol != "aspects",
+            site.is_custom_protocol or site.protocol != "aspects",
             "protocol",
             "judge 'scenes' was taught the built-in protocol 'aspects' and no other, found "
-            f"{site.protocol!r}{custom}",
+            f"{site.protocol!r}{of_user}",
         )
 
 

@@ -17,6 +17,7 @@ import torch
 
 from pytest_imgedit.core import errors, images, requests, strict_json, wire
 from pytest_imgedit.core.text import one_line
+from pytest_imgedit.kinds.base import GIB
 from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
@@ -36,7 +37,7 @@ class ShardedEditor(DiffusersEditor):
     """
 
     def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
-        # Without a name, it ends with the ranks that hold it.
+        # A file without a name: it is gone once all ranks that hold it have ended.
         self._meeting = tempfile.TemporaryFile()  # noqa: SIM115
         setup: strict_json.JsonObject = {
             "model": model,
@@ -51,7 +52,9 @@ class ShardedEditor(DiffusersEditor):
             follower.report(None)  # it is loaded, or its end has ended this process
 
     def _join(self, setup: strict_json.JsonObject) -> None:
-        """Meet the other ranks, and load this one's part."""
+        """Meet the other ranks, and load this one's part; raise `SetupError` for quantization and
+        offloading, which do not go with shards.
+        """
         kind = setup["device"]
         rank = setup["rank"]
         options = DiffusersParameters.parse(setup["params"])
@@ -99,7 +102,7 @@ class ShardedEditor(DiffusersEditor):
         **override: int,
     ) -> Any:
         """Call the pipeline on all ranks and return rank 0's output; raise what it raises there if
-        it fails on all of them.
+        it fails on all of them. Without followers, as on any other rank, call it on this one alone.
         """
         for follower in self.followers:
             follower.ask(request, override)
@@ -152,13 +155,15 @@ class _Follower:
         _end(f"rank {self.rank} ended with status {self.process.wait()}, and its group with it")
 
     def ask(self, request: requests.EditRequest, override: dict[str, int]) -> None:
+        """Send the rank a request, and the arguments that its call overrides."""
         assert self.process.stdin is not None
         encoded = {**vars(request), "source": images.encode_png(request.source), "reference": None}
         wire.send(self.process.stdin, {"request": encoded, "override": override})
 
     def report(self, error: Exception | None) -> None:
-        """Wait for the rank to report how its part of a call ended; end this process if only one of
-        the rank and rank 0, whose failure is `error`, has failed.
+        """Wait for the rank to report how its part of a call ended; end this process if either the
+        rank or rank 0, whose failure is `error`, has failed and the other has not. A rank that does
+        not report within `PATIENCE` seconds of rank 0's failure counts as not failed.
         """
         try:
             failure = self._reports.get(timeout=None if error is None else PATIENCE)
@@ -213,9 +218,10 @@ def _end(why: str) -> None:
 
 
 def _print_memory(rank: int, when: str, kind: str) -> None:
+    """Print the GPU memory of a rank to the run's log; nothing on the CPU."""
     if kind == "cuda":
-        allocated = torch.cuda.memory_allocated() / 2**30
-        most = torch.cuda.max_memory_allocated() / 2**30
+        allocated = torch.cuda.memory_allocated() / GIB
+        most = torch.cuda.max_memory_allocated() / GIB
         print(
             f"rank {rank}: {allocated:.1f} GiB of GPU memory {when}, {most:.1f} at most",
             file=sys.stderr,
