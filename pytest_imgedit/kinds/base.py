@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # it imports PIL
 
 GIB = 2**30
 Role = Literal["editor", "judge", "metric"]
-#: The roles of which every run has one model.
+#: The roles in which every run has one model.
 ROLES: tuple[Role, ...] = ("editor", "judge")
 #: The option that gives one worker of a role several GPUs.
 GPUS_OPTION: Mapping[Role, str] = {
@@ -39,7 +39,7 @@ GPUS_OPTION: Mapping[Role, str] = {
 #: Raise this when an editor or judge of this package computes something else, so that stored
 #: results are not reused.
 REVISION = 7
-#: Rough tokens of an image of any size, amid the rules of servers.
+#: Rough tokens of an image of any size, between those that different servers count.
 TOKENS_OF_AN_IMAGE = 150
 #: Pixels that cost one token more.
 PIXELS_A_TOKEN = 1200
@@ -170,7 +170,7 @@ def _first_problem(
 
 @dataclass(frozen=True)
 class Site:
-    """Where the workers of a model will run, as far as it is known before any of them starts.
+    """What is known of where the workers of a model will run before any of them starts.
 
     `may_have_gpus` is false if certainly no GPU is used. `is_here` says that workers run in this
     environment: a package that is missing here is missing there. `suite` is the spec of the suite,
@@ -432,8 +432,8 @@ class Model:
             return
         constructor = self._constructor()
         if constructor is not None:
-            first = next(iter(constructor.annotations), "")
-            reserved = {"device"} if self.target.argument is None else {"device", first}
+            argument_name = next(iter(constructor.annotations), "")
+            reserved = {"device"} if self.target.argument is None else {"device", argument_name}
             constructor.check(self.params, reserved)
 
     def _constructor(self) -> user_code.Signature | None:

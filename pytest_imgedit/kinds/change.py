@@ -46,8 +46,8 @@ def change(source: Image.Image, edited: Image.Image) -> float:
     largest mean of a window, so that a small object counts as much as a large one.
 
     The steps above forgive small shifts and scales, resampling, codecs and autoencoders, and also a
-    change of contrast or brightness alone. Of an edit with another aspect ratio, only what both
-    images show is compared.
+    change of contrast or brightness alone. If the aspect ratios differ, only what both images show
+    is compared.
     """
     if source.size == edited.size and source.tobytes() == edited.tobytes():
         return 0.0
@@ -170,8 +170,8 @@ def _spread(grey: Levels) -> Levels:
 
 
 def _window_means(values: NDArray[np.floating[Any]], side: int) -> NDArray[np.float64]:
-    """Return the mean of every square window with this side, from a table of sums: of an image
-    (H, W), one mean for each place of the window, (H - side + 1, W - side + 1).
+    """Return the mean of every square window with this side, from a table of sums; values of shape
+    (H, W) have means of shape (H - side + 1, W - side + 1).
     """
     # sums[y, x] is the sum of values[:y, :x]
     sums = np.pad(values.astype(np.float64), ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)

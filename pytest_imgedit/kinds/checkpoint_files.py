@@ -107,7 +107,7 @@ class Checkpoint:
     """The weights that a MODEL names, a folder here or a hub id, whose files lie as `layout` says.
 
     A hub id is resolved to a commit once a process. Every later lookup returns the snapshot of that
-    commit, whatever was pushed meanwhile.
+    commit, even if another one was pushed since.
     """
 
     model: str
@@ -559,8 +559,8 @@ def _names_data(text: str, cache: Path) -> bool:
 
 
 def _files_below(folder: Path) -> list[str]:
-    """Return the names of all files below a folder that are not hidden; links are followed, but no
-    folder is visited twice. Of a file, return `.`.
+    """Return the names, relative to a folder, of all files below it that are not hidden, nor in
+    hidden folders; links are followed, but no folder is visited twice. For a file, return `.`.
     """
     if folder.is_file():
         return ["."]

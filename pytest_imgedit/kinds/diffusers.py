@@ -122,10 +122,10 @@ class DiffusersEditor:
         acceleration.remember_negative(pipeline, self.call.get("negative_prompt"))
 
     def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:
-        """Use other LoRA adapters on the loaded base, such as of the next training step; raises
-        `SetupError`.
+        """Use other LoRA adapters on the loaded base, such as those of the next training step.
+        Raise `SetupError` for one that is wrong or does not fit.
 
-        Each is a table as `LoraParameters` has it. A compiled network is compiled anew, as in a
+        Each is a table as `LoraParameters` has it. A compiled network is compiled again, as in a
         worker that loads these adapters from the start.
         """
         from pytest_imgedit.kinds.compute import acceleration, lora
@@ -133,7 +133,7 @@ class DiffusersEditor:
         if self.compiled:
             acceleration.compile_anew()
             self.is_warm = False
-        lora.take_loras(self.pipeline, [LoraParameters.parse(dict(each)) for each in loras])
+        lora.take_loras(self.pipeline, [LoraParameters.parse(dict(table)) for table in loras])
 
     def self_check(self) -> str | None:
         """Edit one small image until two edits in a row are equal, at most three times; return the
@@ -217,8 +217,8 @@ class DiffusersEditor:
         """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents
         (`"latent"`).
 
-        `override` takes the place of arguments that the editor was given. Of an editor that is
-        warm, only a call that `may_compile` compiles.
+        `override` replaces arguments that the editor was given. If the editor is warm, only a call
+        that `may_compile` compiles.
         """
         arguments = self.adapter.arguments(
             self.pipeline,
@@ -271,8 +271,8 @@ class DiffusersEditor:
             yield
 
     def edit(self, request: EditRequest) -> Image.Image:
-        """Edit one image; its noise comes from a CPU generator with the request's seed, on every
-        device alike.
+        """Edit one image; on every device its noise comes from a CPU generator with the request's
+        seed.
 
         Raises `OutputError` and `RuntimeError` as `picture` does.
         """

@@ -79,7 +79,7 @@ def is_same(first: Image.Image, second: Image.Image) -> bool:
     """Tell whether two RGB images are equal but for a codec: no pixel differs by over
     `SAME_LEVELS`.
 
-    This is far stricter than `is_near_copy`: an image that a model drew anew differs somewhere.
+    This is far stricter than `is_near_copy`: an image that a model drew again differs somewhere.
     """
     if first.size != second.size:
         return False

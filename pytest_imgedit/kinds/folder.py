@@ -132,7 +132,7 @@ def _require_fields(pattern: str, pairs: Iterable[EditPair]) -> None:
 
 
 class Pictures:
-    """The pictures below `DIR`, of which a pair has that of its id, or that which a pattern names.
+    """The pictures below `DIR`: a pair has the one with its id, or the one that a pattern names.
 
     Without a pattern that is `DIR/<category>/<id>` or `DIR/<id>`. Every name that the category has,
     and the suite's own id of the pair, are tried after the slug and the id. Where the pattern names

@@ -83,7 +83,7 @@ class HTTPScorer:
 
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
-        self._runner = asyncio.Runner()  # one loop for good, to which the connections belong
+        self._runner = asyncio.Runner()  # one loop for all calls, to which connections belong
         self._free = asyncio.Semaphore(options.concurrency)
         self._client = self.server.connect_async()
 

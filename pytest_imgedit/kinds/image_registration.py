@@ -77,10 +77,11 @@ class Alignment:
     y: Axis
 
     def overlap(self, size: tuple[int, int]) -> tuple[slice, slice]:
-        """Return the rows and the columns of the source that the edit shows; each slice is empty if
-        they are too few to be compared.
+        """Return the rows and the columns of the source that the edit shows, of images of this
+        (width, height); a slice is empty if they are too few to be compared.
         """
-        return self.y.overlap(size[1]), self.x.overlap(size[0])
+        width, height = size
+        return self.y.overlap(height), self.x.overlap(width)
 
     def laid_over(self, edited: Image.Image, resampling: Image.Resampling) -> Levels:
         """Return an edit as it lies over its source, in levels of shape (H, W) or (H, W, 3)."""

@@ -93,7 +93,7 @@ class LearnedMetric(ABC):
         edited = Image.radial_gradient("L").convert("RGB")
         images = {"source": source, "edited": edited, "reference": source}
         question = Question("self-check", "default", "make it round", images)
-        answers = [self.answer([question])[0] for _ in range(2)]
+        answers = [self.answer_one(question) for _ in range(2)]
         for answer in answers:
             if answer.error is not None:
                 raise errors.SetupError(

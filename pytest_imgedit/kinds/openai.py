@@ -73,7 +73,7 @@ class OpenAIJudge:
         self.request: JsonObject = {"model": self.server.model}
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
-        self._runner = asyncio.Runner()  # one loop for good, to which the connections belong
+        self._runner = asyncio.Runner()  # one loop for all calls, to which connections belong
         self._free = asyncio.Semaphore(options.concurrency)
         self._client = self.server.connect_async()
 

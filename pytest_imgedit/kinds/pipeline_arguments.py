@@ -46,8 +46,12 @@ LEAST_SHARE = 0.8
 #: sizes are tried.
 NEAR = 0.01
 FAR = 0.03
-#: Multiples of the shorter side of the sizes for very long sources.
+#: Shorter sides, in multiples, of the sizes for very long sources.
 SHORT_SIDES = (1, 2, 3, 4)
+#: The widest size that is tried, as a share of the width that has exactly the area, and the
+#: narrowest, as a share of the widest.
+WIDEST = 1.1
+NARROWEST = 0.75
 
 
 def fit(size: Size, area: int, multiple: int) -> Size:
@@ -63,9 +67,8 @@ def fit(size: Size, area: int, multiple: int) -> Size:
     def scaled(width: int, height: int) -> Size:
         return max(1, width) * multiple, max(1, height) * multiple
 
-    # in multiples: the exact width would be sqrt(area * aspect)
-    widest = max(1, math.floor(math.sqrt(area * aspect) * 1.1 / multiple))
-    narrowest = max(1, math.floor(widest * 0.75))
+    widest = max(1, math.floor(math.sqrt(area * aspect) * WIDEST / multiple))
+    narrowest = max(1, math.floor(widest * NARROWEST))
     sizes: list[Size] = []
     for width in range(narrowest, widest + 1):
         sizes.append(scaled(width, math.floor(width / aspect)))
@@ -190,16 +193,20 @@ def _unet_area(pipeline: Any) -> int:
     return int(side * pipeline.vae_scale_factor) ** 2
 
 
-def _latents(pipeline: Any) -> int:
+def _latent_side(pipeline: Any) -> int:
+    """Return the pixels on a side of a latent."""
     return int(pipeline.vae_scale_factor)
 
 
-def _patches(pipeline: Any) -> int:
+def _patch_side(pipeline: Any) -> int:
+    """Return the pixels on a side of a patch of 2 x 2 latents."""
     return int(pipeline.vae_scale_factor) * 2
 
 
-def _spatial(pipeline: Any) -> int:
-    return int(pipeline.vae_scale_factor_spatial * pipeline.transformer.config.patch_size[1])
+def _spatial_patch_side(pipeline: Any) -> int:
+    """Return the pixels on a side of a patch of a transformer that also has patches in time."""
+    _frames, side, _side = pipeline.transformer.config.patch_size
+    return int(pipeline.vae_scale_factor_spatial * side)
 
 
 def _only_size(pipeline: Any, size: Size) -> None:
@@ -208,7 +215,7 @@ def _only_size(pipeline: Any, size: Size) -> None:
 
 
 def _snap(processor: str, pipeline: Any, size: Size) -> None:
-    """Have a pipeline whose image processor snaps to a list of sizes take this one."""
+    """Have a pipeline whose image processor snaps to a list of sizes take this one instead."""
     getattr(pipeline, processor).get_default_height_width = lambda image, height=None, width=None: (
         size[::-1]
     )
@@ -229,8 +236,8 @@ _RESIZED = "; the source is resized to it"
 _OF_UNET = "the UNet's area at the source's aspect ratio"
 _OWN = Adapter(size="the pipeline's: the model's area at the source's aspect ratio")
 _SCALED = Adapter(size=f"{_SQUARE}, multiple of 16{_RESIZED}", scales=True)
-_PATCHED = Adapter(size=f"{_SQUARE}{_RESIZED}", scales=True, gives_size=True, multiple=_patches)
-_DREAMLITE = Adapter(size=_OF_UNET, gives_size=True, area=_unet_area, multiple=_patches)
+_PATCHED = Adapter(size=f"{_SQUARE}{_RESIZED}", scales=True, gives_size=True, multiple=_patch_side)
+_DREAMLITE = Adapter(size=_OF_UNET, gives_size=True, area=_unet_area, multiple=_patch_side)
 
 #: Instruction-editing pipelines by class name. All others are refused, with what they are for.
 ADAPTERS: dict[str, Adapter] = {
@@ -246,7 +253,7 @@ ADAPTERS: dict[str, Adapter] = {
         size="1280·720 at the source's aspect ratio; the last of five frames",
         gives_size=True,
         area=lambda pipeline: 1280 * 720,
-        multiple=_spatial,
+        multiple=_spatial_patch_side,
         output="frames",
         pick=lambda frames, position: frames[position][-1],
         needs=("ftfy",),
@@ -258,7 +265,7 @@ ADAPTERS: dict[str, Adapter] = {
     "Flux2Pipeline": _SCALED,
     "FluxKontextPipeline": replace(
         _PATCHED,
-        further=lambda size: {"max_area": size[0] * size[1], "_auto_resize": False},
+        further=lambda size: {"max_area": math.prod(size), "_auto_resize": False},
         batches=True,
         compiles=True,
     ),
@@ -270,13 +277,13 @@ ADAPTERS: dict[str, Adapter] = {
         multiple=lambda pipeline: 32,
     ),
     "JoyImageEditPipeline": Adapter(
-        size=_SQUARE, multiple=_spatial, prepare=partial(_snap, "vae_image_processor")
+        size=_SQUARE, multiple=_spatial_patch_side, prepare=partial(_snap, "vae_image_processor")
     ),
     "JoyImageEditPlusPipeline": Adapter(
         size=_SQUARE,
         image="images",
         listed=True,
-        multiple=_spatial,
+        multiple=_spatial_patch_side,
         prepare=partial(_snap, "image_processor"),
     ),
     "Kandinsky5I2IPipeline": replace(_SCALED, gives_size=True, prepare=_only_size, output="image"),
@@ -301,14 +308,14 @@ ADAPTERS: dict[str, Adapter] = {
         size=f"{_OF_UNET}, multiple of 8{_RESIZED}",
         scales=True,
         area=_unet_area,
-        multiple=_latents,
+        multiple=_latent_side,
         batches=True,
     ),
     "StableDiffusionXLInstructPix2PixPipeline": Adapter(
         size=f"{_OF_UNET}, multiple of 8",
         gives_size=True,
         area=_unet_area,
-        multiple=_latents,
+        multiple=_latent_side,
         batches=True,
         compiles=True,
     ),

@@ -438,7 +438,7 @@ class QwenVL(CheckpointModel):
         return params
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        """Return what it consists of, among that how it decodes, since other kernels round
+        """Return what it consists of, including how it decodes, since other kernels round
         differently, and the adapter's content.
         """
         composition = super().compose(where, digests)

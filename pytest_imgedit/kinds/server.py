@@ -24,7 +24,7 @@ from pytest_imgedit.kinds.server_refusals import is_refusal
 _AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
 #: Under this name a response holds the `Failure` that was found in it.
 _FAILURE = "pytest_imgedit_failure"
-#: The most seconds that a try to reach a server may take, and how often it is repeated.
+#: The most seconds that reaching a server may take, and the most retries within them.
 PROBE_SECONDS = 20
 PROBE_RETRIES = 2
 

@@ -76,7 +76,7 @@ SENTENCES = {
     "responsibleaipolicyviolation": "Azure through a gateway",
     "prohibited_content": "Gemini through a gateway",
 }
-#: Statuses that say something else, whatever the sentence.
+#: Statuses that mean something else, even with a sentence of a refusal.
 _OTHER_STATUSES = (401, 404, 407, 408, 409, 413, 415, 429)
 #: Fields of an error that hold a code.
 _CODES_IN = re.compile(

@@ -180,7 +180,7 @@ class _Follower:
 
 
 def follow() -> None:
-    """Run as a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
+    """Run as a rank other than 0: load, then make the calls that rank 0 makes, until it ends."""
     inbox = sys.stdin.buffer
     outbox = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed goes to the run's log

@@ -187,14 +187,14 @@ def _defaults(arguments: ast.arguments) -> strict_json.JsonObject:
 
 
 def source_closure(module: str) -> tuple[dict[str, Path], set[str]]:
-    """Return what a module, which is not itself imported, imports through all first-party modules.
+    """Return, by name, the source files of a module and of the first-party modules that it imports,
+    directly or through others, and the names of the installed packages that these import.
 
-    First-party is what lies outside folders of installed packages, as in the user's repository or
-    an editable install, and the module's own top-level package wherever it is. Imports inside
-    functions count too; a module whose name is computed when it is imported cannot be seen.
-
-    The result is the source files of first-party modules by name, and the names of the installed
-    packages that they import.
+    Nothing is imported. First-party is what lies outside folders of installed packages, as in the
+    user's repository or an editable install, and the module's own top-level package wherever it is.
+    Imports inside functions count too; a module whose name is computed when it is imported cannot
+    be seen. `torch` is among the packages if a module of this one is imported that computes with
+    it.
     """
     files: dict[str, Path] = {}
     packages: set[str] = set()
@@ -227,7 +227,7 @@ def _with_parents(module: str) -> Iterator[str]:
 
 def _imported(module: str, path: Path) -> list[str]:
     """Return the names that a source file imports, with the packages around them; attributes of
-    modules may be among them. There are none of a file that is not valid Python.
+    modules may be among them. A file that is not valid Python has none.
     """
     if path.suffix != ".py":
         return []
@@ -250,8 +250,8 @@ def _imported(module: str, path: Path) -> list[str]:
 
 def libraries_behind(packages: Iterable[str]) -> tuple[str, ...]:
     """Return the names, in lower case, of the distributions whose versions decide the results of
-    code that imports these packages: their own, torch if one of them requires it, and the libraries
-    that compute for torch, diffusers or transformers.
+    code that imports these packages: their own, torch if one of them requires it, and, beside
+    torch, diffusers or transformers, all libraries through which these compute.
     """
     by_package = _distributions()
     names: set[str] = set()
@@ -277,8 +277,8 @@ def is_installed(path: Path) -> bool:
 
 
 def is_third_party(path: Path) -> bool:
-    """Tell whether a file belongs to an interpreter's library or to an installed package, of
-    whatever environment.
+    """Tell whether a file belongs to an interpreter's library or to an installed package, of this
+    environment or another one.
     """
     return bool({"site-packages", "dist-packages"} & set(path.parts)) or is_installed(path)
 
@@ -292,20 +292,21 @@ def user_import_paths() -> list[str]:
 
 
 def find_user_modules(config: Path | None, *folders: Path) -> None:
-    """Let specs such as `my_editor:Mine` name modules in the folders of the user, wherever a
-    command is called.
+    """Let specs such as `my_editor:Mine` name modules in the folders of the user, in whichever
+    folder a command is called.
 
     They are added to the end of the import path in this order: the folder of the config (without
-    one, the working folder); the folder above it if it is called `benchmarks`; and `folders`, which
-    are pytest's root folder and the working folder. Without pytest, its root folder is taken to be
-    the nearest one with a file by which pytest knows it.
+    one, the working folder); its parent, if that folder is called `benchmarks`; and `folders`,
+    which are pytest's root folder and the working folder. Without pytest, its root folder is taken
+    to be the nearest one with a file by which pytest knows it.
     """
-    near = Path.cwd() if config is None else config.absolute().parent
-    above = [near.parent] if near.name == "benchmarks" else []
+    config_folder = Path.cwd() if config is None else config.absolute().parent
+    above = [config_folder.parent] if config_folder.name == "benchmarks" else []
     if not folders:
-        roots = [folder for folder in (near, *near.parents) if _is_root(folder)]
+        around = (config_folder, *config_folder.parents)
+        roots = [folder for folder in around if _is_root(folder)]
         folders = (*roots[:1], Path.cwd())
-    for folder in [near] + above + list(folders):
+    for folder in [config_folder] + above + list(folders):
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
 
