@@ -186,7 +186,7 @@ class QwenVLJudge:
         import transformers
 
         from pytest_imgedit.kinds.compute import fast_loading, numerics, qwen_inputs
-        from pytest_imgedit.kinds.qwen_decoder.fused import compiles
+        from pytest_imgedit.kinds.qwen_decoder.fused import compile_kernels
 
         numerics.set_deterministic(deterministic)
         folder = Path(model)
@@ -195,7 +195,7 @@ class QwenVLJudge:
         model_class = getattr(transformers, config.architectures[0])
         qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
         if device == "cuda" and attention == "auto" and _is_large(folder):
-            compiles(model_class)
+            compile_kernels(model_class)
 
     def preprocess(self, question: requests.Question) -> Prompt:
         """Return the tokens and patches of a question, made on the CPU; threads may do that ahead

@@ -216,7 +216,7 @@ def _by_teacher_forcing(judge, question, reply, aspect):
     """
     start = reply[: number_places(reply, question.aspects)[aspect]].rstrip(" ")
     plain = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention="sdpa")
-    prompt = plain.preprocess(question).going_on(
+    prompt = plain.preprocess(question).followed_by(
         plain.processor.tokenizer.encode(start, add_special_tokens=False)
     )
     with torch.inference_mode():
@@ -250,7 +250,7 @@ def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
             [prompt],
             Decoded([reply], [False], [torch.stack(logits[: len(reply)])]),
         )
-        inputs = plain.decoder.inputs([plain.preprocess(question).going_on([*reply[:-1], *one])])
+        inputs = plain.decoder.inputs([plain.preprocess(question).followed_by([*reply[:-1], *one])])
         following = plain.model(**inputs, logits_to_keep=1).logits[0, -1].softmax(-1)
     zero = float(following[tokenizer.encode("0", add_special_tokens=False)[0]])
     assert answer.expected["realism"] == pytest.approx(
@@ -308,14 +308,16 @@ def test_a_look_is_what_the_judge_would_have_seen_there(questions):
     decoded = judge.decoder.decode([prompt], 12, keep_logits=True)
     (tokens,), (logits,) = decoded.tokens, decoded.logits
     for step in (1, 5, len(tokens) - 1):
-        (seen,) = judge.decoder.decode([prompt.going_on(tokens[:step])], 1, keep_logits=True).logits
+        (seen,) = judge.decoder.decode(
+            [prompt.followed_by(tokens[:step])], 1, keep_logits=True
+        ).logits
         torch.testing.assert_close(seen[0], logits[step], rtol=1e-3, atol=1e-3)
     ids = torch.cat([prompt.tokens, torch.tensor(tokens)])[None]
     kinds = (ids == judge.model.config.image_token_id).int()
     positions, _ = judge.model.model.get_rope_index(
         ids, mm_token_type_ids=kinds, image_grid_thw=prompt.grids
     )
-    assert torch.equal(prompt.going_on(tokens).positions, positions[:, 0])
+    assert torch.equal(prompt.followed_by(tokens).positions, positions[:, 0])
 
 
 def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +21,18 @@ from pytest_imgedit.kinds.compute.numerics import COMPILER_OPTIONS
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 
-#: Sources whose encoded negative prompt is cached.
+#: The most sources whose encoded negative prompts are cached.
 REMEMBERED = 8
 
 
 def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
     """Change the pipeline's denoising network in place; return whether it is compiled.
 
-    `quantize="fp8"` computes linear layers on float8 weights and activations (torchao). Repeated
-    blocks are compiled for all sizes, to the same kernels in every process. The network stays as it
-    is with `compile="auto"`, which the harness has resolved by then, and with `"if possible"` if it
-    cannot be compiled. Anything else that cannot be done raises `SetupError`.
+    The attention backend is set first. `quantize="fp8"` then computes linear layers on float8
+    weights and activations (torchao). Repeated blocks are compiled for all sizes, to the same
+    kernels in every process. Nothing is compiled with `compile="auto"`, which the harness resolves
+    beforehand, or with `"if possible"` if that fails. Raise `SetupError` for any other change that
+    fails.
     """
     network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
     if options.attention_backend is not None:
@@ -62,7 +63,8 @@ def frozen_graphs() -> Iterator[None]:
         yield
 
 
-def _try(key: str, change: Any) -> None:
+def _try(key: str, change: Callable[[], object]) -> None:
+    """Make a change; raise `SetupError`, naming the setting `key`, if it fails."""
     try:
         change()
     except (AttributeError, ImportError, RuntimeError, ValueError, NotImplementedError) as error:
@@ -70,6 +72,7 @@ def _try(key: str, change: Any) -> None:
 
 
 def _set_backend(network: Any, backend: str | None) -> None:
+    """Set the network's attention backend; raise `ValueError` if none of its modules takes one."""
     if not any(
         hasattr(getattr(module, "processor", None), "_attention_backend")
         for module in network.modules()
@@ -79,14 +82,14 @@ def _set_backend(network: Any, backend: str | None) -> None:
 
 
 def _compiles(network: Any) -> bool:
-    """Tell whether the network's blocks can be compiled here, which takes Triton and a C
-    compiler.
+    """Tell whether the network has repeated blocks and this machine can compile, which takes Triton
+    and a C compiler; print to stderr why a trial failed.
     """
     if not getattr(network, "_repeated_blocks", None):
         return False
     try:
-        double = torch.compile(lambda x: x * 2 + 1, options=COMPILER_OPTIONS)
-        double(torch.ones(8, device=next(network.parameters()).device))
+        trial = torch.compile(lambda values: values * 2 + 1, options=COMPILER_OPTIONS)
+        trial(torch.ones(8, device=next(network.parameters()).device))
     except Exception as error:
         print(f"the editor is not compiled: {type(error).__name__}: {error}"[:300], file=sys.stderr)
         return False
@@ -103,15 +106,15 @@ def offload(pipeline: Any, kind: str, device: torch.device) -> None:
     """Keep a loaded pipeline's weights in host memory, and on the GPU only what is at work.
 
     `kind="model"` keeps one component at a time on the GPU. `"group"` keeps one block of the
-    denoising network or one layer of a text encoder there, the next one, which is copied meanwhile,
-    and the VAE, which is small.
+    denoising network or one layer of a text encoder there, with the next one, which is copied
+    meanwhile, and all of the other components, such as the VAE.
     """
     if kind == "model":
         pipeline.enable_model_cpu_offload(device=device)
         return
     from diffusers.hooks import apply_group_offloading
 
-    common: dict[str, Any] = {
+    shared_options: dict[str, Any] = {
         "offload_device": torch.device("cpu"),
         "use_stream": device.type == "cuda",
     }
@@ -120,16 +123,20 @@ def offload(pipeline: Any, kind: str, device: torch.device) -> None:
             continue
         if name.startswith(("transformer", "unet")):
             pipeline.components[name].enable_group_offload(
-                device, offload_type="block_level", num_blocks_per_group=1, **common
+                device, offload_type="block_level", num_blocks_per_group=1, **shared_options
             )
         elif name.startswith("text_encoder"):
-            apply_group_offloading(component, device, offload_type="leaf_level", **common)
+            apply_group_offloading(component, device, offload_type="leaf_level", **shared_options)
         else:
             component.to(device)
 
 
 def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
-    """Cache the encoded negative prompt by source, if the text encoder sees the source."""
+    """Cache the encoded negative prompt by source, for the `REMEMBERED` sources encoded last.
+
+    Do nothing if there is no negative prompt or the text encoder does not see the source. Other
+    prompts, prompts given as embeddings and calls by position are encoded as before.
+    """
     encode = getattr(pipeline, "encode_prompt", None)
     if (
         negative_prompt is None
@@ -154,6 +161,7 @@ def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
 
 
 def _digest(images: Image.Image | list[Image.Image]) -> bytes:
+    """Return a SHA-256 digest of the pixels of one or several images, and of their shapes."""
     digest = hashlib.sha256()
     for image in images if isinstance(images, list) else [images]:
         pixels = np.asarray(image)

@@ -22,7 +22,12 @@ import torch
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.checkpoint_files import weight_files
 
+#: Bytes that are read at a time.
 CHUNK = 16 * 2**20
+#: The most threads of a `Reader`, and the threads of `read_ahead`.
+READERS = 8
+READ_AHEAD_THREADS = 4
+#: By the names in headers of safetensors files.
 _DTYPES = {
     "BF16": torch.bfloat16,
     "F16": torch.float16,
@@ -38,24 +43,25 @@ _DTYPES = {
 
 
 class Reader:
-    """Reads pieces of files into tensors on a device; holds one pinned buffer a thread."""
+    """Reads pieces of files into tensors on a device; holds a buffer a thread, pinned for CUDA."""
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
-        self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+        self._pool = ThreadPoolExecutor(min(READERS, os.cpu_count() or 1))
         self._local = threading.local()
 
     def read(self, file: int, start: int, stop: int) -> torch.Tensor:
-        """Return the bytes of an open file from `start` to `stop` as uint8; raises `OSError` if
-        they are not there.
+        """Return the bytes of an open file from `start` to `stop` as a uint8 tensor on the device;
+        raise `OSError` if the file ends before `stop`.
         """
         target = torch.empty(stop - start, dtype=torch.uint8, device=self.device)
         starts = range(start, stop, CHUNK)
-        list(self._pool.map(self._read_piece, repeat(file), starts, target.split(CHUNK)))
+        pieces = self._pool.map(self._read_piece, repeat(file), starts, target.split(CHUNK))
+        deque(pieces, maxlen=0)  # wait for all, and raise what one of them raised
         return target
 
     def _read_piece(self, file: int, start: int, target: torch.Tensor) -> None:
-        """Fill `target` from a file's bytes at `start`; raise `OSError` if the file ends before."""
+        """Fill `target` with a file's bytes from `start` on; raise `OSError` if they end early."""
         if not hasattr(self._local, "buffer"):
             self._local.buffer = torch.empty(
                 CHUNK, dtype=torch.uint8, pin_memory=self.device.type == "cuda"
@@ -71,12 +77,16 @@ class Reader:
         target.copy_(buffer)
 
     def close(self) -> None:
+        """Wait for the threads to end, and free their buffers."""
         self._pool.shutdown()
         self._local = threading.local()
 
 
 class StoredTensor:
-    """A tensor in a safetensors file, read when transformers indexes it with `...`."""
+    """A tensor in a safetensors file, read as a whole when transformers indexes it with `...`.
+
+    `start` is where the tensors' bytes begin in the file, `header` this tensor's entry.
+    """
 
     def __init__(self, reader: Reader, file: int, start: int, header: JsonObject) -> None:
         self.reader = reader
@@ -97,8 +107,8 @@ class StoredTensor:
 
 
 def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -> Any:
-    """Load a transformers model from a folder straight onto one device; `options` go to
-    `from_pretrained`.
+    """Load a transformers model from a folder straight onto one device, with the folder's
+    generation config if there is one; `options` go to `from_pretrained`.
     """
     import transformers
     from transformers import AutoConfig, GenerationConfig
@@ -110,15 +120,16 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
         for path in weight_files(folder):
             file = os.open(path, os.O_RDONLY)
             stack.callback(os.close, file)
-            length = int.from_bytes(os.pread(file, 8, 0), "little")
-            header = json.loads(os.pread(file, length, 8))
+            # A safetensors file holds the header's length in 8 bytes, the header and the tensors.
+            header_length = int.from_bytes(os.pread(file, 8, 0), "little")
+            header = json.loads(os.pread(file, header_length, 8))
             tensors |= {
-                name: StoredTensor(reader, file, 8 + length, entry)
+                name: StoredTensor(reader, file, 8 + header_length, entry)
                 for name, entry in header.items()
                 if name != "__metadata__"
             }
-        # One after another, each in several threads: transformers' own threads read ahead of what
-        # converts the tensors and may so hold the model twice.
+        # Tensors are read one after another, each in several threads. transformers' own threads
+        # would read faster than tensors are converted, and could so hold the model twice.
         stack.enter_context(patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = getattr(transformers, config.architectures[0]).from_pretrained(
@@ -130,7 +141,7 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
 
 
 def read_ahead(paths: Iterable[Path]) -> None:
-    """Have the system hold files in memory by reading them in threads; returns at once.
+    """Have the system hold files in memory, by reading them in threads; return at once.
 
     `POSIX_FADV_WILLNEED` is not enough: Linux cuts each advice to a few hundred KiB.
     """
@@ -138,11 +149,11 @@ def read_ahead(paths: Iterable[Path]) -> None:
 
     def read() -> None:
         buffer = bytearray(CHUNK)
-        with suppress(IndexError):
+        with suppress(IndexError):  # until no file is waiting
             while True:
                 with waiting.popleft().open("rb", buffering=0) as file:
                     while file.readinto(buffer):
                         pass
 
-    for _ in range(4):
+    for _ in range(READ_AHEAD_THREADS):
         threading.Thread(target=read, daemon=True).start()

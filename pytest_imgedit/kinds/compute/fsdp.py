@@ -40,13 +40,13 @@ def load_sharded(
     *,
     rank0_reads: bool = True,
 ) -> Any:
-    """Load a pipeline over the ranks of the default process group; all ranks call this at the same
-    time.
+    """Load a pipeline over the ranks of the default process group; all ranks call this together.
 
-    Rank 0 reads the weights of what is sharded and sends each rank its part, and the others never
-    hold more; without `rank0_reads` every rank reads them. The VAE is whole on every rank.
-    `prepare` may change the pipeline before it is sharded. Raises `SetupError` for a pipeline that
-    cannot be sharded.
+    With the strategy `"context"` every rank loads all of the pipeline, and computes a part of every
+    image. Otherwise rank 0 reads the weights of what is sharded and passes them on, tensor by
+    tensor, so that other ranks hold one whole tensor at a time; without `rank0_reads` every rank
+    reads them. What is not sharded, such as the VAE, is whole on every rank. `prepare` may change
+    the pipeline before it is sharded. Raise `SetupError` for a pipeline that cannot be sharded.
     """
     if shard.strategy == "context":
         pipeline = load_pipeline(folder, str(device), dtype)
@@ -64,7 +64,7 @@ def load_sharded(
         weights = _read(cls, folder / name, dtype, rank0_reads)
         _wrap(empty[name], device, shard, _take_dtypes(empty[name], weights, rank0_reads))
         _fill(empty[name], weights, device, shard.cpu_offload, rank0_reads)
-    # It takes its inputs to the rank's device, wherever its parameters lie.
+    # The pipeline moves its inputs to the rank's device, wherever its parameters lie.
     device_of_rank = property(lambda self: device)
     pipeline.__class__ = type(
         type(pipeline).__name__,
@@ -75,7 +75,9 @@ def load_sharded(
 
 
 def _sharded_classes(folder: Path, shard: ShardParameters) -> dict[str, Any]:
-    """Return the classes of the components that are to be sharded, by name."""
+    """Return the classes of the components to shard, by name: of denoising networks, and of text
+    encoders unless these are replicated. Raise `SetupError` if there is no denoising network.
+    """
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     prefixes = _NETWORKS
     if shard.text_encoder != "replicate":
@@ -95,7 +97,9 @@ def _sharded_classes(folder: Path, shard: ShardParameters) -> dict[str, Any]:
 
 
 def _empty(cls: Any, folder: Path) -> Any:
-    """Build a model whose parameters have no memory yet; what else it computes is real."""
+    """Return the model of a folder's config, with parameters that have no memory yet; its buffers
+    are real.
+    """
     with init_empty_weights():
         if hasattr(cls, "load_config"):  # of diffusers
             model = cls.from_config(cls.load_config(folder))
@@ -112,7 +116,7 @@ def _read(
     """
     if rank0_reads and dist.get_rank() != 0:
         return None
-    is_transformers = cls.__module__.startswith("transf")
+    is_transformers = cls.__module__.startswith("transformers.")
     options = {"use_safetensors": True, "trust_remote_code": False} if is_transformers else {}
     with tensor_checks.whole_checkpoints():
         return dict(cls.from_pretrained(folder, dtype=dtype, **options).state_dict())
@@ -126,25 +130,27 @@ def _take_dtypes(
     Return the parameters of another dtype than most, such as those of modules that stay in float32:
     a shard has one dtype, so these stay whole on every rank.
     """
-    dtypes = [{name: tensor.dtype for name, tensor in (weights or {}).items()}]
+    dtypes = {name: tensor.dtype for name, tensor in (weights or {}).items()}
     if rank0_reads:
-        dist.broadcast_object_list(dtypes, 0)
+        shared = [dtypes]
+        dist.broadcast_object_list(shared, 0)
+        [dtypes] = shared
     parameters: list[torch.nn.Parameter] = []
     sizes = Counter[torch.dtype]()
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtypes[0][name])
+            parameter.data = parameter.data.to(dtypes[name])
             parameters.append(parameter)
             sizes[parameter.dtype] += parameter.numel()
-    usual = sizes.most_common(1)[0][0]
-    return {parameter for parameter in parameters if parameter.dtype != usual}
+    [(usual_dtype, _)] = sizes.most_common(1)
+    return {parameter for parameter in parameters if parameter.dtype != usual_dtype}
 
 
 def _wrap(
     model: Any, device: torch.device, shard: ShardParameters, whole: set[torch.nn.Parameter]
 ) -> None:
-    """Shard a model except for the parameters `whole`: each block that must not be split by itself,
-    then the rest.
+    """Shard a model except for the parameters `whole`: first each block that is repeated or must
+    not be split, as a unit of its own, then the rest.
     """
     offload_policy = OffloadPolicy()
     if shard.cpu_offload:
@@ -158,10 +164,10 @@ def _wrap(
         "offload_policy": offload_policy,
         "ignored_params": whole,
     }
-    names = set(getattr(model, "_no_split_modules", None) or ())
-    names.update(getattr(model, "_repeated_blocks", None) or ())
+    block_names = set(getattr(model, "_no_split_modules", None) or ())
+    block_names.update(getattr(model, "_repeated_blocks", None) or ())
     for module in reversed(list(model.modules())):  # what is inside a block comes before it
-        if type(module).__name__ in names:
+        if type(module).__name__ in block_names:
             fully_shard(module, **options)
     fully_shard(model, **options)
 
@@ -173,8 +179,8 @@ def _fill(
     cpu_offload: bool,
     rank0_reads: bool,
 ) -> None:
-    """Give a sharded model memory, and the `weights` of the ranks that read (`None` on the
-    others).
+    """Give a sharded model memory and its `weights`, which are taken out of the dictionary one by
+    one; it is `None` on ranks that do not read. With `cpu_offload` shards stay in host memory.
     """
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.to_empty(device=torch.device("cpu") if cpu_offload else device)
@@ -194,13 +200,18 @@ def _fill(
             ).to_local()
             target = target.to_local()
         target.copy_(values)
-    if cpu_offload:  # shards stay in host memory, all else is where the work is
-        for parameter in model.parameters():
-            if not isinstance(parameter, DTensor):
-                parameter.data = parameter.data.to(device)
-        for module in model.modules():
-            for name, buffer in module._buffers.items():
-                module._buffers[name] = None if buffer is None else buffer.to(device)
+    if cpu_offload:
+        _move_unsharded(model, device)
+
+
+def _move_unsharded(model: Any, device: torch.device) -> None:
+    """Move whole parameters and buffers to a device, and leave shards where they are."""
+    for parameter in model.parameters():
+        if not isinstance(parameter, DTensor):
+            parameter.data = parameter.data.to(device)
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = None if buffer is None else buffer.to(device)
 
 
 def _split_context(pipeline: Any) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
-    """Have a pipeline use these adapters, in place of those that it had; the base's weights stay as
+    """Have a pipeline use these adapters instead of those that it had; the base's weights stay as
     they are.
 
-    Raises `SetupError` for one that the pipeline cannot load, and for one with tensors that fit
-    none of its networks.
+    Raise `SetupError` if the pipeline takes no adapters, if peft is not installed, or if an adapter
+    cannot be loaded or has tensors that fit none of the pipeline's networks.
     """
     if not loras and not getattr(pipeline, "_imgedit_loras", False):
         return
@@ -48,28 +49,21 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
     """Load the adapter in a file as `name`; raise `SetupError` unless it fits the pipeline and all
     of it is used.
     """
-    warnings = BufferingHandler(sys.maxsize)
-    log = logging.getLogger("diffusers")
-    level = log.level
-    warnings.setLevel(logging.WARNING)
-    log.addHandler(warnings)
-    log.setLevel(logging.WARNING)  # whatever the environment says
-    try:
-        pipeline.load_lora_weights(
-            str(path.parent), weight_name=path.name, adapter_name=name, use_safetensors=True
-        )
-    except Exception as error:
-        if errors.is_out_of_memory(error):
-            raise
-        reason = shorten(" ".join(str(error).split()), 300)
-        raise errors.SetupError(
-            f"editor.loras: {path}: {type(error).__name__}: {reason}"
-        ) from error
-    finally:
-        log.removeHandler(warnings)
-        log.setLevel(level)
-    for text in (record.getMessage() for record in warnings.buffer):
-        # Of an adapter that does not fit the networks, diffusers only warns.
+    with _diffusers_warnings() as warnings:
+        try:
+            pipeline.load_lora_weights(
+                str(path.parent), weight_name=path.name, adapter_name=name, use_safetensors=True
+            )
+        except Exception as error:
+            if errors.is_out_of_memory(error):
+                raise
+            reason = shorten(" ".join(str(error).split()), 300)
+            raise errors.SetupError(
+                f"editor.loras: {path}: {type(error).__name__}: {reason}"
+            ) from error
+    for record in warnings:
+        text = record.getMessage()
+        # diffusers only warns of an adapter that does not fit the networks.
         if "unexpected keys" in text or "missing keys" in text:
             raise errors.SetupError(f"editor.loras: {path}: {' '.join(text.split())[:300]}")
     if not any(name in adapters for adapters in pipeline.get_list_adapters().values()):
@@ -79,11 +73,30 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
     _require_all_used(pipeline, name, path)
 
 
-def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
-    """Raise `SetupError` if a file in diffusers' or PEFT's format has more tensors than the
-    networks took of it.
+@contextmanager
+def _diffusers_warnings() -> Iterator[list[logging.LogRecord]]:
+    """Yield a list that takes the warnings that diffusers logs meanwhile, at any level of its
+    logger.
+    """
+    handler = BufferingHandler(sys.maxsize)
+    handler.setLevel(logging.WARNING)
+    log = logging.getLogger("diffusers")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING)
+    try:
+        yield handler.buffer
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
-    Other formats are converted while they load, so that their tensors cannot be counted.
+
+def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
+    """Raise `SetupError` if a file in diffusers' or PEFT's format has more tensors, scales left
+    out, than the networks hold of the adapter `name`.
+
+    Files in other formats pass: they are converted while they load, so that their tensors cannot be
+    counted.
     """
     with safe_open(path, "pt") as file:
         keys = [key for key in file.keys() if not key.endswith("alpha")]  # noqa: SIM118
@@ -96,19 +109,20 @@ def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
                 f".{name}." in key and "lora_" in key for key, _ in network.named_parameters()
             )
     if used < len(keys):
-        strange = [key for key in keys if key.partition(".")[0] not in pipeline.components] or keys
+        components = pipeline.components
+        unplaced = [key for key in keys if key.partition(".")[0] not in components] or keys
         raise errors.SetupError(
             f"editor.loras: {path}: {len(keys) - used} of {len(keys)} tensors fit no network, "
-            f"such as {min(strange)}"
+            f"such as {min(unplaced)}"
         )
 
 
 def merge_lora(model: Any, folder: Path) -> Any:
-    """Return a loaded judge with an adapter in PEFT's format added to its weights; its modules are
-    those that it had without.
+    """Return a loaded judge's model with an adapter in PEFT's format added to its weights; it has
+    the same modules as without.
 
-    Raises `SetupError` for an adapter that peft cannot load, and for one with tensors that fit
-    nothing in the model.
+    Raise `SetupError` if peft is not installed, or if the adapter cannot be loaded, lacks tensors
+    or has some that fit nothing in the model.
     """
     _require_peft("judge.adapter")
     from peft import PeftConfig, PeftModel

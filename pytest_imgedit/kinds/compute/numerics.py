@@ -20,8 +20,8 @@ COMPILER_OPTIONS: dict[str, Any] = {
 
 
 def pick_dtype(name: str, device: str) -> torch.dtype:
-    """Return the dtype of a name; `auto` is bfloat16 on a GPU and float32 on the CPU. Raises
-    `SetupError`.
+    """Return the dtype of a name; `auto` is bfloat16 on a GPU and float32 on the CPU. Raise
+    `SetupError` for an unknown name.
     """
     if name == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
@@ -31,9 +31,12 @@ def pick_dtype(name: str, device: str) -> torch.dtype:
 
 
 def set_deterministic(on: bool) -> None:
-    """Switch TF32 and reduced-precision reductions off (`on`), or leave PyTorch's defaults."""
+    """If `on`, switch off TF32, reduced-precision reductions and cuDNN's choice of algorithms by
+    their speed; else leave PyTorch's settings as they are.
+    """
     if on:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.backends.cudnn.benchmark = False

@@ -23,11 +23,12 @@ _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen
 
 
 def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: Any) -> Any:
-    """Load a pipeline from a folder to `"cpu"`, `"cuda"`, one of several such as `"cuda:1"`, or
-    `"balanced"` over all.
+    """Load a pipeline from a folder to `"cpu"`, `"cuda"`, one of several GPUs such as `"cuda:1"`,
+    or `"balanced"` over all of them.
 
-    `components` are used as they are. Raises `SetupError` for weights that do not fit their
-    configs, and for a package that the pipeline's class needs and that is not installed.
+    `components` are used as they are, in place of those in the folder. Raise `SetupError` for
+    weights that do not fit their configs, and for a package that the pipeline's class needs and
+    that is not installed.
     """
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     kind = str(index["_class_name"])
@@ -53,7 +54,11 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
 
 
 def _without_torchvision(folder: Path, index: strict_json.JsonObject) -> strict_json.JsonObject:
-    """Return the components whose classes want torchvision, assembled of parts that do not."""
+    """Return the components whose classes want torchvision, assembled of parts that do not; `None`
+    for a tokenizer that `_mend` loads.
+
+    OmniGen's processor is no component: diffusers' module is given another class for it.
+    """
     components: strict_json.JsonObject = {}
     for name, value in index.items():
         if isinstance(value, list) and _QWEN_PROCESSOR.fullmatch(str(value[1])):
@@ -74,10 +79,10 @@ def _mend(pipeline: Any, folder: Path, kind: str) -> None:
     if kind == "Flux2Pipeline" and pipeline.tokenizer is None:
         from transformers import AutoTokenizer
 
-        # Of its processor this pipeline uses the tokenizer's chat template alone.
+        # All that this pipeline uses of its processor is the tokenizer with its chat template.
         pipeline.register_modules(tokenizer=AutoTokenizer.from_pretrained(folder / "tokenizer"))
     if kind == "ZImageOmniPipeline":
-        # It casts sources to bfloat16, whatever the autoencoder computes in.
+        # It casts sources to bfloat16, even if the autoencoder computes in another dtype.
         pipeline.vae.encoder.register_forward_pre_hook(_to_dtype_of_weights)
     if kind == "GlmImagePipeline":
         _list_images(pipeline.vision_language_encoder)
@@ -102,8 +107,8 @@ def _list_images(glm: Any) -> None:
 
 
 def _omnigen_processor() -> Any:
-    """OmniGen's processor with torchvision's two transforms (to a tensor on [0, 1], then to [-1,
-    1]) in numpy.
+    """Return the class of OmniGen's processor, but with torchvision's two transforms (to a tensor
+    on [0, 1], then to [-1, 1]) replaced by numpy and torch.
     """
     code: Any = importlib.import_module("diffusers.pipelines.omnigen.processor_omnigen")
 
@@ -125,8 +130,10 @@ def _omnigen_processor() -> Any:
 
 
 class Steps(AbstractContextManager["Steps"]):
-    """Takes the place of a pipeline's progress bar; passes each denoising step and their number to
-    `on_step`.
+    """Takes the place of a pipeline's progress bar; passes the number of steps done and of all
+    steps to `on_step` after each one.
+
+    All steps are `total`, by default the number of `items`.
     """
 
     def __init__(

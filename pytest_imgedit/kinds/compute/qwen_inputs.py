@@ -29,7 +29,9 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: Path) -> AssembledProcessor:
-        """Load from a checkpoint folder; raises what transformers raises if a file is missing."""
+        """Load from a checkpoint folder, with the chat template of `chat_template.json` if the
+        tokenizer has none; raise what transformers raises if a file is missing.
+        """
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         template = folder / "chat_template.json"
         if tokenizer.chat_template is None and template.exists():
@@ -42,8 +44,8 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         return self.tokenizer.chat_template
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
-        """Apply the tokenizer's template; as processors do, one conversation gives a batch of
-        one.
+        """Apply the tokenizer's template to a batch; as with processors, one conversation is a
+        batch of one.
         """
         batch = conversation if isinstance(conversation[0], list) else [conversation]
         return self.tokenizer.apply_chat_template(batch, **options)
@@ -61,8 +63,9 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         (images, 3).
 
         Images go to the marks in order, through all texts; texts are padded unless `padding` says
-        otherwise. Raises `ValueError` if their numbers differ, and for a text with images that is
-        over `max_length` tokens, since cutting it would part an image from its mark.
+        otherwise. Raise `ValueError` for videos, and if images and marks differ in number. With
+        images, `truncation` raises `ValueError` for a text of over `max_length` tokens (by default
+        the tokenizer's limit), since cutting it would part an image from its mark.
         """
         if videos is not None:
             raise ValueError("no videos are taken")
@@ -72,26 +75,29 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
             if name in options
         }
         texts = [text] if isinstance(text, str) else list(text)
-        vision: dict[str, Any] = {}
-        counts: list[int] = []
+        image_inputs: dict[str, Any] = {}
+        tokens_by_image: list[int] = []
         if images is not None and not (isinstance(images, list | tuple) and not images):
-            vision |= self.image_processor(images=images, return_tensors=return_tensors, **options)
-            patches = vision["image_grid_thw"].prod(-1)
-            counts = (patches // self.image_processor.merge_size**2).tolist()
-        marks = sum(text.count(IMAGE) for text in texts)
-        if marks != len(counts):
-            raise ValueError(f"{len(counts)} images for {marks} image marks")
-        remaining = iter(counts)
+            image_inputs |= self.image_processor(
+                images=images, return_tensors=return_tensors, **options
+            )
+            patches = image_inputs["image_grid_thw"].prod(-1)
+            # The model merges squares of patches into one token each.
+            tokens_by_image = (patches // self.image_processor.merge_size**2).tolist()
+        marks = sum(prompt.count(IMAGE) for prompt in texts)
+        if marks != len(tokens_by_image):
+            raise ValueError(f"{len(tokens_by_image)} images for {marks} image marks")
+        remaining = iter(tokens_by_image)
 
-        def repeated(_: re.Match[str]) -> str:
-            """Repeat an image mark as often as its image has tokens."""
+        def repeat_mark(_: re.Match[str]) -> str:
+            """Return the mark of the next image as often as the image has tokens."""
             return IMAGE * next(remaining)
 
-        texts = [re.sub(re.escape(IMAGE), repeated, text) for text in texts]
-        if counts and text_options.pop("truncation", False):
-            most = text_options.get("max_length") or self.tokenizer.model_max_length
-            if max(map(len, self.tokenizer(texts)["input_ids"])) > most:
-                raise ValueError(f"an instruction and its image of more than {most} tokens")
+        texts = [re.sub(re.escape(IMAGE), repeat_mark, prompt) for prompt in texts]
+        if tokens_by_image and text_options.pop("truncation", False):
+            limit = text_options.get("max_length") or self.tokenizer.model_max_length
+            if max(map(len, self.tokenizer(texts)["input_ids"])) > limit:
+                raise ValueError(f"an instruction and its image of more than {limit} tokens")
         tokens = self.tokenizer(
             texts, return_tensors=return_tensors, **{"padding": True, **text_options}
         )
@@ -100,7 +106,7 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
                 "input_ids": tokens["input_ids"],
                 "attention_mask": tokens["attention_mask"],
                 "mm_token_type_ids": (tokens["input_ids"] == self.image_token_id).int(),
-                **vision,
+                **image_inputs,
             }
         )
 
@@ -117,7 +123,7 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
     (huggingface/diffusers#14194).
     """
 
-    def add(
+    def add_token_types(
         _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
@@ -126,4 +132,4 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
             ).int()
         return args, kwargs
 
-    text_encoder.register_forward_pre_hook(add, with_kwargs=True)
+    text_encoder.register_forward_pre_hook(add_token_types, with_kwargs=True)

@@ -18,14 +18,18 @@ def seed_all(seed: int) -> None:
 
 
 def has_drawn(seed: int) -> bool:
-    """Tell whether a global generator was drawn from since `seed_all(seed)`; reseed them all."""
+    """Tell whether a global generator was drawn from, or a library with one was imported, since
+    `seed_all(seed)`; reseed them all.
+    """
     states = _states()
     seed_all(seed)
     return states != _states()
 
 
 def _states() -> list[object]:
-    """Return the states of all global generators of imported libraries."""
+    """Return the states of the global generators of imported libraries; on GPUs, that of the
+    current one.
+    """
     states: list[object] = [random.getstate()]
     numpy = sys.modules.get("numpy")
     if numpy is not None:

@@ -21,12 +21,12 @@ _LOADERS: tuple[tuple[str, str, strict_json.JsonObject], ...] = (
 @contextmanager
 def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
     """Require that every model that diffusers and transformers load in this block fits its
-    checkpoint exactly.
+    checkpoint exactly; a library that is imported only inside it is not held to that.
 
     Both libraries draw random weights for a tensor that the checkpoint lacks, drop one that the
     config does not know, and only log it. Inside this block they raise `SetupError`, which names
-    the folder and the tensors; `folder` names that of a model whose tensors are passed to it. Tied
-    tensors and those that a model class declares as ignorable may differ.
+    the source and the tensors; for a model that gets its tensors without a source it names
+    `folder`. Tied tensors and those that a model class declares as ignorable may differ.
     """
     with ExitStack() as stack:
         for module, name, further in _LOADERS:
@@ -38,14 +38,16 @@ def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
 
 
 def _checked(base: Any, further: strict_json.JsonObject, folder: Path | None) -> Any:
-    """Return a class's `from_pretrained` that also takes the options `further`, and raises
-    `SetupError` for weights that do not fit.
+    """Return a classmethod that calls the `from_pretrained` of a class with the options `further`
+    too, and raises `SetupError` if that fails or the weights do not fit.
+
+    It raises errors about memory as they are. `folder` is what an error names without a source.
     """
     load = base.from_pretrained.__func__
 
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
         wants_info = options.pop("output_loading_info", False)
-        named = f"{source or folder or 'checkpoint'} ({cls.__name__})"
+        label = f"{source or folder or 'checkpoint'} ({cls.__name__})"
         try:
             model, info = load(
                 cls, source, *arguments, output_loading_info=True, **further, **options
@@ -53,20 +55,20 @@ def _checked(base: Any, further: strict_json.JsonObject, folder: Path | None) ->
         except (RuntimeError, ValueError, KeyError) as error:
             if errors.is_out_of_memory(error):
                 raise
-            # The first line alone names no tensor.
+            # The first line alone names no tensor; advice follows at the end.
             reason = " ".join(str(error).partition("If you want")[0].split())
-            raise errors.SetupError(f"{named}: {shorten(reason, 400)}") from error
-        _require_whole(named, model, info)
+            raise errors.SetupError(f"{label}: {shorten(reason, 400)}") from error
+        _require_whole(label, model, info)
         return (model, info) if wants_info else model
 
     return classmethod(from_pretrained)
 
 
-def _require_whole(named: str, model: Any, info: strict_json.JsonObject) -> None:
+def _require_whole(label: str, model: Any, info: strict_json.JsonObject) -> None:
     """Raise `SetupError` if loading `model` left tensors missing, unexpected or mismatched.
 
     `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; the
-    message begins with `named`.
+    message begins with `label`.
     """
     # A language model that serves as a text encoder has no output head.
     ignored = () if hasattr(model, "lm_head") else ("lm_head.",)
@@ -82,7 +84,7 @@ def _require_whole(named: str, model: Any, info: strict_json.JsonObject) -> None
         deviations.append("; ".join(map(str, info["error_msgs"]))[:300])
     if deviations:
         raise errors.SetupError(
-            f"{named}: the checkpoint {' and '.join(deviations)}, expected exactly the tensors of "
+            f"{label}: the checkpoint {' and '.join(deviations)}, expected exactly the tensors of "
             "its config"
         )
 

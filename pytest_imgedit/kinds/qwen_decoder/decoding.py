@@ -23,8 +23,8 @@ class Prompt:
     pixels: torch.Tensor
     grids: torch.Tensor
 
-    def going_on(self, tokens: Sequence[int]) -> Prompt:
-        """Return the prompt with the first tokens of a reply behind it."""
+    def followed_by(self, tokens: Sequence[int]) -> Prompt:
+        """Return this prompt with `tokens`, the beginning of its reply, appended."""
         start = int(self.positions.max()) + 1
         positions = torch.arange(start, start + len(tokens)).expand(3, -1)
         return replace(
@@ -36,8 +36,8 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Decoded:
-    """New tokens of each prompt, up to its end token, and the `logits` (steps, V) that chose them
-    if they are kept.
+    """The replies to a batch of prompts: `tokens` up to the end token, and the `logits` (steps, V)
+    that chose them, of which there are none if they are not kept.
 
     A reply without an end token is `cut`.
     """
@@ -50,7 +50,9 @@ class Decoded:
     def of(
         cls, rows: Iterable[Sequence[int]], ends: set[int], logits: Sequence[torch.Tensor]
     ) -> Decoded:
-        """Leave out what follows the first end token of each row."""
+        """Return the replies in `rows`, which are not empty, without what follows the first end
+        token of each.
+        """
         tokens = []
         for row in rows:
             stop = next((n for n, token in enumerate(row, 1) if token in ends), len(row))
@@ -64,7 +66,9 @@ class Decoder(Protocol):
     def decode(
         self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
     ) -> Decoded:
-        """Return the most probable continuation of each prompt, at most `max_new_tokens` long."""
+        """Return the continuation of each prompt by the most probable token at each step, at most
+        `max_new_tokens` long, and its logits if `keep_logits`.
+        """
 
 
 class PaddedDecoder:
@@ -134,14 +138,14 @@ def write_greedily(
     logits: torch.Tensor,
     follow: Callable[[torch.Tensor], torch.Tensor],
     ends: set[int],
-    most: int,
+    max_new_tokens: int,
     keep_logits: bool,
 ) -> Decoded:
-    """Write replies side by side, until each has an end token or all have `most` tokens (at least
-    1).
+    """Return replies written side by side, until each has an end token or all have
+    `max_new_tokens`, at least 1.
 
     `logits` (B, V) are those of the first tokens; `follow` takes the chosen tokens (B,) and returns
-    the logits of the next.
+    the logits (B, V) of the next ones.
     """
     steps: list[list[int]] = []
     step_logits: list[torch.Tensor] = []
@@ -152,7 +156,7 @@ def write_greedily(
         if keep_logits:
             step_logits.append(logits.clone())
         unfinished -= {row for row, token in enumerate(steps[-1]) if token in ends}
-        if not unfinished or len(steps) == most:
+        if not unfinished or len(steps) == max_new_tokens:
             return Decoded.of(
                 zip(*steps, strict=True),
                 ends,
@@ -162,6 +166,6 @@ def write_greedily(
 
 
 def end_tokens(model: Any) -> set[int]:
-    """Return the tokens after which a reply is over."""
+    """Return the tokens that end a reply; none if the model's generation config names none."""
     ends = model.generation_config.eos_token_id
     return {ends} if isinstance(ends, int) else set(ends or ())

@@ -23,23 +23,25 @@ ROTARY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_vision")
 
 
 def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
-    """(S, 2·width) → (S, width)."""
+    """Return silu(gate)·up (S, width), where `gate_up` (S, 2·width) holds gate, then up."""
     gate, up = gate_up.chunk(2, dim=-1)
     return silu(gate) * up
 
 
 def combine(rows: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sums of each token's rows: `rows` (S, hidden), `indices` and `weights` (T, k) → (T,
-    hidden).
+    """Return weighted sums (T, hidden) of each token's rows, added in float32: token t has the
+    rows `indices[t]` of `rows` (S, hidden) with `weights[t]`, both of these (T, k).
     """
     total = rows[indices[:, 0]].float() * weights[:, :1].float()
-    for k in range(1, indices.shape[1]):
-        total = total + rows[indices[:, k]].float() * weights[:, k : k + 1].float()
+    for rank in range(1, indices.shape[1]):
+        total = total + rows[indices[:, rank]].float() * weights[:, rank : rank + 1].float()
     return total.to(rows.dtype)
 
 
 def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """Root mean square normalisation over the last dimension, in float32 (arXiv 1910.07467)."""
+    """Return `hidden` divided by its root mean square over the last dimension, in float32, and
+    scaled by `weight` (arXiv 1910.07467).
+    """
     wide = hidden.float()
     wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
     return weight * wide.to(hidden.dtype)
@@ -53,12 +55,13 @@ def _compiled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
 def experts(
     module: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """What transformers calls for a layer's experts: `hidden` (T, hidden), `chosen` and `weights`
-    (T, k).
+    """Return the output (T, hidden) of a layer's experts, as transformers calls for it: `hidden`
+    (T, hidden) goes to the k experts `chosen` (T, k), whose outputs have `weights` (T, k).
 
-    Computes what transformers' `grouped_mm` does, without its passes for experts on other GPUs.
+    It is what transformers' `grouped_mm` computes, without its passes for experts on other GPUs.
     """
     tokens, count = chosen.shape
+    # Each token has a row for each of its experts; rows of one expert lie together.
     sorted_experts, order = chosen.flatten().sort()
     numbers = torch.arange(module.num_experts, device=chosen.device)
     ends = torch.searchsorted(sorted_experts, numbers, right=True).int()
@@ -67,7 +70,7 @@ def experts(
     rows = torch.nn.functional.grouped_mm(
         _compiled(swiglu)(rows), module.down_proj.transpose(-2, -1), offs=ends
     )
-    indices = torch.empty_like(order)
+    indices = torch.empty_like(order)  # the inverse of `order`: where the rows of a token lie
     indices[order] = torch.arange(len(order), device=order.device)
     return _compiled(combine)(rows, indices.view(tokens, count), weights)
 
@@ -77,13 +80,13 @@ ALL_EXPERTS_FUNCTIONS.register(EXPERTS, experts)
 
 @cache
 @torch.inference_mode()
-def compiles(model_class: Any) -> bool:
+def compile_kernels(model_class: Any) -> bool:
     """Compile the kernels for a model class on small tensors, which takes seconds; tell whether
-    that can be done here.
+    that worked, and print to stderr why not.
 
     PyTorch compiles again where its switches, such as those of `set_deterministic`, have changed
-    since. The rotary embeddings of the class's module are replaced: a worker process has no other
-    model.
+    since. If it worked, the rotary embeddings of the class's module are replaced by compiled ones:
+    a worker process has no other model.
     """
     code = sys.modules[model_class.__module__]
     rotary = {name: getattr(code, name) for name in ROTARY if hasattr(code, name)}
@@ -91,7 +94,7 @@ def compiles(model_class: Any) -> bool:
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
-    try:
+    try:  # with 12 tokens, 8 experts a token, and 4 heads of 32 values
         indices = torch.arange(96, device="cuda").view(12, 8)
         _compiled(combine)(_compiled(swiglu)(draw(96, 64)), indices, draw(12, 8))
         _compiled(rms_norm)(draw(1, 12, 64), draw(64), 1e-6)
@@ -113,10 +116,11 @@ def compiles(model_class: Any) -> bool:
 
 
 def fuse(model: Any) -> bool:
-    """Fuse normalisation, rotary embeddings and what surrounds the experts' products; tell whether
-    that works.
+    """Have a model use the fused normalisation, rotary embeddings and, where it has experts with
+    grouped products, what surrounds these; return `False`, with nothing changed, if the kernels do
+    not compile.
     """
-    if not compiles(model.__class__):
+    if not compile_kernels(model.__class__):
         return False
     language = model.model.language_model
     for module in language.modules():

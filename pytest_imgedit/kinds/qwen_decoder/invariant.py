@@ -42,12 +42,12 @@ class InvariantDecoder:
         self.ends = packed.ends
         self.tiles_alike = _tiles_alike(packed.model)
         self.rows = 1  # one reply at a time
-        self.bucket = [0, 0]  # no prompt beside another
+        self.bucket = (0, 0)  # no prompt beside another
         if self.tiles_alike:
             memory = torch.cuda.get_device_properties(packed.model.device).total_memory
             spare = memory - sum(parameter.nbytes for parameter in packed.model.parameters())
             self.rows, image_tokens, text_tokens = _shape(spare)
-            self.bucket = [image_tokens, text_tokens]
+            self.bucket = (image_tokens, text_tokens)
         self._rows: Rows | None = None
 
     @torch.inference_mode()
@@ -55,47 +55,55 @@ class InvariantDecoder:
         self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
     ) -> Decoded:
         """See `Decoder`."""
-        rooms: dict[int, list[int]] = defaultdict(list)
+        positions_by_room: dict[int, list[int]] = defaultdict(list)
         for position, prompt in enumerate(prompts):
             blocks = _quotient_up(len(prompt.tokens) + max_new_tokens, ROOM)
-            rooms[blocks * ROOM].append(position)
-        count = self.rows
+            positions_by_room[blocks * ROOM].append(position)
+        group_size = self.rows
         if max_new_tokens == 1:  # takes neither a row nor room, so that all may share buckets
-            rooms = {0: list(range(len(prompts)))}
-            count = len(prompts)
+            positions_by_room = {0: list(range(len(prompts)))}
+            group_size = len(prompts)
         tokens: dict[int, list[int]] = {}
         logits: dict[int, torch.Tensor] = {}
-        for room, positions in sorted(rooms.items()):
-            for start in range(0, len(positions), count):
-                group = positions[start : start + count]
+        for room, positions in sorted(positions_by_room.items()):
+            for start in range(0, len(positions), group_size):
+                group = positions[start : start + group_size]
                 decoded = self._write(
                     [prompts[position] for position in group], room, max_new_tokens, keep_logits
                 )
                 tokens |= dict(zip(group, decoded.tokens, strict=True))
-                logits |= dict(zip(group, decoded.logits, strict=False))
+                if keep_logits:
+                    logits |= dict(zip(group, decoded.logits, strict=True))
         in_order = [tokens[position] for position in sorted(tokens)]
         return Decoded.of(in_order, self.ends, [logits[position] for position in sorted(logits)])
 
-    def _write(self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool) -> Decoded:
-        """Return the replies to prompts; for replies of several tokens there must be a row for each
-        prompt.
+    def _write(
+        self, prompts: Sequence[Prompt], room: int, max_new_tokens: int, keep_logits: bool
+    ) -> Decoded:
+        """Return the replies to prompts, written in rows with this `room`.
+
+        There must be a row for each prompt, unless replies have one token: these take no row.
         """
-        first: list[torch.Tensor] = []
+        first_logits: list[torch.Tensor] = []
         for bucket in self._buckets(prompts):
-            prefill, scores = self.packed.read_apart(bucket + self._filler(bucket))
+            prefill, bucket_logits = self.packed.read_apart(bucket + self._filler(bucket))
             for index, prompt in enumerate(bucket):
-                if most > 1:
-                    self._rows_of(room, prefill).load(len(first), prefill, index, prompt)
-                first.append(scores[index])
+                if max_new_tokens > 1:
+                    row = len(first_logits)
+                    self._rows_of(room, prefill).load(row, prefill, index, prompt)
+                first_logits.append(bucket_logits[index])
 
         def follow(chosen: torch.Tensor) -> torch.Tensor:
             assert self._rows is not None
             return self._rows.follow(chosen)[: len(prompts)]
 
-        return write_greedily(torch.cat(first), follow, self.ends, most, keep_logits)
+        logits = torch.cat(first_logits)  # (B, V)
+        return write_greedily(logits, follow, self.ends, max_new_tokens, keep_logits)
 
     def _rows_of(self, room: int, prefill: Prefill) -> Rows:
-        """Return rows with this room for keys; new ones have the shapes of a prefill."""
+        """Return rows with this room for keys: the present ones if theirs is the same, else new
+        ones for the layers and heads of a prefill.
+        """
         if self._rows is not None and self._rows.capacity == room:
             return self._rows
         self._rows = None  # its memory is free before the next takes its own
@@ -103,12 +111,12 @@ class InvariantDecoder:
         values = [self._empty(layer, room) for layer in prefill.values]
         positions, filled = torch.zeros(2, self.rows, dtype=torch.long, device=keys[0].device)
         self._rows = Rows(self.packed, keys, values, positions, filled)
-        if positions.is_cuda:  # so that the first step of the first replies is recorded, as others
+        if positions.is_cuda:  # a step of no reply, so that all steps of replies are recorded
             self._rows.follow(self._rows.tokens)
         return self._rows
 
     def _empty(self, layer: torch.Tensor, room: int) -> torch.Tensor:
-        """Return memory for the keys or values of a layer, of which a prefill has (T, heads, D)."""
+        """Return zeros (rows, heads, room, D) like the keys or values (T, heads, D) of a layer."""
         _, heads, width = layer.shape
         return layer.new_zeros(self.rows, heads, room, width)
 
@@ -119,23 +127,24 @@ class InvariantDecoder:
         return images, len(tokens) - images
 
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
-        """Divide prompts, in order, into buckets; a prompt that is larger than a bucket gets its
-        own.
+        """Yield prompts, at least one, in order and in buckets; one that is larger than a bucket is
+        alone in its own.
         """
+        most_images, most_text = self.bucket
         bucket: list[Prompt] = []
         for prompt in prompts:
             images, text = self._size(bucket + [prompt])
-            if bucket and (images > self.bucket[0] or text > self.bucket[1]):
+            if bucket and (images > most_images or text > most_text):
                 yield bucket
                 bucket = []
             bucket.append(prompt)
         yield bucket
 
     def _filler(self, bucket: Sequence[Prompt]) -> list[Prompt]:
-        """Return a prompt that fills a bucket up to its fixed size: pictures of zeros, and any
-        text.
+        """Return the prompt, of pictures of zeros and any text, that fills a bucket up to its fixed
+        size; none if the bucket is full, or if sizes do not matter.
 
-        A prompt that is larger than a bucket gets one of as many times the size as it needs.
+        If one prompt alone is larger, the size is the smallest multiple that holds it.
         """
         if not self.tiles_alike:
             return []
@@ -150,7 +159,9 @@ class InvariantDecoder:
 
 
 def _shape(spare: int) -> tuple[int, int, int]:
-    """Return the rows, image tokens and tokens of text for a GPU with this memory to spare."""
+    """Return the rows, image tokens and tokens of text for a GPU with this memory to spare; raise
+    `ValueError` if that is negative.
+    """
     for least, rows, image_tokens, text_tokens in SHAPES:
         if spare >= least:
             return rows, image_tokens, text_tokens
@@ -165,7 +176,9 @@ def _filler_prompt(model: Any, image_token: int, images: int, text: int) -> Prom
     """Return a prompt of `images` image tokens, in pictures of zeros, and `text` tokens of text."""
     vision = model.config.vision_config
     merge = int(vision.spatial_merge_size)
-    most = FILLER_PATCHES // merge**2
+    # The model merges squares of `merge` x `merge` patches into one image token; a picture here is
+    # one square high.
+    most = FILLER_PATCHES // merge**2  # image tokens of a picture
     grids = [(1, merge, merge * min(most, images - done)) for done in range(0, images, most)]
     width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
     return Prompt(
@@ -177,8 +190,8 @@ def _filler_prompt(model: Any, image_token: int, images: int, text: int) -> Prom
 
 
 def _tiles_alike(model: Any) -> bool:
-    """Tell whether this model's kernels on this device give a row the same values wherever it
-    stands.
+    """Tell whether this model's kernels on its device give a row the same values wherever it
+    stands: in half precision on a GPU, with experts from Hopper on, whose grouped kernel they need.
     """
     if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
         return False

@@ -24,8 +24,8 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True)
 class Place:
-    """Where an aspect's number stands in a reply: the step that chose its first token, which holds
-    `lead` before it.
+    """Where an aspect's `number` stands in a reply, empty if there is none: the `step` that chose
+    its first token, which holds the text `lead` before it.
     """
 
     aspect: str
@@ -34,15 +34,13 @@ class Place:
     number: str
 
     def encode(self, tokenizer: Any, text: str) -> list[int]:
-        """Return the tokens of a `text` that stands in place of the number, behind what leads to
-        it.
-        """
+        """Return the tokens of `text` in place of the number, with `lead` before it."""
         return list(tokenizer.encode(f"{self.lead}{text}", add_special_tokens=False))
 
 
 def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -> list[Place]:
-    """Return where the aspects' numbers are among the tokens of a reply; none if the reply lacks
-    one of them.
+    """Return where the aspects' numbers are among the tokens of a reply, in the order of `aspects`;
+    an empty list if the reply has no place for one of them.
     """
     texts = [
         tokenizer.decode(tokens[: end + 1], skip_special_tokens=True) for end in range(len(tokens))
@@ -59,8 +57,9 @@ def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -
         while len(texts[step]) <= start:
             written = texts[step]
             step += 1
-        number = NUMBER.match(reply, start)
-        places.append(Place(aspect, step, reply[len(written) : start], number[0] if number else ""))
+        match = NUMBER.match(reply, start)
+        number = match[0] if match else ""
+        places.append(Place(aspect, step, lead=reply[len(written) : start], number=number))
     return places
 
 
@@ -71,7 +70,7 @@ class PlaceInReply(NamedTuple):
     place: Place
 
 
-#: The number of a place, and a text that may stand there.
+#: The index of a place, and a text that may stand there.
 Written = tuple[int, str]
 
 
@@ -93,26 +92,28 @@ class Replies:
         return [(place, logits[row][place.step].softmax(-1)) for row, place in self.places]
 
     def after(self, texts: Sequence[Written]) -> list[torch.Tensor]:
-        """Return the probabilities (V,) of the token after each text: known if the reply holds it,
-        else looked up.
+        """Return the probabilities (V,) of the token after each text: those of the reply if it goes
+        on after this text, else those that the decoder is asked for.
         """
         logits: dict[Written, torch.Tensor] = {}
         unknown: dict[Written, Prompt] = {}
-        for number, text in texts:
-            row, place = self.places[number]
+        for index, text in texts:
+            row, place = self.places[index]
             tokens = self.decoded.tokens[row]
             written = place.encode(self.tokenizer, text)
             end = place.step + len(written)
             if tokens[place.step : end] == written and end < len(self.decoded.logits[row]):
-                logits[number, text] = self.decoded.logits[row][end]
+                logits[index, text] = self.decoded.logits[row][end]
             else:
                 reply = tokens[: place.step] + written
-                unknown[number, text] = self.prompts[row].going_on(reply)
-        logits |= self._looked_up(unknown)
+                unknown[index, text] = self.prompts[row].followed_by(reply)
+        logits |= self._look_up(unknown)
         return [logits[key].softmax(-1) for key in texts]
 
-    def _looked_up(self, unknown: dict[Written, Prompt]) -> dict[Written, torch.Tensor]:
-        """Return the logits after each prompt, of no more at a time than there were questions."""
+    def _look_up(self, unknown: dict[Written, Prompt]) -> dict[Written, torch.Tensor]:
+        """Return the logits (V,) after each prompt; decode as many prompts at a time as the batch
+        had.
+        """
         logits: dict[Written, torch.Tensor] = {}
         size = len(self.prompts)
         for start in range(0, len(unknown), size):
@@ -126,39 +127,41 @@ class Replies:
 def expected_grades(
     tokenizer: Any,
     asked: Sequence[tuple[Place, torch.Tensor]],
-    after: Callable[[Sequence[tuple[int, str]]], Sequence[torch.Tensor]],
+    after: Callable[[Sequence[Written]], Sequence[torch.Tensor]],
 ) -> list[tuple[float, float]]:
     """Return Σv·p(v)/Σp(v) over the numbers v that could stand in each place, and the mass 1 −
-    Σp(v) off the scale.
+    Σp(v) off the scale; 0 and 1 for a place without any mass on the scale.
 
     The numbers are 0 to 10 and, where the judge may go on with a point after the number that it
     chose (beside a 10, after the most probable other one), those with one decimal too; what it may
     write after that does not count. `asked` holds the places, each with the probabilities (V,) of
-    its first token. `after` takes pairs of the number of a place and a text that may stand there,
+    its first token. `after` takes pairs of the index of a place and a text that may stand there,
     and returns the probabilities (V,) of the token after each; it is called at most three times,
     for all places together. Where a tokenizer writes 10 as 1 and 0, what starts with 1 is divided
     by what follows. The mean is that of G-Eval (arXiv 2303.16634), whose grades have no decimals.
+    Raise `SetupError` for a tokenizer with other tokens for digits.
     """
     grades: dict[int, tuple[float, float]] = {}
+    # A generator a place, run side by side, so that the questions of all go to `after` together.
     running = {
-        number: _expect(tokenizer, place, chances) for number, (place, chances) in enumerate(asked)
+        index: _expect(tokenizer, place, chances) for index, (place, chances) in enumerate(asked)
     }
-    known: dict[int, Any] = dict.fromkeys(running)  # `None` starts a generator
+    answers: dict[int, Any] = dict.fromkeys(running)  # `None` starts a generator
     while running:
-        texts: list[tuple[int, str]] = []
-        for number, grade in list(running.items()):
+        texts: list[Written] = []
+        for index, asking in list(running.items()):
             try:
-                wanted = grade.send(known[number])
+                wanted = asking.send(answers[index])
             except StopIteration as end:
-                grades[number] = end.value
-                del running[number]
+                grades[index] = end.value
+                del running[index]
             else:
-                texts += [(number, text) for text in sorted(wanted)]
-        known = {number: {} for number in running}
+                texts += [(index, text) for text in sorted(wanted)]
+        answers = {index: {} for index in running}
         if texts:
-            for (number, text), following in zip(texts, after(texts), strict=True):
-                known[number][text] = following
-    return [grades[number] for number in range(len(asked))]
+            for (index, text), following in zip(texts, after(texts), strict=True):
+                answers[index][text] = following
+    return [grades[index] for index in range(len(asked))]
 
 
 #: Yields texts that may stand in a place, and is sent the probabilities (V,) of the token after
@@ -167,7 +170,11 @@ Asking = Generator[set[str], dict[str, "torch.Tensor"], Any]
 
 
 def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking:
-    """Return the mean of one place and the mass off the scale, as `expected_grades` says."""
+    """Yield what has to be known; return the mean of one place and the mass off the scale, as
+    `expected_grades` says.
+
+    `probabilities` (V,) are those of the place's first token.
+    """
     ids = {grade: place.encode(tokenizer, f"{grade}") for grade in GRADES}
     mass = {float(grade): float(probabilities[ids[grade][0]]) for grade in GRADES}
     if any(len(ids[grade]) != 1 for grade in GRADES[:-1]) or len(ids[10]) > 2:
@@ -182,23 +189,24 @@ def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking
     if may_be_ten:
         texts.add("1")
     after = yield texts
-    first = dict(mass)
+    first_tokens = dict(mass)  # before any is divided
     if splits_ten:
-        mass[10.0] = 0.0
+        mass[10.0] = 0.0  # so far it was that of its first token, 1
     if may_be_ten:
         mass[10.0] = mass[1.0] * float(after["1"][ids[10][1]])
         mass[1.0] -= mass[10.0]
     if decimals and _point(after[f"{probe}"], decimals) > NEGLIGIBLE:
-        yield from _divide(tokenizer, place, mass, first, after)
+        yield from _divide(tokenizer, place, mass, first_tokens, after)
     total = sum(mass.values())
     if total <= 0:
         return 0.0, 1.0
-    return sum(value * p for value, p in mass.items()) / total, max(0.0, 1 - total)
+    mean = sum(value * probability for value, probability in mass.items()) / total
+    return mean, max(0.0, 1 - total)
 
 
 def _probe(place: Place, mass: dict[float, float], splits_ten: bool) -> int | None:
-    """Choose the whole number whose continuation tells whether this judge writes decimals, `None`
-    if no number may.
+    """Return the whole number whose continuation tells whether this judge writes decimals; `None`
+    if the reply has no number in this place, or a 10 beside which no other is probable.
 
     It is the one that the judge chose, since what follows that is known; beside a 10 it is the most
     probable other one, but not the 1 that a 10 starts with.
@@ -217,8 +225,8 @@ def _probe(place: Place, mass: dict[float, float], splits_ten: bool) -> int | No
 
 
 def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
-    """Tokens that make `grade` a number with each decimal; none with a tokenizer that reads such a
-    number otherwise.
+    """Return the tokens that make `grade` a number with a decimal, by the decimal; none if the
+    tokenizer does not write them after those of `grade`.
     """
     head = place.encode(tokenizer, f"{grade}")
     written = {decimal: place.encode(tokenizer, f"{grade}.{decimal}") for decimal in range(10)}
@@ -237,14 +245,14 @@ def _divide(
     tokenizer: Any,
     place: Place,
     mass: dict[float, float],
-    first: dict[float, float],
+    first_tokens: dict[float, float],
     after: dict[str, torch.Tensor],
 ) -> Asking:
-    """Divide the mass of each whole number between itself and the numbers with a decimal that start
-    with it.
+    """Yield what has to be known, and divide in `mass` that of each whole number between itself and
+    the numbers with a decimal that start with it.
 
-    `first` holds the probabilities of the first tokens, before any was divided, and `after` what is
-    known already of what follows whole numbers.
+    `first_tokens` holds the probabilities of the whole numbers' first tokens, before any was
+    divided, and `after` those (V,) of the token after a whole number, where they are known already.
     """
     decimals = {
         grade: _decimals(tokenizer, place, grade)
@@ -254,19 +262,19 @@ def _divide(
     asked = yield {f"{grade}" for grade in decimals} - set(after)
     following = {**after, **asked}
     points = {grade: _point(following[f"{grade}"], ids) for grade, ids in decimals.items()}
-    pointed: set[str] = set()
+    with_point: set[str] = set()
     for grade, ids in decimals.items():
         needs_second_token = any(len(tokens) > 1 for tokens in ids.values())
         if points[grade] > NEGLIGIBLE and needs_second_token:
-            pointed.add(f"{grade}.")
-    behind = yield pointed
+            with_point.add(f"{grade}.")
+    after_point = yield with_point
     for grade, ids in decimals.items():
         for decimal, tokens in ids.items():
-            chance = first[float(grade)] * float(following[f"{grade}"][tokens[0]])
-            if len(tokens) > 1 and f"{grade}." in behind:
-                chance *= float(behind[f"{grade}."][tokens[1]])
-            elif len(tokens) > 1:
+            chance = first_tokens[float(grade)] * float(following[f"{grade}"][tokens[0]])
+            if len(tokens) > 1 and f"{grade}." in after_point:
+                chance *= float(after_point[f"{grade}."][tokens[1]])
+            elif len(tokens) > 1:  # the point is negligible
                 chance = 0.0
             value = grade + decimal / 10
             mass[value] = mass.get(value, 0.0) + chance
-        mass[float(grade)] -= first[float(grade)] * points[grade]
+        mass[float(grade)] -= first_tokens[float(grade)] * points[grade]

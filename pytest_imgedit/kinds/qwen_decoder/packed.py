@@ -27,6 +27,8 @@ from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, end_toke
 NAME = "imgedit_flash_packed"
 #: Shorter common beginnings are not worth the detour.
 MIN_COMMON = 16
+#: Rows of keys have a multiple of this many columns: kernels are faster with even strides.
+COLUMNS = 64
 
 
 class PackedDecoder:
@@ -40,10 +42,11 @@ class PackedDecoder:
         visual = model.model.visual
         visual.config._attn_implementation = NAME
         model.model.language_model.config._attn_implementation = NAME
-        # Layers of a vision tower that attend inside windows (Qwen2.5-VL) learn how many patches
+        # Layers of a vision tower that attend inside windows (Qwen2.5-VL) are told how many patches
         # one holds at most.
-        whole = getattr(visual.config, "fullatt_block_indexes", range(len(visual.blocks)))
-        for index in set(range(len(visual.blocks))) - set(whole):
+        every_block = range(len(visual.blocks))
+        without_windows = getattr(visual.config, "fullatt_block_indexes", every_block)
+        for index in set(every_block) - set(without_windows):
             side = visual.config.window_size // visual.config.patch_size
             visual.blocks[index].attn.imgedit_window = side * side
         self.ends = end_tokens(model)
@@ -87,7 +90,9 @@ class PackedDecoder:
         ]
 
     def _read(self, prompts: Sequence[Prompt], prefill: Prefill) -> torch.Tensor:
-        """Run all prompts through the model; return the last hidden states (T, hidden)."""
+        """Run all prompts, with their images, through the model; return the last hidden states
+        (T, hidden), and leave keys and values in `prefill`.
+        """
         body = self.model.model
         device = self.model.device
         embedded = body.get_input_embeddings()(prefill.tokens)
@@ -109,8 +114,8 @@ class PackedDecoder:
         return self._run(embedded, positions, prefill, **extra)
 
     def follow(self, tokens: torch.Tensor, positions: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Run one token (B,) of each prompt at its position (B,); return the logits (B, V) of the
-        next.
+        """Run one token (B,) of each row at its position (B,); return the logits (B, V) of the next
+        tokens, and leave keys and values in `rows`.
         """
         embedded = self.model.model.get_input_embeddings()(tokens)
         hidden = self._run(embedded, positions.expand(3, -1), rows)
@@ -118,9 +123,15 @@ class PackedDecoder:
         return logits
 
     def _run(
-        self, embedded: torch.Tensor, positions: torch.Tensor, attention: Any, **extra: Any
+        self,
+        embedded: torch.Tensor,
+        positions: torch.Tensor,
+        attention: Prefill | Rows,
+        **extra: Any,
     ) -> torch.Tensor:
-        """Return the last hidden states of a packed sequence of embedded tokens."""
+        """Return the last hidden states (T, hidden) of a packed sequence of embedded tokens (T,
+        hidden) at `positions` (3, T); `extra` goes to the language model.
+        """
         output = self.model.model.language_model(
             inputs_embeds=embedded[None],
             position_ids=positions[:, None],
@@ -133,10 +144,11 @@ class PackedDecoder:
 
 
 class Prefill:
-    """How prompts lie in one sequence, their common beginning once at its start, and attention over
-    that.
+    """How prompts lie in one sequence, and attention over that; if it `shares`, their common
+    beginning is there once, at the start.
 
-    Keeps keys and values of each layer (T, heads, D) for decoding.
+    Keeps keys and values of each layer (T, heads, D) for decoding. `starts` and `last` are where
+    each prompt's own tokens begin and end in the sequence.
     """
 
     def __init__(
@@ -159,7 +171,8 @@ class Prefill:
         self.starts: list[int] = (ends - torch.tensor(self.lengths)).tolist()
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
-        self.gather = None
+        #: Where keys and values are when each prompt has the common beginning to itself.
+        self.gather: torch.Tensor | None = None
         if self.common:
             numbers = torch.arange(len(self.tokens), device=device)
             beginning = numbers[: self.common]
@@ -169,12 +182,15 @@ class Prefill:
             self.gather = torch.cat(parts)
 
     def pack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the rows of all prompts' tokens end to end, those of the common beginning once."""
+        """Return what all prompts have for each token end to end, for the common beginning once."""
         return torch.cat([rows[0][: self.common]] + [row[self.common :] for row in rows])
 
     def attend(
         self, _: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
+        """Return the next layer's causal attention (T, heads, D) inside each prompt, and keep its
+        keys and values.
+        """
         self.keys.append(key)
         self.values.append(value)
         if self.gather is not None:
@@ -183,12 +199,14 @@ class Prefill:
         return attend(query, key, value, self.bounds, causal=True, scale=scale)
 
     def rows(self, decoder: PackedDecoder, new_tokens: int, positions: torch.Tensor) -> Rows:
-        """Copy the keys and values of each prompt into a row with room for new tokens, and drop
+        """Return rows with the keys and values of each prompt and room for new tokens, and drop
         them here; `positions` (B,) are those of the first new tokens.
         """
         lengths, starts = torch.tensor([self.lengths, self.starts])
         longest = self.common + int(lengths.max()) + new_tokens
-        columns = torch.arange(-(-longest // 64) * 64)  # kernels like even strides
+        columns = torch.arange(-(-longest // COLUMNS) * COLUMNS)  # rounded up
+        # Where the sequence has what goes into each column: the common beginning, then the prompt.
+        # Columns after that get what lies behind the prompt; they are masked until overwritten.
         after_common = (columns - self.common).clamp(min=0) + starts[:, None]
         sources = torch.where(columns < self.common, columns, after_common)
         sources = sources.clamp(max=len(self.tokens) - 1).to(self.tokens.device)
@@ -235,7 +253,9 @@ class Rows:
         self._logits = torch.empty(0)
 
     def load(self, row: int, prefill: Prefill, index: int, prompt: Prompt) -> None:
-        """Have a row go on after a prompt that was read as number `index` of a prefill."""
+        """Have a row go on after a prompt that was read as number `index` of a prefill, which
+        shares no beginning.
+        """
         start = prefill.starts[index]
         count = prefill.lengths[index]
         for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
@@ -245,8 +265,8 @@ class Rows:
         self.filled[row] = len(prompt.tokens)
 
     def follow(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Write the chosen tokens (up to rows,); the logits (rows, V) of the next hold until the
-        next call.
+        """Append the chosen tokens, one to each row or to the first rows; return the logits (rows,
+        V) of the next ones, which the next call overwrites.
 
         The second step is recorded: the first one has made all kernels ready.
         """
@@ -261,7 +281,9 @@ class Rows:
         return self._logits
 
     def _record(self) -> None:
-        """Record the step, without taking it."""
+        """Record the step, without taking it; if that fails for another reason than memory, have
+        the decoder take steps as they are from then on.
+        """
         graph = torch.cuda.CUDAGraph()
         try:
             # Other threads prepare images meanwhile.
@@ -289,13 +311,16 @@ class Rows:
     def attend(
         self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
+        """Return a layer's attention (rows, heads, D) of one token a row over that row, and write
+        the token's key and value into it.
+        """
         keys = self.keys[module.layer_idx]
         values = self.values[module.layer_idx]
         keys[self.numbers, :, self.filled] = key
         values[self.numbers, :, self.filled] = value
         mask = (self.columns <= self.filled[:, None])[:, None, None]
-        # The heads that share keys take the place of several queries, so that no key is repeated in
-        # memory.
+        # Heads that share keys are passed as several queries of one head, so that no key is
+        # repeated in memory.
         grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
         return scaled_dot_product_attention(
             grouped, keys, values, attn_mask=mask, scale=scale
@@ -304,11 +329,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where sequences begin and end, as sums of their `queries` and `keys` from 0 on (sequences +
-    1,), int32.
+    """Where sequences begin and end, as cumulative sums of their numbers of `queries` and `keys`
+    from 0 on, (sequences + 1,) in int32.
 
-    `longest` has the most queries and keys of one; `alike` says that all have the same number, of
-    keys too.
+    `longest` holds the most queries and the most keys of a sequence; `alike` says that all
+    sequences have the same number of both.
     """
 
     queries: torch.Tensor
@@ -318,7 +343,7 @@ class Bounds:
 
     @classmethod
     def of(cls, queries: Sequence[int], keys: Sequence[int], device: torch.device) -> Bounds:
-        """Make bounds from the numbers of queries and keys of each sequence."""
+        """Return the bounds of sequences with these numbers of queries and keys."""
         return cls(
             _sums(queries, device),
             _sums(keys, device),
@@ -327,15 +352,15 @@ class Bounds:
         )
 
     def apart(self, most: int) -> Bounds:
-        """Return these bounds without their lengths: kernels are then chosen by the `most` that a
-        single sequence could have.
+        """Return these bounds with `longest` replaced by the `most` that a single sequence could
+        have, so that no sequence's length decides which kernels are chosen.
         """
         return Bounds(self.queries, self.keys, (most, most), False)
 
 
 def _sums(counts: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Return the sums of counts from 0 on, int32."""
-    return torch.tensor([0] + list(counts)).cumsum(0).to(device, torch.int32)
+    """Return the cumulative sums of counts from 0 on, (counts + 1,) in int32."""
+    return torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32)
 
 
 def attend(
@@ -347,13 +372,14 @@ def attend(
     causal: bool,
     scale: float,
 ) -> torch.Tensor:
-    """Attention inside each of several sequences: `query` (Tq, heads, D), `key` and `value` (Tk,
-    key heads, D).
+    """Return the attention (Tq, heads, D) inside each of several sequences, of `query` (Tq, heads,
+    D) to `key` and `value` (Tk, key heads, D).
 
-    A sequence with fewer queries than keys asks with its last tokens. Returns (Tq, heads, D).
+    The queries of a sequence with fewer queries than keys are those of its last tokens.
     """
     if bounds.alike:
-        return _attend_alike(query, key, value, bounds.longest[0], causal=causal, scale=scale)
+        length, _ = bounds.longest
+        return _attend_alike(query, key, value, length, causal=causal, scale=scale)
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         return _varlen(query, key, value, bounds, causal=causal, scale=scale)
     query_lengths = bounds.queries.diff().tolist()
@@ -361,7 +387,7 @@ def attend(
     sequences = zip(
         query.split(query_lengths), key.split(key_lengths), value.split(key_lengths), strict=True
     )
-    return torch.cat([_attend_one(q, k, v, causal, scale) for q, k, v in sequences])
+    return torch.cat([_attend_one(*sequence, causal=causal, scale=scale) for sequence in sequences])
 
 
 def _attend_alike(
@@ -373,7 +399,7 @@ def _attend_alike(
     causal: bool,
     scale: float,
 ) -> torch.Tensor:
-    """All sequences, of one length, as a batch."""
+    """Do what `attend` does for sequences of one `length`, as a batch."""
     query = query.unflatten(0, (-1, length)).transpose(1, 2)
     key = key.unflatten(0, (-1, length)).transpose(1, 2)
     value = value.unflatten(0, (-1, length)).transpose(1, 2)
@@ -397,7 +423,7 @@ def _varlen(
     causal: bool,
     scale: float,
 ) -> torch.Tensor:
-    """All sequences in one kernel."""
+    """Do what `attend` does in one kernel, in half precision on a GPU."""
     from torch.nn.attention import varlen
 
     function: Any = varlen.varlen_attn
@@ -419,8 +445,9 @@ def _varlen(
 
 
 def _attend_one(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scale: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool, scale: float
 ) -> torch.Tensor:
+    """Do what `attend` does for one sequence."""
     mask = None
     if causal:
         mask = torch.ones(len(query), len(key), dtype=torch.bool, device=query.device).tril(
@@ -442,10 +469,11 @@ def _attention(
     scaling: float,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What transformers calls: tensors (1, heads, T, D), `packed` for language and `cu_seq_lens_q`
-    for vision.
+    """Return the attention (1, T, heads, D), as transformers calls for it, of tensors (1, heads, T,
+    D), and no attention weights.
 
-    A tower that goes from image to image passes neither.
+    The options hold `packed` for language and `cu_seq_lens_q` for vision; a vision tower that goes
+    from image to image passes neither.
     """
     packed: Prefill | Rows | None = options.get("packed")
     sums: torch.Tensor | None = options.get("cu_seq_lens_q")
@@ -467,8 +495,8 @@ ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)
 
 
 def _common(prompts: Sequence[torch.Tensor], image_token: int) -> int:
-    """Count the tokens that all prompts start with, up to the first image; at least one token of
-    each prompt is not counted.
+    """Return how many tokens all prompts start with, up to the first image, leaving at least one of
+    each; 0 if that is fewer than `MIN_COMMON`, or for a single prompt.
     """
     if len(prompts) == 1:
         return 0
@@ -480,5 +508,5 @@ def _common(prompts: Sequence[torch.Tensor], image_token: int) -> int:
 
 
 def _joined(features: Any) -> torch.Tensor:
-    """Join what some releases of transformers split by image, and others return as one tensor."""
+    """Return as one tensor what some releases of transformers split by image, and others do not."""
     return features if isinstance(features, torch.Tensor) else torch.cat(list(features))
