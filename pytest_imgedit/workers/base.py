@@ -126,11 +126,14 @@ class Worker:
 
     @property
     def computes_in(self) -> environments.Environment:
-        """Where it computes; known once it has loaded."""
+        """The environment of a worker that has loaded."""
         assert self.environment is not None
         return self.environment
 
     @property
     def job(self) -> Any:
         """The running job, or `None`."""
-        return self.jobs[0][0] if self.jobs else None
+        if not self.jobs:
+            return None
+        job, _ = self.jobs[0]
+        return job

@@ -87,8 +87,8 @@ class EditCalls:
         self.batch_size = self._proven(batch_size) if pads else batch_size
 
     def _proven(self, size: int) -> int:
-        """Return the batch size for padded calls: halved until memory is enough, and 1 if such
-        calls fail otherwise or an edit depends on its place in the batch.
+        """Return the batch size for padded calls: `size`, halved until memory is enough; 1 if such
+        calls fail for another reason, or if an edit depends on its place in the batch.
         """
         while size > 1:
             try:
@@ -112,10 +112,10 @@ class EditCalls:
         return outputs
 
     def _edit_batch(self, batch: Sequence[EditRequest]) -> list[Output]:
-        """Edit a batch in one call.
+        """Return the outputs of a batch edited in one call.
 
-        If memory runs out, halve the batch size and return nothing, so that the caller tries again;
-        on any other failure, edit one by one.
+        If memory runs out, halve the batch size and return none, so that the caller tries again. On
+        any other failure, edit one by one; if that works, do so from then on.
         """
         padded = list(batch)
         if self.pads:
@@ -140,19 +140,15 @@ class EditCalls:
         return outputs
 
     def _batch_values(self, requests: Sequence[EditRequest]) -> Sequence[Any]:
-        """Return what `edit_batch` makes of requests; raise an error if that is not a list with a
-        value for each, or if it drew from a global generator for several.
+        """Return what `edit_batch` makes of requests. Raise `TypeError` if that is not a list or
+        tuple with a value for each, `RuntimeError` if it drew from a global generator for several.
         """
-        values = _seeded(self.editor.edit_batch, requests)
-        if not isinstance(values, list | tuple):
+        values: Sequence[Any] = _seeded(self.editor.edit_batch, requests)
+        is_list = isinstance(values, list | tuple)
+        if not is_list or len(values) != len(requests):
+            returned = f"{len(values)} values" if is_list else type(values).__name__
             raise TypeError(
-                f"edit_batch returned {type(values).__name__}, expected a list of {len(requests)} "
-                "images"
-            )
-        if len(values) != len(requests):
-            raise TypeError(
-                f"edit_batch returned {len(values)} values, expected a list of {len(requests)} "
-                "images"
+                f"edit_batch returned {returned}, expected a list of {len(requests)} images"
             )
         if len(requests) > 1 and has_drawn(requests[0].seed):
             raise RuntimeError(
@@ -161,8 +157,8 @@ class EditCalls:
         return values
 
     def _edit_one(self, request: EditRequest) -> Output:
-        """Return the output of one request: whatever the editor raises, even `SystemExit`, is the
-        error of this edit alone. Raise `JobDropped` if the run has no more time for it.
+        """Return the output of one request, in which anything that the editor raises, even
+        `SystemExit`, is the error of this edit. Raise `JobDropped` if the run has no more time.
         """
         started = clock()
         try:
@@ -173,8 +169,8 @@ class EditCalls:
             return Output(error, clock() - started)
 
     def edit_alone(self, request: EditRequest) -> Any:
-        """Return the edit of one request; if memory runs out, free what can be freed and retry
-        once.
+        """Return what the editor makes of one request; if memory runs out, free what can be freed
+        and retry once. Raise what the editor raises.
         """
         try:
             return _seeded(self._edit_first, [request])
@@ -189,10 +185,10 @@ class EditCalls:
 
 
 def _seeded(call: Callable[[list[EditRequest]], Any], requests: Sequence[EditRequest]) -> Any:
-    """Return what an editor makes with all global generators seeded, so that the seed alone
-    decides.
+    """Return what `call` makes of requests with all global generators seeded from the first one, so
+    that the seed alone decides.
 
-    The editor may change the sources that it gets, which are copies. An edit is made again if it
+    The editor may change the sources that it gets, which are copies. It is called again if it
     imported a library whose generator was therefore not seeded, or if something was compiled
     meanwhile: some of its steps ran before that.
     """
@@ -212,7 +208,7 @@ def _seeded_once(call: Callable[[list[EditRequest]], Any], requests: Sequence[Ed
 
 
 def _compiled_graphs() -> int:
-    """Return the number of graphs that PyTorch's compiler has made in this process."""
+    """Return how many graphs PyTorch's compiler has made in this process; 0 without it."""
     compiler: Any = sys.modules.get(_COMPILER)
     return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
 
@@ -228,7 +224,9 @@ def free_memory() -> None:
 def make_edit(
     edit: Callable[[EditRequest], Any], request: EditRequest, may_be_blank: bool
 ) -> messages.FinishedEdit:
-    """Make an edit; return the message about it. Raise `OutputError` if it is not a valid edit."""
+    """Make an edit; return the message about it. Raise what `edit` raises, and `OutputError` if the
+    result is not a valid edit.
+    """
     started = clock()
     output = edit(request)
     return finished_edit(output, request.source, clock() - started, may_be_blank)
@@ -259,7 +257,7 @@ def finished_edit(
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """Return the kind of an error, and one line about it."""
+    """Return the kind of an error, as in `messages.Failed`, and one line about it."""
     text = one_line(error)
     for error_type, kind in _KINDS.items():
         if isinstance(error, error_type):

@@ -63,8 +63,8 @@ def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
     report their memory.
 
     `text` is a list as `--imgedit-gpus` takes it, the value of `option`; its numbers count from 0
-    over the visible GPUs, as in PyTorch. The driver is asked once, and no CUDA context is made.
-    Raises `UsageError` for a GPU that is not there.
+    over the visible GPUs, as in PyTorch. No CUDA context is made. Raise `UsageError` for a text
+    that is no such list, and for a GPU that is not there.
     """
     if text == "none":
         return [], []
@@ -85,7 +85,7 @@ def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
 
 @cache
 def _driver() -> Any:
-    """Open the driver (NVML), once a process; `None` where there is none."""
+    """Return the driver (NVML), opened once in a process; `None` where there is none."""
     import pynvml
 
     try:
@@ -108,7 +108,9 @@ def _visible(count: int) -> list[str]:
 
 
 def _handle(driver: Any, name: str) -> Any:
-    """Return NVML's handle of a GPU by its CUDA name, an index or a UUID."""
+    """Return NVML's handle of a GPU by its CUDA name, an index or a UUID; raise `NVMLError` if the
+    driver does not know it.
+    """
     if name.isdigit():
         return driver.nvmlDeviceGetHandleByIndex(int(name))
     return driver.nvmlDeviceGetHandleByUUID(name)
@@ -135,8 +137,8 @@ def _in_gib(size: int) -> float:
     return round(size / 2**30, 1)
 
 
-def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") -> None:
-    """Raise `UsageError` if a group of GPUs has less than `needed` bytes free.
+def require_memory(gpus: Sequence[Gpu], needed: int, model: str, hint: str = "") -> None:
+    """Raise `UsageError` if GPUs together have less than `needed` bytes free for a model's weights.
 
     The message names the processes that hold memory, and ends in `hint`, which says what would
     help.
@@ -151,7 +153,7 @@ def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") 
             available += f" (held by processes {holders})"
         raise UsageError(
             f"GPU {names}: {available}, expected at least {needed / 2**30:.1f} GiB for the "
-            f"weights of {what}{hint}"
+            f"weights of {model}{hint}"
         )
 
 
@@ -171,11 +173,13 @@ def group_gpus(gpus: Sequence[str], size: int, option: str) -> list[tuple[str, .
 
 
 class BusyMeter:
-    """Samples the share of the time that GPUs compute, in a thread (NVML's utilisation, each half
-    second).
+    """Samples the share of the time that GPUs compute, in a thread (NVML's utilisation, every
+    `INTERVAL` seconds), while `counts()` holds.
     """
 
     INTERVAL = 0.5
+    #: Seconds that the driver has to answer at the end.
+    PATIENCE = 5.0
 
     def __init__(self, gpus: Sequence[str], counts: Callable[[], bool]) -> None:
         self.gpus = gpus
@@ -192,21 +196,19 @@ class BusyMeter:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=self.PATIENCE)
 
     @property
     def share(self) -> float | None:
-        """Mean share in [0, 1] over all GPUs while `counts()` held; `None` if nothing was
-        measured.
-        """
+        """The mean share in [0, 1] over all GPUs and samples; `None` if nothing was measured."""
         return sum(self._samples) / len(self._samples) if self._samples else None
 
     def _watch(self) -> None:
-        """Take samples while `counts()` holds, until the meter is stopped."""
+        """Take samples until the meter is stopped or the driver reports no utilisation."""
         driver = _driver() if self.gpus else None
         if driver is None:
             return
-        with suppress(driver.NVMLError):  # a GPU that does not tell
+        with suppress(driver.NVMLError):
             handles = [_handle(driver, name) for name in self.gpus]
             while not self._stop.wait(self.INTERVAL):
                 if self.counts():

@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_imgedit.core import errors, messages
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
-#: Seconds of its threads that must have passed before a share says something.
+#: Seconds for which threads must have run or waited before their share says something.
 ENOUGH_SECONDS = 10.0
 
 
@@ -37,7 +37,7 @@ class HostHardware:
     judge_gpus: tuple[str, ...] = ()
 
     def gpus_of(self, role: str) -> tuple[str, ...]:
-        """Return the GPUs that the editor, or a judge or metric, may use."""
+        """Return the GPUs that a role may use: `"editor"`, or any other for a judge or metric."""
         if not self.judge_gpus:
             return self.gpus
         if role != "editor":
@@ -57,9 +57,10 @@ class Hardware:
     @classmethod
     def here(cls, gpus: str, judge_gpus: str | None = None) -> Hardware:
         """Return what this machine has; `gpus` is a list as `--imgedit-gpus` takes it, `judge_gpus`
-        that of the judge alone.
+        one of those for the judge alone, or `None` if both share all.
 
-        Raise `UsageError` for a GPU that is not there, or if the editor is left without any.
+        Raise `UsageError` for a list that cannot be read, for a GPU that is not there, or if the
+        editor is left without any.
         """
         names, known = find_gpus(gpus)
         reserved, known_reserved = find_gpus(
@@ -105,7 +106,7 @@ class Hardware:
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return how many cores this process may use, or those of the machine if that is unknown."""
     if hasattr(os, "sched_getaffinity"):  # not everywhere
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -118,27 +119,30 @@ def available_memory() -> int:
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+                kib = int(line.split()[1])
+                return kib * 1024
     return 0
 
 
 def threads_in(environ: Mapping[str, str]) -> int | None:
-    """Return the number of OpenMP threads that environment variables ask for, or `None`."""
+    """Return the number of OpenMP threads that environment variables ask for; `None` if they ask
+    for none, or not by a plain number.
+    """
     count = environ.get("OMP_NUM_THREADS", "")
     return int(count) if count.isdecimal() else None
 
 
 class CpuShare:
-    """Measures how much of the CPU time that the threads of this process could use they get, from
-    now on.
+    """Measures, from its making on, which share the threads of this process get of the CPU time
+    that they could use.
     """
 
     def __init__(self) -> None:
         self._start = _scheduled()
 
     def look(self) -> float | None:
-        """Return the share in [0, 1]; `None` if the system does not report it, or if the threads
-        have used too little time so far.
+        """Return the share in [0, 1]; `None` if the system does not report it, or before the
+        threads have run or waited for `ENOUGH_SECONDS`.
 
         A thread that wants to compute either runs or waits for a processor; one that sleeps does
         neither.
@@ -153,8 +157,8 @@ class CpuShare:
 
 
 def _scheduled() -> tuple[float, float]:
-    """Return the seconds that the threads of this process have run, and waited for a processor:
-    /proc/PID/task/TID/schedstat.
+    """Return the seconds for which the threads of this process have run, and those for which they
+    have waited for a processor, from /proc/self/task/TID/schedstat; 0 where there is none.
     """
     ran = waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
@@ -162,7 +166,7 @@ def _scheduled() -> tuple[float, float]:
             on_processor, in_queue, _timeslices = path.read_text("ascii").split()
             ran += int(on_processor)
             waited += int(in_queue)
-    return ran / 1e9, waited / 1e9
+    return ran / 1e9, waited / 1e9  # from nanoseconds
 
 
 class PeakMemory:

@@ -41,6 +41,8 @@ INTERVAL = 0.5
 WAITS = (1, 2, 4, 8, 16, 30)
 #: Seconds in which an agent must answer a short call.
 PATIENCE = 120.0
+#: Seconds that an answer may take beyond what the agent itself waits for.
+ANSWER_MARGIN = 10.0
 #: Seconds within which an interpreter must report the versions of its packages; it may start from
 #: a cold network disk.
 VERSIONS_PATIENCE = 60.0
@@ -68,8 +70,9 @@ class Agent:
         self._workers: dict[int, tuple[Connection, queue.Queue[FromWorker]]] = {}
 
     def describe(self, name: str, gpus: str) -> tuple[str, HostHardware, results.HostOrigin]:
-        """Return the version of this package, what the host has, and where results say it computed;
-        `gpus` is a list as `--imgedit-gpus` takes it. Raises `UsageError`.
+        """Return the version of this package, what the host has, and its description in results.
+
+        `gpus` is a list as `--imgedit-gpus` takes it. Raise `UsageError` if a GPU is not there.
         """
         names, known = find_gpus(gpus)
         hardware = HostHardware(
@@ -90,9 +93,10 @@ class Agent:
     def versions(
         self, python: str | None, names: Sequence[str], paths: Sequence[str], patience: float
     ) -> dict[str, str]:
-        """Return the versions of packages in an interpreter (`None`: this one).
+        """Return the versions of the packages `names` in an interpreter (`None`: this one), which
+        imports from `paths` too.
 
-        Raises `UsageError` if it does not report them.
+        Raise `UsageError` if it does not report them within `patience` seconds.
         """
         # A new process, as workers are: this one has begun before its environment was set.
         try:
@@ -106,7 +110,9 @@ class Agent:
             ) from None
 
     def start(self, number: int, slot: Slot, launch: Launch) -> None:
-        """Start a worker; raises `NotStarted` if it does not come up."""
+        """Start a worker, known as `number` from then on; raise `NotStarted` if it does not come
+        up.
+        """
         # Nothing in the folder has a name any more once the worker is up.
         with tempfile.TemporaryDirectory(prefix="imgedit-agent-") as folder:
             executor = local.LocalExecutor(
@@ -124,7 +130,8 @@ class Agent:
 
     def news(self, number: int) -> tuple[list[FromWorker], list[str], bool]:
         """Return what a worker has sent and printed since the last call, and whether its process
-        runs, once it has sent something or after `INTERVAL` seconds.
+        runs, once it has sent something or after `INTERVAL` seconds; at once, and as gone, if it
+        was closed.
         """
         if number not in self._workers:
             return [], [], False
@@ -171,12 +178,14 @@ class Transport(Protocol):
     def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
         """Return what a method returns.
 
-        Raises `NotStarted` with the reason if the method raises something, as `HostLost` if there
-        is no answer.
+        Raise `NotStarted` with the reason if the method raises an error, and `HostLost` if there is
+        no answer within `timeout` seconds or the host is gone.
         """
 
     def post(self, method: str, *args: Any) -> None:
-        """Have a method called, in the order of these calls, and do not wait for it."""
+        """Have a method called, after those of earlier posts, without waiting for it; drop the call
+        if the host is gone.
+        """
 
 
 class HostLost(NotStarted):
@@ -184,8 +193,8 @@ class HostLost(NotStarted):
 
 
 class Host:
-    """One host, whose agent has described it; raises `NotStarted` if it does not, or is of another
-    version.
+    """One host, whose agent has described it; raises `NotStarted` if the agent does not, or has
+    another version of this package.
     """
 
     def __init__(self, name: str, gpus: str, transport: Transport) -> None:
@@ -202,8 +211,8 @@ class Host:
     def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
         """Return what a method of the agent returns.
 
-        Raise `NotStarted`, with the name of this host, if it fails. A host that does not answer
-        counts as lost.
+        Raise `NotStarted`, with the name of this host, if it fails. A host that is gone or does not
+        answer within `timeout` seconds is `lost` from then on.
         """
         try:
             return self.transport.call(method, *args, timeout=timeout)
@@ -228,12 +237,16 @@ class Host:
         return reported
 
     def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> HostWorker:
-        """Start a worker; raise `NotStarted` if it does not come up."""
+        """Start a worker, with an interpreter there (`None`: the agent's) that has `patience`
+        seconds to come up; raise `NotStarted` if it does not.
+        """
         number = next(_NUMBERS)
         launch = Launch(
             python=python, patience=patience, threads=threads, paths=user_import_paths()
         )
-        self.call("start", number, slot, launch, timeout=patience + supervisor.GRACE + 10)
+        # A worker that has not come up by then is ended before the agent answers.
+        timeout = patience + supervisor.GRACE + ANSWER_MARGIN
+        self.call("start", number, slot, launch, timeout=timeout)
         return HostWorker(self, number)
 
 
@@ -277,11 +290,14 @@ class HostWorker:
         self.host.transport.post("terminate", self.number)
 
     def close(self) -> str:
+        """End the process, as `base.Connection` says; return why that failed if the host does not
+        answer.
+        """
         self._closed = True
         if self.host.lost:
             return f"host {self.host.name} is gone"
         try:
-            how, lines = self.host.call("close", self.number, timeout=2 * supervisor.GRACE + 10)
+            how, lines = self.host.call("close", self.number, timeout=local.ENDING + ANSWER_MARGIN)
         except NotStarted as error:
             return str(error)
         self._lines.extend(lines)
@@ -307,11 +323,11 @@ class HostExecutor:
         )
 
     def abandon(self, slot: Slot) -> None:
-        """The host's agent ends what does not answer."""
+        """Do nothing: the host's agent ends what does not answer."""
 
 
 class Hosts:
-    """The hosts of a run; a subclass connects to one by name, and lets go of all in `close`.
+    """The hosts of a run; a subclass connects to one by name, and disconnects from all in `close`.
 
     `all` holds them in order, as they were when the run began.
     """
@@ -323,7 +339,9 @@ class Hosts:
         self._leaving = threading.Event()
 
     def connect_all(self, names: Sequence[str]) -> None:
-        """Connect to all hosts at once; raises `UsageError` for the first that is not reached."""
+        """Connect to all hosts at once; if that fails, close all and raise `UsageError` for the
+        first that was not reached.
+        """
         self._locks = {name: threading.Lock() for name in names}
         threads = ThreadPoolExecutor(max(1, len(names)))
         try:
@@ -341,11 +359,11 @@ class Hosts:
         return Hardware(tuple(host.hardware for host in self.all), remote=True)
 
     def versions(self, python: str | None, on_gpus: bool, names: Sequence[str]) -> dict[str, str]:
-        """Return the versions of packages on the first host that computes; if work is done
-        `on_gpus`, hosts without a GPU do not.
+        """Return the versions of the packages `names` on the first host that computes; if work is
+        done `on_gpus`, hosts without a GPU do not.
 
-        Raise `UsageError` if the versions on another such host differ by more than patches: chance
-        would decide which of them made a result.
+        Raise `UsageError` if a host does not report them, or if those of two hosts differ by more
+        than patches: chance would decide which of them made a result.
         """
         computing = [host for host in self.all if host.hardware.gpus or not on_gpus]
         with ThreadPoolExecutor(len(computing)) as threads:
@@ -365,8 +383,8 @@ class Hosts:
         return first_versions
 
     def get(self, name: str) -> Host:
-        """Return a host, reconnected if it was lost; raise `NotStarted` if all attempts fail, for
-        over a minute, or the run ends meanwhile.
+        """Return a host, reconnected if it was lost; raise `NotStarted` if all attempts fail, which
+        take over a minute, or if the run ends meanwhile.
         """
         waits = iter(WAITS)
         with self._locks[name]:
@@ -384,5 +402,5 @@ class Hosts:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End what was started, and let go of all hosts."""
+        """Give up reconnecting; a subclass also ends what it started, and disconnects."""
         self._leaving.set()

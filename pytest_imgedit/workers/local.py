@@ -24,6 +24,10 @@ from pytest_imgedit.workers import base, supervisor
 
 #: Characters that are kept of a line that a worker prints.
 MAX_LINE = 4000
+#: Seconds that a worker whose connection has ended has to exit by itself.
+EXIT_GRACE = 1.0
+#: Seconds that a supervisor has to end its worker; one that is stopped itself takes longer.
+ENDING = supervisor.GRACE + 5
 _NUMBERS = itertools.count()
 #: Variables of every worker: unbuffered output for the log, no progress bars, no telemetry.
 ENVIRONMENT = (
@@ -84,21 +88,25 @@ class LocalExecutor:
         self._starting: dict[str, Path] = {}
 
     def abandon(self, slot: base.Slot) -> None:
-        """Kill the supervisor of a slot that has not answered, and its worker, also where they are
-        stopped.
+        """Kill the supervisor of a slot that has not answered, and its worker, even if they are
+        stopped; do nothing if the slot is not starting, or where there is no `/proc`.
         """
         path = self._starting.get(slot.name)
+        if path is None:
+            return
         for supervisor_pid in _children_of(os.getpid()):
             with suppress(OSError):
                 arguments = Path(f"/proc/{supervisor_pid}/cmdline").read_bytes().split(b"\0")
-                if path is not None and os.fsencode(path) in arguments:
+                if os.fsencode(path) in arguments:
                     for worker_pid in _children_of(supervisor_pid):
                         with suppress(OSError):
                             os.killpg(worker_pid, signal.SIGKILL)
                     os.kill(supervisor_pid, signal.SIGKILL)
 
     def start(self, slot: base.Slot) -> _Gateway:
-        """Start a worker and wait until it answers; raise `NotStarted` if it does not."""
+        """Start a worker and wait until it answers; raise `NotStarted` if it does not, or if its
+        file of output cannot be made.
+        """
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
         self._starting[slot.name] = path
         try:
@@ -128,7 +136,8 @@ class LocalExecutor:
         finally:
             if self._starting.get(slot.name) == path:  # else another process has taken the slot
                 del self._starting[slot.name]
-            # Both sides have it open: nothing is left of it, however this process ends.
+            # Both sides have the file open and need no name for it any more; without one, nothing
+            # is left of it, however this process ends.
             path.unlink(missing_ok=True)
         raise base.NotStarted(f"{slot.name}: {self.python} does not start as a worker: {reason}")
 
@@ -144,8 +153,8 @@ class LocalExecutor:
 
 
 def _openmp(threads: int) -> list[str]:
-    """Return the variables, as `NAME=VALUE`, that set the threads of a worker without a GPU, except
-    those that the user's environment sets.
+    """Return the variables, as `NAME=VALUE`, that set the threads of a worker without a GPU and how
+    long they spin; what the user's environment sets is left out.
     """
     variables = {"OMP_NUM_THREADS": threads}
     if "OMP_WAIT_POLICY" not in os.environ:
@@ -163,6 +172,13 @@ def _children_of(pid: int) -> list[int]:
 
 
 class _Gateway:
+    """The connection to a worker on this machine, as `base.Connection` says; raises `EOFError` or
+    `execnet.RemoteError` if the worker does not say that it is up.
+
+    `pid` is the worker's process, `process` its supervisor's; `output` is the file that holds what
+    the worker prints.
+    """
+
     def __init__(
         self, gateway: Any, channel: Any, output: BinaryIO, redactor: redaction.Redactor
     ) -> None:
@@ -185,7 +201,7 @@ class _Gateway:
         self._outbox.put(message)
 
     def _send_all(self) -> None:
-        """Send messages until the outbox ends; end the process if one cannot be sent."""
+        """Send messages until `None` is in the outbox; end the process if one cannot be sent."""
         try:
             for message in iter(self._outbox.get, None):
                 self.channel.send(message)
@@ -205,21 +221,20 @@ class _Gateway:
     def close(self) -> str:
         """End the process and return how it ended, as `base.Connection` says."""
         self._outbox.put(None)
-        if self.channel.isclosed():  # it is ending: let it, so that how it ended is its own doing
+        if self.channel.isclosed():  # it is ending by itself, and shall be reported so
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=1)
+                self.process.wait(timeout=EXIT_GRACE)
         self.terminate()
         try:
-            self.process.wait(timeout=supervisor.GRACE + 5)
+            self.process.wait(timeout=ENDING)
         except subprocess.TimeoutExpired:  # the supervisor itself was stopped
             self.process.kill()
             self.process.wait()
-        # It says goodbye through the pipe, which a process that left the group may hold open and
-        # full.
+        # `exit` writes to the pipe, which a process that left the group may hold open and full.
         with suppress(RuntimeError):  # no more threads: it goes without
             threading.Thread(target=self.gateway.exit, daemon=True).start()
         code = self.process.returncode
-        if code < 0:  # so that nobody has ended the worker's children
+        if code < 0:  # nobody has ended the worker's process group
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
             return "its supervisor was killed"
@@ -229,8 +244,11 @@ class _Gateway:
 
 
 def _new_lines(file: BinaryIO, redactor: redaction.Redactor, final: bool) -> list[str]:
-    """Return the lines that a process has added to a file, without secrets and cut; an unfinished
-    line is left for later unless the process is gone (`final`), when the file is closed.
+    """Return the lines that a process has added to a file, without secrets, blank lines and what
+    is over `MAX_LINE` characters; none if the file is closed.
+
+    An unfinished line is left for later, unless the process is gone (`final`): then all is read,
+    and the file is closed.
     """
     if file.closed:
         return []

@@ -11,7 +11,15 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from pytest_imgedit.core import environments, errors
-from pytest_imgedit.core.messages import Failed, FromWorker, Job, JobReply, Loaded, Preparing
+from pytest_imgedit.core.messages import (
+    Acknowledged,
+    Failed,
+    FromWorker,
+    Job,
+    JobReply,
+    Loaded,
+    Preparing,
+)
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.workers.base import Executor, NotStarted, Slot, State, Worker
 from pytest_imgedit.workers.timeouts import Deadline, Timeouts
@@ -28,6 +36,10 @@ MAX_IN_VAIN = 2
 STARVED = 0.5
 #: Jobs that a worker has at a time: one running, and one whose images it reads meanwhile.
 DEPTH = 2
+#: Seconds to wait for an event before looking for workers that are overdue.
+POLL_SECONDS = 0.2
+#: Characters that are kept of the last line that a worker printed.
+MAX_LAST_LINE = 300
 
 
 class Watcher(Protocol):
@@ -37,11 +49,14 @@ class Watcher(Protocol):
     def stopping(self) -> bool:
         """True once the user asked to stop: running jobs are finished, no new ones start."""
 
-    def worker_changed(self, worker: Worker) -> None: ...
+    def worker_changed(self, worker: Worker) -> None:
+        """Take note of a worker's new state or step."""
 
-    def worker_said(self, slot: Slot, line: str) -> None: ...
+    def worker_said(self, slot: Slot, line: str) -> None:
+        """Take note of a line that the worker of a slot has printed."""
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """Show the user a line about what happened to the workers."""
 
 
 class Pool:
@@ -85,9 +100,11 @@ class Pool:
         self._returned: deque[tuple[Any, Job]] = deque()
 
     def start(self, jobs: int) -> None:
-        """Start processes on up to `jobs` slots, but at least on one; each imports what it needs
-        and waits until `run` has it load. `run` and `poll` report what goes wrong meanwhile. A pool
-        that was started before stays as it is.
+        """Start processes on up to `jobs` slots, but at least on one; do nothing if the pool was
+        started before.
+
+        Each process imports what it needs and waits until `load` or `run` has it load. These, and
+        `poll`, report what goes wrong meanwhile.
         """
         if self.workers or self.gone:
             return
@@ -96,7 +113,9 @@ class Pool:
         self.extend(max(1, jobs))
 
     def extend(self, jobs: int) -> None:
-        """Start processes on further slots, until there is one for each of `jobs` or no slot."""
+        """Start processes on further slots, until there is one for each of `jobs` or no slot is
+        left.
+        """
         while self._spare and len(self.slots) < jobs:
             self.slots.append(self._spare.pop(0))
             self._spawn(self.slots[-1])
@@ -107,21 +126,23 @@ class Pool:
         """
         worker = Worker(slot)
         self.workers.append(worker)
-        self._set(worker, "starting")
+        self._set_state(worker, "starting")
         try:
             threading.Thread(target=self._bring_up, args=(worker,), daemon=True).start()
         except RuntimeError as error:  # no more threads
             self._report_not_started(worker, error)
 
     def _report_not_started(self, worker: Worker, error: Exception) -> None:
-        """Put the event that a worker did not start, with the reason."""
+        """Queue the event that a worker did not start, with the reason."""
         reason = one_line(error)
         if not isinstance(error, NotStarted):
             reason = f"worker {worker.slot.name}: {errors.system_refusal(error) or reason}"
         self.events.put((worker, {"op": "not_started", "message": reason}))
 
     def _bring_up(self, worker: Worker) -> None:
-        """Start the process of a worker and have it prepare; report it if it does not start."""
+        """Start the process of a worker and have it prepare; report it if it does not start, and
+        close it if the worker was removed meanwhile.
+        """
         try:
             connection = self.executor.start(worker.slot)
         except Exception as error:  # NotStarted, or an error of the system such as no more threads
@@ -130,14 +151,14 @@ class Pool:
         with self._handing_over:
             if worker.state != "dead":
                 worker.connection = connection
-        if worker.connection is None:  # the pool was closed meanwhile
+        if worker.connection is None:  # the worker was removed meanwhile
             connection.close()
             return
         connection.send({**self.setup, "op": "prepare", "device": worker.slot.device})
         connection.listen(lambda message: self.events.put((worker, message)))
 
     def renew(self, worker: Worker) -> None:
-        """Start a fresh process in the place of one that ran out of memory."""
+        """Replace a process that ran out of memory by a fresh one; do nothing if it is gone."""
         if worker in self.workers:
             self.watcher.note(
                 f"worker {worker.slot.name} ({worker.slot.label}) is out of memory and is replaced"
@@ -146,19 +167,24 @@ class Pool:
             self._spawn(worker.slot)
 
     def run(
-        self, take: Callable[[Worker], tuple[Any, Job] | None], more: Callable[[], bool] = bool
+        self,
+        take: Callable[[Worker], tuple[Any, Job] | None],
+        more: Callable[[], bool] = lambda: False,
     ) -> Iterator[Done]:
-        """Yield `(job, worker, reply)` for every job that `take` hands out.
+        """Yield `(job, worker, reply)` for every job that `take` hands out, except those that are
+        dropped once the run is to stop.
 
         `take(worker)` returns a job with its message, or `None` while there is none; it is asked
         again after each reply, so that a reply may lead to new jobs, and for a job ahead while the
-        worker does another. Replies have `op` `edited`, `judged` or `error`; a job whose process
+        worker does another. Replies have `op` `edited`, `judged` or `error`. A job whose process
         died or took too long gets an error of kind `worker_died` or `timeout`, and a fresh process
-        takes the place. It goes on, with nothing to do too, while `more()` says that jobs may still
-        come. Raises `UsageError` if an editor or judge refuses its settings.
+        replaces it; once no worker is left, jobs get one of kind `no_worker`. This goes on, even
+        with nothing to do, while `more()` says that jobs may still come. Raise `UsageError` if an
+        editor or judge refuses its settings, if no process ever came up, or if a worker computes
+        where the run must not.
         """
         while True:
-            self._command()
+            self._load_or_drop()
             for depth in range(1, DEPTH + 1):
                 for worker in list(self.workers):
                     if worker.state in ("idle", "busy") and len(worker.jobs) < depth:
@@ -174,9 +200,9 @@ class Pool:
                 return
             yield from self._poll_events()
 
-    def _command(self) -> None:
-        """Have workers load, a few at a time on each machine. Once the run is to stop, have them
-        leave the jobs that wait, and before long those that are being done.
+    def _load_or_drop(self) -> None:
+        """Have workers load, a few at a time on each machine; once the run is to stop, have them
+        drop instead the jobs that wait, and before long those that are being done.
         """
         if self.watcher.stopping:
             for worker in self.workers:
@@ -184,17 +210,19 @@ class Pool:
                     worker.dropping = True
                     worker.send({"op": "drop"})
             return
-        loading = Counter(w.slot.machine for w in self.workers if w.state == "loading")
+        loading = Counter(
+            worker.slot.machine for worker in self.workers if worker.state == "loading"
+        )
         for worker in self.workers:
             machine = worker.slot.machine
             if worker.state == "waiting" and loading[machine] < self.load_concurrency:
                 worker.send({"op": "load"})
-                self._set(worker, "loading")
+                self._set_state(worker, "loading")
                 loading[machine] += 1
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
-        """Send a worker its next job, if it may have one: a new one, or else, if it is idle, one
-        that a lost worker left.
+        """Send a worker its next job, if it may have one and there is one: a new one, or else, if
+        it is idle, one that a lost worker left, which it then does alone.
         """
         if self.watcher.stopping or (worker.alone and worker.jobs):
             return
@@ -203,10 +231,11 @@ class Pool:
         if worker.alone:
             taken = self._returned.popleft()
         if taken is not None:
+            _, message = taken
             worker.jobs.append(taken)
-            worker.send(taken[1])
+            worker.send(message)
             if worker.state == "idle":
-                self._set(worker, "busy")
+                self._set_state(worker, "busy")
 
     def _refuse(self, take: Callable[[Worker], tuple[Any, Job] | None]) -> Iterator[Done]:
         """Yield every job that remains, with no worker left, with an error that says why."""
@@ -231,22 +260,26 @@ class Pool:
         while self.workers and not self.watcher.stopping:
             if any(worker.state == "idle" for worker in self.workers):
                 return
-            self._command()
-            deque(self._poll_events(), maxlen=0)
+            self._load_or_drop()
+            self._handle_events()
 
     def poll(self) -> None:
         """Handle what has happened to processes that wait for `run`; raise `UsageError` if one
         cannot start.
         """
         while not self.events.empty():
-            deque(self._poll_events(), maxlen=0)
+            self._handle_events()
+
+    def _handle_events(self) -> None:
+        """Handle what `_poll_events` does while no worker has a job, so that none ends with it."""
+        deque(self._poll_events(), maxlen=0)
 
     def _poll_events(self) -> Iterator[Done]:
-        """Yield the jobs that ended within 0.2 s: that of the next message, then that of a worker
-        that is overdue.
+        """Yield the jobs that ended within `POLL_SECONDS`: that of the next message, then, if no
+        other message waits, that of a worker that is overdue.
         """
         with suppress(queue.Empty):
-            worker, message = self.events.get(timeout=0.2)
+            worker, message = self.events.get(timeout=POLL_SECONDS)
             if worker.state != "dead":
                 yield from self._handle_message(worker, message)
         for worker in self.workers:
@@ -259,7 +292,9 @@ class Pool:
             yield from self._end_lost(*overdue)
 
     def _handle_message(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
-        """Handle what a worker sent; yield the job that ended with it, if any."""
+        """Handle what a worker sent; yield the job that ended with it, if any. Raise `UsageError`
+        for what must end the run.
+        """
         if message["op"] == "ended":
             yield from self._end_lost(worker, "worker_died", "died")
         elif message["op"] == "step":
@@ -271,32 +306,40 @@ class Pool:
             self._replace(worker.slot, message["message"])
         elif message["op"] == "prepared":
             self._any_ready = True
-            self._set(worker, "waiting")
+            self._set_state(worker, "waiting")
         elif message["op"] == "loaded":
             self._take_loaded(worker, message)
         elif worker.jobs:
-            job, _ = worker.jobs.popleft()
-            worker.step = None
-            worker.memory = message.get("memory", worker.memory)
-            worker.busy_s += _sane(message.get("seconds"))
-            worker.code = message.get("code", worker.code)
-            self._deaths[worker.slot.name] = 0
-            self._note_if_starved(worker, message.get("cpu_share"))
-            self._set(worker, "busy" if worker.jobs else "idle")
-            if message["op"] in ("judged", "edited"):
-                worker.batch_size = message["batch_size"]
-            if message["op"] == "edited":
-                # What memory or a failure has left of the size holds for processes to come.
-                self.setup["batch_size"] = min(
-                    worker.batch_size, self.setup.get("batch_size", worker.batch_size)
-                )
-            if message["op"] != "dropped":
-                yield job, worker, message
+            yield from self._take_reply(worker, message)
         elif message["op"] == "error":
             self._load_failed(worker, message)
 
+    def _take_reply(self, worker: Worker, reply: JobReply | Acknowledged) -> Iterator[Done]:
+        """Note what a worker reports with the end of its running job; yield that job, unless it was
+        dropped.
+        """
+        job, _ = worker.jobs.popleft()
+        worker.step = None
+        worker.memory = reply.get("memory", worker.memory)
+        worker.busy_s += _sane(reply.get("seconds"))
+        worker.code = reply.get("code", worker.code)
+        self._deaths[worker.slot.name] = 0
+        self._note_if_starved(worker, reply.get("cpu_share"))
+        self._set_state(worker, "busy" if worker.jobs else "idle")
+        if reply["op"] in ("judged", "edited"):
+            worker.batch_size = reply["batch_size"]
+        if reply["op"] == "edited":
+            # Processes to come begin with the size that memory or a failure has left.
+            self.setup["batch_size"] = min(
+                worker.batch_size, self.setup.get("batch_size", worker.batch_size)
+            )
+        if reply["op"] in ("edited", "judged", "error"):
+            yield job, worker, reply
+
     def _note_if_starved(self, worker: Worker, share: float | None) -> None:
-        """Say once if a worker gets less than half of the CPU time that its threads could use."""
+        """Tell the user, once a pool, if a worker gets less than the share `STARVED` of the CPU
+        time that its threads could use; a share that is unknown is `None`.
+        """
         if share is not None and share < STARVED and not self._is_starved:
             self._is_starved = True
             self.watcher.note(
@@ -306,8 +349,8 @@ class Pool:
             )
 
     def _take_loaded(self, worker: Worker, message: Loaded) -> None:
-        """Note what a worker reports once it has loaded; raise `UsageError` for an environment in
-        which the run must not compute.
+        """Note what a worker reports once it has loaded, and tell the user of a smaller batch size
+        than requested; raise `UsageError` for an environment in which the run must not compute.
         """
         self._deaths[worker.slot.name] = 0
         worker.memory = message.get("memory")
@@ -324,39 +367,44 @@ class Pool:
         worker.code = message.get("code", {})
         self._prove(worker)
         worker.loaded_at = time.perf_counter()
-        self._set(worker, "idle")
+        self._set_state(worker, "idle")
 
     def _prove(self, worker: Worker) -> None:
         """Raise `UsageError` for a worker whose probe differs from that of the first worker on its
-        type of GPU; warn once about a type whose probe differs from another's. `check` may refuse
-        the first of a type.
+        type of GPU, or on its machine without one. `check` may refuse the first; warn if its probe
+        differs from those of other types. Accept a worker without a probe.
         """
         environment = worker.computes_in
         if environment.probe is None:
             return
-        first = self.proven.get(environment.gpu or worker.slot.machine)
+        kind = environment.gpu or worker.slot.machine
+        first = self.proven.get(kind)
         if first is None:
             self.check(environment)
             for proven in self.proven.values():
                 if proven.computes_in.probe != environment.probe:
                     self.watcher.note(f"warning: {_unlike_probes(proven, worker)}")
-            self.proven[environment.gpu or worker.slot.machine] = worker
+            self.proven[kind] = worker
         elif first.computes_in.probe != environment.probe:
             raise errors.UsageError(
                 f"{_unlike_probes(first, worker)}: expected one for all of a type of GPU"
             )
 
     def _load_failed(self, worker: Worker, message: Failed) -> None:
-        """Give up a worker that could not load; raise `UsageError` if its settings are to blame."""
+        """End a worker that could not load, without a replacement; raise `UsageError` if its
+        settings are to blame.
+        """
         self._remove(worker)
         self._given_up = f"could not load: {message['message']}"
         if message["kind"] == "setup":
             raise errors.UsageError(message["message"])
         self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) {self._given_up}")
 
-    def _end_lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
-        """Replace a process that is gone or has to go, unless its slot has lost too many; yield its
-        job, if it had one, with an error.
+    def _end_lost(self, worker: Worker, kind: str, event: str) -> Iterator[Done]:
+        """End a process that is gone or has to go, and replace it unless its slot has lost too
+        many; yield its job, if it had one, with an error.
+
+        `kind` is that of the error, `event` says in the message what happened.
         """
         slot = worker.slot
         job = worker.job
@@ -365,17 +413,19 @@ class Pool:
         when = " before it was ready" if worker.state == "starting" else ""
         how = self._remove(worker)
         if kind == "worker_died":
-            what += f" ({how})"
-        why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {worker.last_line}"
+            event += f" ({how})"
+        why = f"worker {slot.name} ({slot.label}) {event}{when}; its last words: {worker.last_line}"
         self._replace(slot, why, speaks_against_slot=job is None)
         if job is not None:
             yield job, worker, {"op": "error", "kind": kind, "message": why}
 
     def _replace(self, slot: Slot, why: str, speaks_against_slot: bool = True) -> None:
-        """Start another process on a slot that lost one, or give it up; raise `UsageError` if none
-        ever came up.
+        """Start another process on a slot that lost one, or give the slot up after `MAX_DEATHS`
+        that speak against it, with `UsageError` if no worker was ever prepared. Once the run is to
+        stop, only count.
         """
-        self._deaths[slot.name] += speaks_against_slot
+        if speaks_against_slot:
+            self._deaths[slot.name] += 1
         if self.watcher.stopping:
             return
         if self._deaths[slot.name] < MAX_DEATHS:
@@ -387,15 +437,17 @@ class Pool:
             raise errors.UsageError(why)
         self.watcher.note(f"{why}; its place is given up")
 
-    def _set(self, worker: Worker, state: Any) -> None:
+    def _set_state(self, worker: Worker, state: State) -> None:
         worker.state = state
         worker.since = time.monotonic()
         self.watcher.worker_changed(worker)
 
     def _remove(self, worker: Worker) -> str:
-        """End a worker's process and put its jobs back; return how the process ended."""
+        """End a worker's process, or the attempt to start it, and put its jobs back; return how the
+        process ended.
+        """
         with self._handing_over:
-            self._set(worker, "dead")
+            self._set_state(worker, "dead")
         self.workers.remove(worker)
         self.gone.append(worker)
         self._returned.extend(worker.jobs)
@@ -408,9 +460,13 @@ class Pool:
         return how
 
     def _report_lines(self, worker: Worker, final: bool = False) -> None:
-        """Pass the lines that a process has printed to the watcher."""
-        for line in worker.connection.lines(final) if worker.connection else ():
-            worker.last_line = line.strip()[:300]
+        """Pass the lines that a process has printed to the watcher, an unfinished one only if the
+        process is gone (`final`).
+        """
+        if worker.connection is None:
+            return
+        for line in worker.connection.lines(final):
+            worker.last_line = line.strip()[:MAX_LAST_LINE]
             self.watcher.worker_said(worker.slot, line)
 
     def close(self) -> None:
@@ -423,7 +479,7 @@ class Pool:
 
 
 def _unlike_probes(first: Worker, second: Worker) -> str:
-    """Say that two workers compute differently, and where each of them runs."""
+    """Return text that says that two workers compute differently, and where each of them runs."""
     descriptions = [
         f"{worker.slot.name} ({worker.slot.label}, {worker.computes_in.gpu or 'CPU'}) has probe "
         f"{worker.computes_in.probe}"
@@ -433,8 +489,8 @@ def _unlike_probes(first: Worker, second: Worker) -> str:
 
 
 def _sane(seconds: Any) -> float:
-    """Return a time that a worker reports, or 0 if code of the user has made it infinite or
-    negative.
+    """Return a time that a worker reports, or 0 if it is missing, or if code of the user has made
+    it infinite, negative or no number.
     """
     if isinstance(seconds, int | float) and 0 <= seconds < float("inf"):
         return float(seconds)
@@ -455,12 +511,14 @@ class Retries:
 
     def allow(self, failures: int, worker: Worker, kind: str) -> bool:
         """Tell whether to retry a job that failed on `worker` with an error of `kind`, after
-        `failures` earlier failures; replace the worker's process if it has to be a fresh one.
+        `failures` earlier failures; if it ran out of memory and is retried, replace the worker's
+        process.
         """
         if kind != "oom":
             return failures == 0 and kind in ("worker_died", "timeout")
         if worker.jobs_done == 0:
-            self.in_vain += failures > 0
+            if failures > 0:  # so it ran out of memory in a fresh process too
+                self.in_vain += 1
             return False
         if self.in_vain >= MAX_IN_VAIN:
             return False

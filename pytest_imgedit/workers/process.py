@@ -59,20 +59,23 @@ def serve(channel: Any) -> None:
     inbox: queue.Queue[tuple[messages.ToWorker, Read]] = queue.Queue()
 
     def receive(message: messages.ToWorker | None) -> None:
+        """Queue a message and start to read its images, in the thread that listens; `None` is the
+        end of the channel.
+        """
         if message is None:
             os._exit(0)
         if message["op"] == "prepare":
             hide(message["unused"])
         if message["op"] == "drop":
-            worker.stop()
+            loop.stop()
         else:
-            inbox.put((message, worker.read_ahead(message)))
+            inbox.put((message, loop.read_ahead(message)))
 
-    worker = JobLoop(channel.send, sys.stderr)
+    loop = JobLoop(channel.send, sys.stderr)
     channel.setcallback(receive, endmarker=None)
     while True:
         message, read = inbox.get()
-        worker.handle(message, read)
+        loop.handle(message, read)
 
 
 def hide(packages: Iterable[str]) -> None:
@@ -145,7 +148,10 @@ class JobLoop:
     def _do(
         self, message: messages.ToWorker, read: Read
     ) -> messages.Reply | Callable[[], messages.Reply]:
-        """Do what needs the GPU; return the reply, or a function that makes it without the GPU."""
+        """Do what needs the GPU; return the reply, or a function that makes it without the GPU.
+
+        A job that comes after `stop` is dropped.
+        """
         if message["op"] == "prepare":
             self.prepare(message)
             return {"op": "prepared"}
@@ -158,7 +164,9 @@ class JobLoop:
         return self.judge(read)
 
     def _finish(self, reply: messages.Reply | Callable[[], messages.Reply], seconds: float) -> None:
-        """Make and send a reply, with what it took; an error while that is done is the reply."""
+        """Make and send a reply, with the time and memory that it took and the code of modules
+        imported since the last one; if making it fails, the error is the reply.
+        """
         try:
             if callable(reply):
                 reply = reply()
@@ -222,9 +230,10 @@ class JobLoop:
             warm_up(device=message["device"], **message["params"])
 
     def load(self) -> messages.Loaded:
-        """Build the model, check it, and return where it computes and in what batch size.
+        """Build the model, have it check itself, and return where it computes and in what batch
+        size.
 
-        If only its LoRA adapters differ from those of the loaded model, replace these alone.
+        If a loaded model differs in its LoRA adapters only, replace these alone.
         """
         params = self.setup["params"]
         device = self.setup["device"]
@@ -254,7 +263,7 @@ class JobLoop:
 
     def _report_step(self, step: int, steps: int) -> None:
         """Tell the controller how far a job is, at most every `STEP_INTERVAL` seconds; raise
-        `JobDropped` if there is no more time for it.
+        `JobDropped` if the run began to stop more than `STOP_GRACE` seconds ago.
         """
         if self.dropping_since is not None and clock() - self.dropping_since > STOP_GRACE:
             raise JobDropped
@@ -284,7 +293,9 @@ class JobLoop:
         }
 
     def _first_party(self) -> dict[str, str]:
-        """Return the digests of the imported first-party modules, for a class of the user."""
+        """Return the digests of the imported first-party modules; none for a class of this
+        package.
+        """
         return user_code.loaded_code() if self.target.is_custom else {}
 
     def _batch_size(self) -> int:
@@ -302,7 +313,8 @@ class JobLoop:
         return min(batch_size, self.fits)
 
     def edit(self, read: Read) -> Callable[[], messages.Edited]:
-        """Edit a batch; images are checked and encoded when the reply is finished.
+        """Edit a batch; return the function that then checks and encodes the images, and makes the
+        reply.
 
         A request whose images do not decode is answered by its own error, without the editor.
         """
@@ -348,8 +360,8 @@ class JobLoop:
         return {"op": "failed", "kind": kind, "message": message}
 
     def judge(self, read: Read) -> messages.Judged:
-        """Return the judge's answers; a question whose images do not decode is answered by its own
-        error, without the judge.
+        """Return the judge's answers in the order of the questions; one whose images do not decode
+        is answered by its own error, without the judge.
         """
         answers: dict[int, Answer] = {}
         questions: dict[int, tuple[Question, Any]] = {}
@@ -371,8 +383,8 @@ class JobLoop:
         return question, None if self.preprocess is None else self.preprocess(question)
 
     def _ask(self, questions: list[tuple[Question, Any]]) -> list[Answer]:
-        """Return the judge's answers; if memory runs out, halve the batch size from then on, down
-        to one question.
+        """Return the judge's answers; if memory runs out, halve the batch size for good. Raise what
+        the judge raises, also if memory runs out for a single question.
         """
         answers: list[Answer] = []
         while len(answers) < len(questions):
@@ -426,8 +438,8 @@ def _preprocess_of(model: Any) -> Callable[..., Any] | None:
 
 
 def checked_answer(answer: Answer, batch_size: int) -> Answer:
-    """Return an answer of a batch in plain values; an invalid one is replaced by one that holds the
-    error.
+    """Return an answer of a batch of `batch_size` in plain values that can be sent; an invalid one
+    is replaced by one that holds the error.
     """
     try:
         if not isinstance(answer, Answer):
@@ -467,8 +479,8 @@ def _name(name: Any) -> str:
 
 
 def _aspect(value: Any) -> float:
-    """Return the number of an aspect; raise `ValueError` for a finite one so large that sums would
-    not stay finite.
+    """Return the value of an aspect as a number; raise `ValueError` for a finite one so large that
+    sums would not stay finite, `TypeError` or `ValueError` for no number.
     """
     number = float(value)
     if MAX_ASPECT < abs(number) < float("inf"):

@@ -17,9 +17,11 @@ from pytest_imgedit.core.text import one_line
 from pytest_imgedit.workers.base import NotStarted
 from pytest_imgedit.workers.hosts import PATIENCE, Agent, Host, HostLost, Hosts
 
-#: Calls that an actor answers at once: of its editor and its judge one that waits for news, and
-#: short ones.
+#: Calls that an actor carries out at once: of its editor and its judge one that waits for news
+#: each, and short ones.
 CALLS = 16
+#: Seconds to connect to the address of a cluster.
+CONNECT_PATIENCE = 10.0
 
 
 class AgentActor(Agent):
@@ -51,30 +53,32 @@ class RayTransport:
         self._lock = threading.Lock()
 
     def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
+        """See `hosts.Transport`."""
         try:
             return self.ray.get(getattr(self.actor, method).remote(*args), timeout=timeout)
         except self.ray.exceptions.GetTimeoutError:
             raise HostLost(f"no answer within {timeout:g} s") from None
         except self.ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            raise NotStarted(
-                str(cause) if isinstance(cause, errors.UsageError) else one_line(cause)
-            ) from None
+            is_ours = isinstance(error.cause, errors.UsageError)
+            reason = str(error.cause) if is_ours else one_line(error.cause)
+            raise NotStarted(reason) from None
         except Exception as error:  # the actor, its node, or Ray itself is gone
             raise HostLost(one_line(error)) from None
 
     def post(self, method: str, *args: Any) -> None:
+        """See `hosts.Transport`."""
         # What is for a host that is gone is dropped: its workers end.
         with self._lock, suppress(Exception):
             self.actor.post.remote(next(self._numbers), method, args)
 
 
 class RayHosts(Hosts):
-    """Joins the cluster at `address` or `RAY_ADDRESS`, else starts one on loopback; takes its GPUs,
-    or `cpu_places`.
+    """Uses the cluster that this process is in, else joins that at `address` or `RAY_ADDRESS`, else
+    starts one on loopback; a host is a place in it.
 
-    Every place has `size` GPUs. Raises `UsageError` in one line for a cluster that is not there or
-    has no room.
+    If it may `use_gpus` and the cluster has some, it takes all of them, `size` a place; otherwise
+    it takes `cpu_places`. Raises `UsageError` in one line if Ray is not installed, or for a cluster
+    that is not there or has no room.
     """
 
     def __init__(self, address: str | None, size: int, use_gpus: bool, cpu_places: int) -> None:
@@ -93,21 +97,7 @@ class RayHosts(Hosts):
         self._actors: dict[str, Any] = {}
         self._group: Any = None
         if self.starts_ray:
-            options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-            try:
-                if address:
-                    _reach(address)
-                else:
-                    options |= {
-                        "num_cpus": max(os.cpu_count() or 1, cpu_places),
-                        "include_dashboard": False,
-                        "_node_ip_address": "127.0.0.1",
-                    }
-                ray.init(address or "local", **options)
-            except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-                raise errors.UsageError(
-                    f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}"
-                ) from None
+            self._init_ray(address, cpu_places)
         room = ray.cluster_resources()
         has_gpus = use_gpus and room.get("GPU", 0) >= 1
         self.bundle: dict[str, float] = {"GPU": size, "CPU": 1} if has_gpus else {"CPU": 1}
@@ -121,6 +111,26 @@ class RayHosts(Hosts):
             self.close()
             raise errors.UsageError(f"--imgedit-executor=ray: {one_line(error)}") from None
         self.connect_all([f"ray-{number}" for number in range(count)])
+
+    def _init_ray(self, address: str | None, cpu_places: int) -> None:
+        """Join the cluster at an address, or without one start a local cluster with a CPU for each
+        place; raise `UsageError` if that fails.
+        """
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            if address:
+                _reach(address)
+            else:
+                options |= {
+                    "num_cpus": max(os.cpu_count() or 1, cpu_places),
+                    "include_dashboard": False,
+                    "_node_ip_address": "127.0.0.1",
+                }
+            self.ray.init(address or "local", **options)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            raise errors.UsageError(
+                f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}"
+            ) from None
 
     def _reserve(self, count: int, room: dict[str, int]) -> None:
         """Reserve `count` places; raise `ValueError` if there is no room for them.
@@ -188,11 +198,11 @@ class RayHosts(Hosts):
 
 
 def _keep_to_this_machine() -> dict[str, str]:
-    """Restrict a local cluster to loopback and to clients with its token; return the environment
-    variables that do so.
+    """Restrict a local cluster to loopback and to clients with its token, unless the environment
+    sets another way to authenticate; return the environment variables that were set.
 
-    Ray replaces a loopback address by a reachable one except where it has no clusters, as on macOS;
-    its variable for that is read when it is first imported.
+    Ray replaces a loopback address by a reachable one, except on systems for which it has no
+    clusters, such as macOS; its variable for that is read when it is first imported.
     """
     variables = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     if "RAY_AUTH_MODE" not in os.environ:
@@ -202,9 +212,11 @@ def _keep_to_this_machine() -> dict[str, str]:
 
 
 def _reach(address: str) -> None:
-    """Raise `OSError` at once if nobody listens at an address; Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection(
-            (host.rpartition("/")[2].strip("[]"), int(port)), timeout=10
-        ).close()
+    """Raise `OSError` at once if nobody listens at an address, for which Ray would try for minutes;
+    pass an address without a host or port, such as `auto`.
+    """
+    before_port, _, port = address.rpartition(":")
+    if before_port and port.isdigit():
+        _, _, host = before_port.rpartition("/")  # as in ray://host:port
+        place = (host.strip("[]"), int(port))
+        socket.create_connection(place, timeout=CONNECT_PATIENCE).close()

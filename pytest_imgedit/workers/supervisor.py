@@ -12,11 +12,14 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from typing import NoReturn
 
 #: Seconds between asking a worker's process group to end (SIGTERM) and ending it (SIGKILL).
 GRACE = 5.0
 #: The signal that a worker sends to its supervisor once its interpreter runs.
 UP = signal.SIGUSR1
+#: Seconds between looks whether the controller has ended, of which no signal tells for sure.
+INTERVAL = 1.0
 #: The variable with the process id of the supervisor.
 SUPERVISOR = "IMGEDIT_SUPERVISOR"
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, UP}
@@ -24,10 +27,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(log: str, patience: float, command: list[str]) -> int:
-    """Run a command in a new process group, with errors going to the file `log`; return its exit
-    status, 128 + N after signal N.
+    """Run a command in a new process group, with errors appended to the file `log`; end what is
+    left of the group; return the command's exit status, 128 + N after signal N.
 
-    A command that has not sent `UP` after `patience` seconds is ended.
+    A command that has not sent `UP` after `patience` seconds is ended, and so is any when the
+    controller ends or this process gets SIGTERM.
     """
     # The controller's end goes unseen by a process that is stopped. The signal also comes when only
     # the thread ends that started this process: SIGCONT does no harm then, and comes again.
@@ -45,24 +49,27 @@ def main(log: str, patience: float, command: list[str]) -> int:
         _become(command, supervisor)
     with suppress(OSError):  # it may have done so itself, and be another program by now
         os.setpgid(worker, worker)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)  # so that the controller and the worker alone hold the ends of their pipes
-    os.dup2(nothing, 1)
-    _watch(worker, controller, time.monotonic() + patience, patience)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)  # so that the controller and the worker alone hold the ends of their pipes
+    os.dup2(null, 1)
+    _watch(worker, controller, patience)
     with suppress(OSError):
         os.killpg(worker, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    _, status = os.waitpid(worker, 0)
+    code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _watch(worker: int, controller: int, deadline: float, patience: float) -> None:
-    """Return once the worker or the controller has ended, or the worker was asked to end: since
-    SIGTERM came, or it has not sent `UP` by the deadline.
+def _watch(worker: int, controller: int, patience: float) -> None:
+    """Return once the worker or the controller has ended, or the worker was asked to end: because
+    SIGTERM came, or because it has not sent `UP` within `patience` seconds.
     """
+    deadline = time.monotonic() + patience
     is_up = False
     while not _ended(worker) and os.getppid() == controller:
         until_deadline = max(0.0, deadline - time.monotonic())
-        received = signal.sigtimedwait(_WATCHED, 1.0 if is_up else min(1.0, until_deadline))
+        wait = INTERVAL if is_up else min(INTERVAL, until_deadline)
+        received = signal.sigtimedwait(_WATCHED, wait)
         if received is not None and received.si_signo == UP:
             is_up = True
         is_late = not is_up and time.monotonic() > deadline
@@ -77,8 +84,10 @@ def _watch(worker: int, controller: int, deadline: float, patience: float) -> No
             return
 
 
-def _become(command: list[str], supervisor: int) -> None:
-    """Turn this process into the worker, which dies with its supervisor."""
+def _become(command: list[str], supervisor: int) -> NoReturn:
+    """Turn this process into the worker, which dies with its supervisor; exit with status 127, as
+    shells do, if the command does not start or the supervisor has ended.
+    """
     os.setpgid(0, 0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
     _signal_at_parents_end(signal.SIGKILL)
@@ -117,7 +126,7 @@ def _ask_to_end(worker: int) -> None:
         remaining = end - time.monotonic()
         if remaining <= 0:
             return
-        signal.sigtimedwait({signal.SIGCHLD}, remaining)
+        signal.sigtimedwait({signal.SIGCHLD}, remaining)  # whichever child it is: look again
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ class Timeouts:
     _listened: float = field(default_factory=time.monotonic)
 
     def exclude_absence(self, workers: Iterable[Worker]) -> None:
-        """Exclude from deadlines the time since the last call, if it is so long that this process
-        was stopped or busy, or that its clock jumped.
+        """Exclude from deadlines the time since the last call, if it is so long (over `ABSENCE`)
+        that this process was stopped or busy, or if the clock went backwards.
         """
         now = time.monotonic()
         away = now - self._listened
@@ -42,16 +42,16 @@ class Timeouts:
 
     def overdue(self, workers: Iterable[Worker]) -> tuple[Worker, str, str] | None:
         """Return the first worker that has been in a state for longer than its deadline, or whose
-        process is gone without a word, with the kind of error of its job and what happened; `None`
-        if there is no such worker.
+        process is gone without a word for longer than `ABSENCE`, with the kind of error of its job
+        and what happened; `None` if there is no such worker.
         """
         now = time.monotonic()
         for worker in workers:
             limit = self.deadlines.get(worker.state)
             if limit is not None and now - worker.since > limit.seconds * _edits_at_once(worker):
                 doing = "a job" if worker.state == "busy" else worker.state
-                what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
-                return worker, "timeout", what
+                event = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
+                return worker, "timeout", event
             if worker.connection is None or worker.connection.alive():
                 continue
             if worker.silent_at == 0.0:
@@ -62,11 +62,11 @@ class Timeouts:
 
 
 def _edits_at_once(worker: Worker) -> int:
-    """Count the edits of the running job, each of which has the whole time; a batch of questions
-    counts as one.
+    """Return how many edits the running job has, each of which may take the whole time; 1 for a
+    batch of questions, and without a job.
     """
     if worker.state == "busy":
-        message = worker.jobs[0][1]
+        _, message = worker.jobs[0]
         if message["op"] == "edit":
             return len(message["edits"])
     return 1

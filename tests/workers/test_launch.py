@@ -107,9 +107,9 @@ def test_where_not_all_load_at_once_each_machine_loads_one():
         made.workers.append(
             Worker(Slot(name, ("0",), machine=machine), connection=connection, state="waiting")
         )
-    made._command()
-    made._command()
+    made._load_or_drop()
+    made._load_or_drop()
     assert sent == [("edit-0", "load"), ("edit-2", "load")]
     made.workers[0].state = "idle"
-    made._command()
+    made._load_or_drop()
     assert sent[2:] == [("edit-1", "load")]
