@@ -28,7 +28,9 @@ class Slot:
 
     @property
     def device(self) -> str:
-        """The `device` argument of the editor or judge that runs here."""
+        """The `device` argument of the editor or judge that runs here: `"cpu"`, `"cuda"`, or
+        `"balanced"` over several GPUs.
+        """
         if not self.gpus:
             return "cpu"
         if len(self.gpus) == 1:
@@ -37,7 +39,7 @@ class Slot:
 
     @property
     def label(self) -> str:
-        """What tables call this place."""
+        """What tables call this place, such as `GPU 0,1 of node-2`."""
         device = f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
         return f"{device} of {self.host}" if self.host else device
 

@@ -244,7 +244,7 @@ class Host:
         launch = Launch(
             python=python, patience=patience, threads=threads, paths=user_import_paths()
         )
-        # A worker that has not come up by then is ended before the agent answers.
+        # The agent ends a worker that has not come up in time, before it answers.
         timeout = patience + supervisor.GRACE + ANSWER_MARGIN
         self.call("start", number, slot, launch, timeout=timeout)
         return HostWorker(self, number)

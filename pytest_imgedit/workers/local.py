@@ -35,7 +35,7 @@ ENVIRONMENT = (
     "TQDM_DISABLE=1",
     "HF_HUB_DISABLE_TELEMETRY=1",
     "DO_NOT_TRACK=1",
-    "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII, whatever the user's terminal takes
+    "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII; the user's encoding may differ
 )
 #: How often a thread without a GPU looks whether the others are done before it sleeps
 #: (docs/performance.md). libgomp's own 300,000 times keep a core from other processes, and so from

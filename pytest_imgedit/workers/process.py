@@ -196,7 +196,7 @@ class JobLoop:
         return {"op": "error", "kind": kind, "message": message}
 
     def _describe(self, error: BaseException) -> tuple[str, str]:
-        """Log an error; return its kind, and one line that holds no secrets."""
+        """Log an error; return its kind, and one line about it that holds no secrets."""
         # The disk with the log may be full, stderr closed, the error unprintable.
         with suppress(BaseException):
             traceback.print_exception(error, file=self.log)
@@ -272,7 +272,7 @@ class JobLoop:
             self.send({"op": "step", "step": step, "steps": steps})
 
     def _environment(self, probe: Any) -> strict_json.JsonObject:
-        """Describe where this worker computes: the fields of an `Environment`."""
+        """Return the fields of an `Environment`: where this worker computes, with its `probe`."""
         device = "cpu"
         gpu = None
         if self.setup["is_served"]:

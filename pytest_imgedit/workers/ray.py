@@ -76,9 +76,9 @@ class RayHosts(Hosts):
     """Uses the cluster that this process is in, else joins that at `address` or `RAY_ADDRESS`, else
     starts one on loopback; a host is a place in it.
 
-    If it may `use_gpus` and the cluster has some, it takes all of them, `size` a place; otherwise
-    it takes `cpu_places`. Raises `UsageError` in one line if Ray is not installed, or for a cluster
-    that is not there or has no room.
+    If it may `use_gpus` and the cluster has some, it takes as many places of `size` GPUs as the
+    nodes hold; otherwise it takes `cpu_places`. Raises `UsageError` in one line if Ray is not
+    installed, or for a cluster that is not there or has no room.
     """
 
     def __init__(self, address: str | None, size: int, use_gpus: bool, cpu_places: int) -> None:

@@ -18,7 +18,7 @@ from typing import NoReturn
 GRACE = 5.0
 #: The signal that a worker sends to its supervisor once its interpreter runs.
 UP = signal.SIGUSR1
-#: Seconds between looks whether the controller has ended, of which no signal tells for sure.
+#: The most seconds between looks whether the controller has ended, which no signal tells for sure.
 INTERVAL = 1.0
 #: The variable with the process id of the supervisor.
 SUPERVISOR = "IMGEDIT_SUPERVISOR"

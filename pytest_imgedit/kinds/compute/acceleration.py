@@ -55,9 +55,10 @@ def compile_anew() -> None:
 
 @contextmanager
 def frozen_graphs() -> Iterator[None]:
-    """Compile nothing: a block computes eagerly what none of its graphs takes.
+    """Have nothing compiled meanwhile: what fits none of the graphs that there are is computed
+    eagerly.
 
-    What is compiled, for which sizes, would otherwise depend on the order of the calls.
+    What is compiled, and for which sizes, would otherwise depend on the order of the calls.
     """
     with torch.compiler.set_stance("eager_on_recompile"):
         yield
@@ -147,6 +148,7 @@ def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
     cached: dict[bytes, Any] = {}
 
     def encode_prompt(*arguments: Any, **options: Any) -> Any:
+        """Return what the pipeline's own method returns, for the negative prompt from the cache."""
         has_embeddings = options.get("prompt_embeds") is not None
         if arguments or has_embeddings or options.get("prompt") != negative_prompt:
             return encode(*arguments, **options)

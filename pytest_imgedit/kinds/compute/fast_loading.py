@@ -148,6 +148,7 @@ def read_ahead(paths: Iterable[Path]) -> None:
     waiting = deque(paths)
 
     def read() -> None:
+        """Read one waiting file after another to its end, into a buffer that nobody uses."""
         buffer = bytearray(CHUNK)
         with suppress(IndexError):  # until no file is waiting
             while True:

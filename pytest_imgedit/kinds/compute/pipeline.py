@@ -113,6 +113,8 @@ def _omnigen_processor() -> Any:
     code: Any = importlib.import_module("diffusers.pipelines.omnigen.processor_omnigen")
 
     class Processor(code.OmniGenMultiModalProcessor):  # type: ignore[misc]
+        """Makes the model inputs of texts and images, as its base class does with torchvision."""
+
         def __init__(self, text_tokenizer: Any, max_image_size: int = 1024) -> None:
             self.text_tokenizer = text_tokenizer
             self.collator = code.OmniGenCollator()

@@ -126,6 +126,9 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
     def add_token_types(
         _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a forward pass; those with images get the types of their tokens
+        if they lack them.
+        """
         if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
             kwargs["mm_token_type_ids"] = (
                 kwargs["input_ids"] == text_encoder.config.image_token_id

@@ -46,6 +46,7 @@ def _checked(base: Any, further: strict_json.JsonObject, folder: Path | None) ->
     load = base.from_pretrained.__func__
 
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
+        """Return what the library's own method returns; raise `SetupError` as `_checked` says."""
         wants_info = options.pop("output_loading_info", False)
         label = f"{source or folder or 'checkpoint'} ({cls.__name__})"
         try:
@@ -73,6 +74,7 @@ def _require_whole(label: str, model: Any, info: strict_json.JsonObject) -> None
     # A language model that serves as a text encoder has no output head.
     ignored = () if hasattr(model, "lm_head") else ("lm_head.",)
     unexpected = [key for key in info["unexpected_keys"] if not key.startswith(ignored)]
+    # transformers lists the two shapes beside each name.
     mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
     problems = {
         "lacks": info["missing_keys"],

@@ -37,7 +37,7 @@ class Prompt:
 @dataclass(frozen=True)
 class Decoded:
     """The replies to a batch of prompts: `tokens` up to the end token, and the `logits` (steps, V)
-    that chose them, of which there are none if they are not kept.
+    that chose them, an empty list unless they are kept.
 
     A reply without an end token is `cut`.
     """

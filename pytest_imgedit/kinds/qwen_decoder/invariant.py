@@ -1,5 +1,5 @@
-"""Decoding in which a reply depends on its own prompt alone, bit by bit, whatever is judged beside
-it.
+"""Decoding in which a reply depends on its own prompt alone, bit by bit, and not on what is judged
+beside it.
 
 Kernels for matrix products and reductions are chosen by shape, and other kernels round otherwise:
 in bfloat16 the logits of one prompt move by up to a few tenths with the prompts beside it. Here all
@@ -121,7 +121,7 @@ class InvariantDecoder:
         return layer.new_zeros(self.rows, heads, room, width)
 
     def _size(self, prompts: Sequence[Prompt]) -> tuple[int, int]:
-        """Count the image tokens and the tokens of text of prompts."""
+        """Return the numbers of image tokens and of tokens of text in prompts."""
         tokens = torch.cat([prompt.tokens for prompt in prompts])
         images = int((tokens == self.packed.image_token).sum())
         return images, len(tokens) - images

@@ -195,7 +195,7 @@ def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking
     if may_be_ten:
         mass[10.0] = mass[1.0] * float(after["1"][ids[10][1]])
         mass[1.0] -= mass[10.0]
-    if decimals and _point(after[f"{probe}"], decimals) > NEGLIGIBLE:
+    if decimals and _decimal_chance(after[f"{probe}"], decimals) > NEGLIGIBLE:
         yield from _divide(tokenizer, place, mass, first_tokens, after)
     total = sum(mass.values())
     if total <= 0:
@@ -235,7 +235,7 @@ def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
     return {decimal: ids[len(head) :] for decimal, ids in written.items()}
 
 
-def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
+def _decimal_chance(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
     """Return the probability that what follows a whole number gives it a decimal."""
     first_tokens = {ids[0] for ids in decimals.values()}
     return sum(float(following[token]) for token in first_tokens)
@@ -261,7 +261,7 @@ def _divide(
     }
     asked = yield {f"{grade}" for grade in decimals} - set(after)
     following = {**after, **asked}
-    points = {grade: _point(following[f"{grade}"], ids) for grade, ids in decimals.items()}
+    points = {grade: _decimal_chance(following[f"{grade}"], ids) for grade, ids in decimals.items()}
     with_point: set[str] = set()
     for grade, ids in decimals.items():
         needs_second_token = any(len(tokens) > 1 for tokens in ids.values())

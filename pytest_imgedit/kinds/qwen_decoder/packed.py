@@ -454,9 +454,10 @@ def _attend_one(
             len(key) - len(query)
         )
     query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
-    return scaled_dot_product_attention(
+    output = scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
-    )[0].transpose(0, 1)
+    )
+    return output[0].transpose(0, 1)
 
 
 def _attention(
