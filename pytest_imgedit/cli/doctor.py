@@ -239,8 +239,8 @@ def qualify(
     scorer = qualification.scorer
     gate = controls_gate(qualification.controls)
     judged = results.JudgeInfo(
-        spec=scorer.judge.model.spec,
-        **scorer.judge.told,
+        spec=scorer.identity.model.spec,
+        **scorer.identity.told,
         protocol=scorer.protocol.name,
         variant=scorer.protocol.variant,
         protocol_sha256=scorer.protocol.sha256,

@@ -27,8 +27,8 @@ class Dropped(Exception):
 class AnswerReader:
     """Reads the answers of one judge by its protocol, or of a metric."""
 
-    def __init__(self, judge: Identity, protocol: Protocol) -> None:
-        self.judge = judge
+    def __init__(self, identity: Identity, protocol: Protocol) -> None:
+        self.identity = identity
         self.protocol = protocol
 
     @property
@@ -36,12 +36,14 @@ class AnswerReader:
         return self.protocol.variant == "compat"
 
     def measured(self, answer: requests.Answer) -> float | None:
-        """Return the score of a judge that measures, or the value of a metric; raises `BadScore`
-        for numbers that are none.
+        """Return the score of a judge that measures, or the value of a metric; `None` for an answer
+        without one.
+
+        Raises `BadScore` for a score off the scale, and for aspects that are not finite.
         """
         if answer.score is None:
             return None
-        model = self.judge.model
+        model = self.identity.model
         if not self.is_on_scale(answer.score):
             raise BadScore(
                 f"the {model.role}'s score is {answer.score}, expected a finite number, "
@@ -53,12 +55,13 @@ class AnswerReader:
 
     def is_on_scale(self, number: float) -> bool:
         """Tell whether a measured number lies on the scale of the judge or metric."""
-        lowest, highest = self.judge.model.measure.ends
+        lowest, highest = self.identity.model.measure.ends
         return math.isfinite(number) and lowest <= number <= highest
 
     def expected(self, call: Call | None, answer: requests.Answer) -> dict[str, float]:
-        """Return the expected grades of an answer by name; raises `BadScore` for one out of
-        range.
+        """Return the expected grades of an answer by name; none if it has none.
+
+        Raises `BadScore` if a grade is missing or out of range.
         """
         if call is None or not answer.expected:
             return {}
@@ -75,13 +78,17 @@ class AnswerReader:
         return grades
 
     def numbers(self, call: Call | None, record: VerdictRecord) -> dict[str, float] | None:
-        """Return the numbers in a reply; `None` for one that `compat` takes although it cannot be
-        read. It may also take some of the numbers for all.
+        """Return the numbers in a reply by name, none for a measured answer; `None` for a reply
+        that `compat` takes although it cannot be read. `compat` may also read only some of them.
+
+        Raises `ReplyError` for a reply that cannot be read, and for an answer that should have been
+        measured.
         """
         if record.measured is not None:
             return {}
         if call is None:
-            raise errors.ReplyError(f"the {self.judge.model.role} gave no score, expected a number")
+            role = self.identity.model.role
+            raise errors.ReplyError(f"the {role} gave no score, expected a number")
         try:
             return call.grammar.read(record.reply, self.protocol.variant)
         except errors.ReplyError:
@@ -92,7 +99,8 @@ class AnswerReader:
     def verdict(self, pair: EditPair, records: Mapping[str, VerdictRecord]) -> results.Verdict:
         """Make the verdict of the answers to all calls about a pair.
 
-        Raises `ReplyError` for numbers that make no score, and `Dropped`.
+        Raises `ReplyError` for numbers that make no score, and `Dropped` for a pair that `compat`
+        leaves out.
         """
         measurements = [record for record in records.values() if record.measured is not None]
         if measurements:
@@ -106,13 +114,16 @@ class AnswerReader:
             replies=replies,
             keys=keys,
             batch_size=max(record.batch_size for record in records.values()),
-            environment=_most_unlike(records.values(), self.judge.here).digest,
+            environment=_most_unlike(records.values(), self.identity.here).digest,
         )
 
     def _graded_verdict(
         self, pair: EditPair, records: Mapping[str, VerdictRecord]
     ) -> results.Verdict:
-        """Make the verdict of the numbers in replies, without what tells their origin."""
+        """Make the verdict of the numbers in replies, without what tells their origin.
+
+        Raises as `verdict` does.
+        """
         literal: dict[str, dict[str, float]] = {}
         touched: list[str] = []
         for call in self.protocol.checked_calls(pair):
@@ -133,7 +144,7 @@ class AnswerReader:
             greedy = self._from_0_to_10(self.protocol.checked_item(pair, literal)["score"])
         score = self._from_0_to_10(values["score"])
         if self.protocol.scale == SCALE:
-            del values["score"]
+            del values["score"]  # on another scale, the protocol's own score is an aspect
         first = next(iter(records.values()))
         return results.Verdict(
             replies={},

@@ -82,7 +82,7 @@ def assemble(items: Sequence[results.Item], facts: RunFacts) -> results.Results:
     protocol = None
     if facts.protocol is not None:
         protocol = protocol_table(facts.protocol, evidence.needed, facts.calls, facts.sees_change)
-    estimates.forget_shares()  # which all of the above have used
+    estimates.forget_shares()  # the means above have shared random numbers
     return results.Results(
         run=facts.run,
         suite=facts.suite,
@@ -120,8 +120,8 @@ def _controls(items: Sequence[results.Item], facts: RunFacts) -> results.Control
 def _with_agreement(
     name: str, scorer: results.FurtherInfo, items: Sequence[results.Item], facts: RunFacts
 ) -> results.FurtherInfo:
-    """Return what is known of an additional judge or a metric, with its agreement with the
-    judge.
+    """Return what is known of an additional judge or a metric, with its agreement with the judge,
+    if the run has one that scores.
     """
     agreement = None
     if facts.has_agreement:
@@ -137,7 +137,9 @@ def protocol_table(
     calls: Sequence[results.ProtocolCall],
     sees_change: bool,
 ) -> results.ProtocolTable:
-    """Make the protocol's own tables of a run."""
+    """Make the protocol's own tables of a run; if they fail, there are no rows, and `problem` says
+    why.
+    """
     counted = [item for item in items if item.is_judged]
     touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
     dropped = sum(item.status == "dropped" for item in counted)
@@ -160,6 +162,7 @@ def protocol_table(
 
 
 def _protocol_row(row: Row) -> results.ProtocolRow:
+    """Return a row of the protocol's tables with the mean of its values and their interval."""
     estimate = estimates.estimate(row.values, row.sources, row.groups or None)
     return results.ProtocolRow(
         name=row.name,

@@ -71,7 +71,10 @@ class Baselines:
         return self.settings.model_copy(update={"gates": gates})
 
     def read(self, suite: Suite) -> ComparedWith:
-        """Return the baseline to compare a run of a suite with."""
+        """Return the baseline to compare a run of a suite with.
+
+        Raises `UsageError` if it is not there, or cannot be read.
+        """
         name = self.settings.gates.compare
         if name is None or self.makes_first:
             return ComparedWith(None)
@@ -79,12 +82,14 @@ class Baselines:
         return ComparedWith(*read_either(name, out, self.folder, (suite.name, suite.sha256)))
 
     def check_save(self, pairs: Sequence[EditPair]) -> None:
-        """Raise `UsageError` if saving would replace a baseline that has more pairs."""
+        """Raise `UsageError` if a baseline may not be saved where the settings say, or if saving
+        would replace one with pairs that are not selected.
+        """
         name = self.settings.run.save
         if name is None:
             return
         path = self.folder / f"{name}.json"
-        outputs.target_of(path, [self.root / self.settings.run.out])
+        outputs.target_of(path, [self.root / self.settings.run.out])  # raises for a path in a store
         if not path.exists():
             return
         selected = {pair.id for pair in pairs}
@@ -96,7 +101,9 @@ class Baselines:
             )
 
     def save(self, name: str, results: Results) -> Path:
-        """Save a run under a name; raises `StoreError` if the folder cannot be written."""
+        """Write a run as the baseline of this name and return its path; raises `StoreError` if that
+        cannot be written.
+        """
         try:
             return write_baseline(self.folder, make_baseline(results, name))
         except OSError as error:

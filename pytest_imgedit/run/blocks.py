@@ -20,14 +20,18 @@ SWAP_SHARE = 0.05
 
 
 class Blocks:
-    """Hands out a plan block by block, and decides the gates on means after each."""
+    """Hands out a plan block by block, and decides the gates on means after each.
+
+    Blocks consist of `parts` of the pairs, and `seen` is the number of parts handed out so far.
+    """
 
     def __init__(
-        self, gates: GatesSettings, plan: Sequence[Work], baseline: Baseline | None
+        self, gates: GatesSettings, works: Sequence[Work], baseline: Baseline | None
     ) -> None:
         self.baseline = baseline
-        self.works = by_pair(plan)
-        self.parts = sequential.in_parts([_planned_pair(works) for works in self.works.values()])
+        self.works = by_pair(works)
+        planned_pairs = [_planned_pair(repetitions) for repetitions in self.works.values()]
+        self.parts = sequential.in_parts(planned_pairs)
         self.seen = 0
         self._looked = 0
         self._scores = sequential.Looks("fail_under", gates, self.parts)
@@ -59,6 +63,7 @@ class Blocks:
         if workers is None:
             size = self._size_for_swaps(timing)
         else:
+            # Parts that hold a pair for each worker, on average.
             size = workers * len(self.parts) / len(self.works)
         block = self.parts[self.seen :][: math.ceil(size)]
         self.seen += len(block)
@@ -67,16 +72,18 @@ class Blocks:
         return works
 
     def _size_for_swaps(self, timing: Timing) -> float:
-        """Return how many parts the next block has if the models swap before it is judged."""
+        """Return how many parts the next block has if the models swap before it is judged: first
+        `FIRST_SHARE` of all, then the remaining ones spread over the swaps that are still allowed.
+        """
         count = len(self.parts)
         if not timing.swaps:
             return FIRST_SHARE * count
         remaining = count - self.seen
         seconds_a_swap = (timing.load_s + timing.swap_s) / timing.swaps
-        if not seconds_a_swap:
-            return remaining / max(1, remaining - timing.swaps)
-        seconds_of_editing = (timing.edit_s - timing.load_s) / self.seen * count
-        most_swaps = int(SWAP_SHARE * seconds_of_editing / seconds_a_swap)
+        most_swaps = remaining
+        if seconds_a_swap:
+            seconds_of_editing = (timing.edit_s - timing.load_s) / self.seen * count
+            most_swaps = int(SWAP_SHARE * seconds_of_editing / seconds_a_swap)
         return remaining / max(1, most_swaps - timing.swaps)
 
     def look(self) -> str:
@@ -90,10 +97,12 @@ class Blocks:
         )
 
     def _see(self, number: int) -> None:
-        """Give the gates the scores of a part, and their differences from the baseline."""
-        pair_ids = [pair.id for pair in self.parts[number]]  # drawn by source
+        """Give the gates the scores of a part, and their differences from the baseline, if there is
+        one.
+        """
+        pair_ids = [pair.id for pair in self.parts[number]]
         works = [work for pair_id in pair_ids for work in self.works[pair_id]]
-        items = make_items(works, True, "")
+        items = make_items(works, needs_verdict=True, stopped_by="")
         scores = [Observation(item.category, item.id, item.score) for item in items]
         self._scores.see(number, dict(zip(pair_ids, scores, strict=True)))
         if self.baseline is None:

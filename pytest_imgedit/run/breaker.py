@@ -5,7 +5,7 @@ import re
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.text import shorten
 
-#: So many results in a row, of any worker, that are failures and alike end a stage.
+#: This many results in a row, of any worker, end a stage if they are failures and alike.
 MOST_ALIKE = 16
 #: Kinds of failures that speak against an editor or judge, and not against a pair or a machine.
 COUNTED = {"exception", "degenerate_output", "worker_died", "no_worker"}
@@ -40,7 +40,10 @@ class Breaker:
         self.count = 0
 
     def failed(self, kind: str, message: str) -> None:
-        """Take the first failure of a call; its retry comes last, where no success is between."""
+        """Take the failure of a call that has not failed before.
+
+        Retries do not count: they come last, when no success can come between them.
+        """
         failure = _essence(kind, message)
         if failure != self._last:
             self.count = 0

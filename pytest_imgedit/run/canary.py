@@ -1,5 +1,6 @@
 """The canary: two questions that a served judge gets before, during and after a run."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,10 +24,12 @@ def may_have_canary(judge: Model) -> bool:
 
 
 def rounds_of(questions: int) -> int:
-    """Return how often the canary's questions come in a run with this many other `questions`."""
+    """Return how often the canary's questions come in a run with this many other `questions`:
+    before them, after each `EVERY` of them, and after the last; 0 for too few questions.
+    """
     if questions < ENOUGH:
         return 0
-    return 2 + (questions - 1) // EVERY
+    return 1 + math.ceil(questions / EVERY)
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class JudgeCanary:
         self.since += questions
 
     def take(self, answers: Sequence[requests.Answer]) -> None:
-        """Take the answers to both questions; of none, the round has failed."""
+        """Take the answers to all questions of a round, or none, for a round that failed."""
         self.is_out = False
         given = {}
         for picture, answer in zip(self.pictures, answers, strict=False):
@@ -81,6 +84,9 @@ class JudgeCanary:
         self.rounds.append(given)
 
     def _grades(self, answer: requests.Answer) -> dict[str, float]:
+        """Return the grades in an answer by name; none in one that failed, was cut or cannot be
+        read.
+        """
         if answer.error is not None or answer.cut:
             return {}
         try:
@@ -102,7 +108,7 @@ class JudgeCanary:
             repeats=repeats,
             differing=differing,
             failed=failed,
-            grades=tuple(self._changed()),
+            grades=tuple(self._changed_grades()),
             models=tuple(self._models()),
         )
 
@@ -111,7 +117,7 @@ class JudgeCanary:
         answers = [given[picture].answer for given in self.rounds if picture in given]
         return [answer.reply for answer in answers if answer.error is None]
 
-    def _changed(self) -> Iterator[results.CanaryGrade]:
+    def _changed_grades(self) -> Iterator[results.CanaryGrade]:
         """Yield the grades that differ between the first round and the last."""
         if len(self.rounds) < 2:
             return
@@ -151,11 +157,11 @@ def make_canary(
     first = works[0]
     calls = protocol.checked_calls(first.pair)
     call = next((call for call in calls if "edited" in call.images), None)
-    own = first.reference or first.source
-    if call is None or own is None:
+    picture = first.reference or first.source
+    if call is None or picture is None:
         return None
-    other = _source_of_another(works, first, own)
-    pictures: dict[Picture, StoredImage] = {"own": own}
+    other = _source_of_another(works, first, picture)
+    pictures: dict[Picture, StoredImage] = {"own": picture}
     if other is not None:
         pictures["other"] = other
     return JudgeCanary(first, call, pictures, protocol.variant)

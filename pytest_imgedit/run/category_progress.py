@@ -13,6 +13,8 @@ from pytest_imgedit.run.work import Work, grouped
 MOST_SHOWN = 12
 #: What a line calls the pairs without a score.
 _WORDS = {"edit_error": "failed", "judge_error": "failed"}
+#: How many characters of the suite's name of a category a line shows.
+MOST_OF_LABEL = 40
 
 
 class Categories:
@@ -45,6 +47,7 @@ class Categories:
             self._look(category)
 
     def _look(self, category: str) -> None:
+        """Name a category if none of its judgements is open any more, and it was not named yet."""
         still_open = self._open.get(category, [])
         while still_open and not still_open[-1].judgement.is_open:
             still_open.pop()
@@ -52,12 +55,15 @@ class Categories:
             self._say(self._line(category))
 
     def _line(self, category: str) -> str:
+        """Return the line of a category: how many pairs are scored, how many are in another state,
+        and the mean score.
+        """
         items = make_items(self._works[category], needs_verdict=True, stopped_by="")
         scores = [item.score for item in items if item.score is not None]
         states = Counter(_WORDS.get(item.status, item.status) for item in items)
         total = len(items) - states.pop("not_needed", 0)
         scored = states.pop("scored", 0)
-        label = shorten(self._labels.get(category, ""), 40)
+        label = shorten(self._labels.get(category, ""), MOST_OF_LABEL)
         name = f"{category} {label}".rstrip()
         parts = [f"{name}: {scored} of {total} scored"]
         for state, number in sorted(states.items()):

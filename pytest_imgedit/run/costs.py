@@ -45,7 +45,9 @@ class Bill:
     origin: str = ""
 
     def line(self, title: str, prices: tuple[float, float]) -> str:
-        """Say what the judge will be asked; `prices` are those of a million tokens in and out."""
+        """Say what the judge will be asked, and what that costs; `prices` are those of a million
+        tokens in and out, both 0 if they are not known.
+        """
         parts = f" ({', '.join(self.parts)})" if self.parts else ""
         questions = "question" if self.highest == 1 else "questions"
         line = f"plan: {title}: {_span(self.lowest, self.highest)} {questions}{parts}"
@@ -58,13 +60,15 @@ class Bill:
         if self.origin:
             line += f", as in run {self.origin}"
         if any(prices):
-            of_question = token_cost(self.tokens, prices)
-            cost = _joined(f"{self.lowest * of_question:.3g}", f"{self.highest * of_question:.3g}")
+            question_cost = token_cost(self.tokens, prices)
+            lowest_cost = f"{self.lowest * question_cost:.3g}"
+            highest_cost = f"{self.highest * question_cost:.3g}"
+            cost = _joined(lowest_cost, highest_cost)
             line += f", about {cost} by judge.price_in and judge.price_out"
         return line
 
     def _rough_span(self, tokens: float) -> str:
-        """Format the tokens of all questions, of which each has this many."""
+        """Format the tokens of all questions, where each has this many."""
         return _span(_rounded(self.lowest * tokens), _rounded(self.highest * tokens))
 
 
@@ -83,7 +87,7 @@ class Billing:
     def bill(self, scorer: Scorer, works: Sequence[Work], trials: Trials) -> Bill:
         """Count the questions of a judge about works and in its trials."""
         about_edits = self._questions(scorer, [Judgement(work) for work in works])
-        canary, most_of_canary = self._canary(scorer, about_edits.asks)
+        canary, highest_of_canary = self._canary(scorer, about_edits.asks)
         topics = {
             "edit": about_edits,
             "trial": self._questions(scorer, trials.of_controls),
@@ -99,10 +103,10 @@ class Billing:
             parts.append(f"{len(canary)} of the canary")
         questions = asks + canary
         repeated = sum(topic.repeated for topic in topics.values())
-        most = (len(asks) + repeated) * scorer.most_asks + most_of_canary
+        highest = (len(asks) + repeated) * scorer.most_asks + highest_of_canary
         return Bill(
             lowest=0 if self.may_end_early else len(questions),
-            highest=most,
+            highest=highest,
             parts=tuple(parts),
             stored=sum(topic.stored for topic in topics.values()),
             tokens=_mean_tokens(questions, scorer.model),
@@ -139,16 +143,18 @@ class Billing:
         questions.stored += len(asks) - len(missing)
 
     def _canary(self, scorer: Scorer, asks: Sequence[Ask]) -> tuple[list[Ask], int]:
-        """Return the questions of the canary, and how many there may be."""
+        """Return the questions of the canary if every reply can be read, and the number of them at
+        most; none for a run without a canary.
+        """
         works = [ask.judgement.work for ask in asks]
         canary = make_canary(scorer.model, scorer.protocol, works, len(asks))
         if canary is None:
             return [], 0
-        a_round = [Ask(Judgement(canary.work), canary.call)] * len(canary.pictures)
+        asks_of_round = [Ask(Judgement(canary.work), canary.call)] * len(canary.pictures)
         most_rounds = rounds_of(len(asks) * scorer.most_asks)
-        if self.may_end_early:
+        if self.may_end_early:  # a round after each block, which has at least one pair
             most_rounds += len({work.pair.id for work in works})
-        return a_round * rounds_of(len(asks)), len(a_round) * most_rounds
+        return asks_of_round * rounds_of(len(asks)), len(asks_of_round) * most_rounds
 
 
 @dataclass
@@ -164,7 +170,7 @@ class _Questions:
 
 def _key(scorer: Scorer, ask: Ask) -> tuple[str, str]:
     """Return what an answer is stored by; an edit that is still to be made stands for itself."""
-    recipe = environments.key(reply_recipe(scorer.judge, ask))
+    recipe = environments.key(reply_recipe(scorer.identity, ask))
     work = ask.judgement.work
     return recipe, "" if work.edit else work.content
 
@@ -173,12 +179,12 @@ def _part(asks: Sequence[Ask], noun: str) -> str:
     """Say what questions are about: `3 edits`, or `6 for 3 edits` where an edit has several."""
     judgements = len({id(ask.judgement) for ask in asks})
     plural = noun if judgements == 1 else f"{noun}s"
-    what = f"{judgements:,} {plural}"
-    return what if judgements == len(asks) else f"{len(asks):,} for {what}"
+    subject = f"{judgements:,} {plural}"
+    return subject if judgements == len(asks) else f"{len(asks):,} for {subject}"
 
 
 def editor_line(editor: Identity, store: Store, works: Sequence[Work]) -> str:
-    """Say what a served editor will be asked."""
+    """Say what a served editor will be asked, and how many edits the store has."""
     missing = missing_edits(works)
     trial = plan_trial(editor, store, missing)
     tried = 0 if trial is None else len(trial.works)
@@ -190,8 +196,8 @@ def editor_line(editor: Identity, store: Store, works: Sequence[Work]) -> str:
 
 
 def with_known_tokens(bill: Bill, scorer: Scorer, runs: Iterable[Results]) -> Bill:
-    """Return a bill with the mean tokens of the first of `runs` in which the judge was asked by the
-    same protocol; without one, as it is.
+    """Return a bill with the mean tokens of the first of `runs` in which the same judge was asked
+    by the same protocol; without such a run, the bill as it is.
     """
     facts = scorer.facts
     for run in runs:
@@ -200,19 +206,21 @@ def with_known_tokens(bill: Bill, scorer: Scorer, runs: Iterable[Results]) -> Bi
         for judge in judges:
             answers = _answers(judge)
             if answers and all(getattr(judge, name) == facts[name] for name in SAME_QUESTIONS):
-                assert judge.usage is not None, "only then there are answers"
+                assert judge.usage is not None, "it has answers"
                 tokens = (judge.usage.tokens_in / answers, judge.usage.tokens_out / answers)
                 return replace(bill, tokens=tokens, origin=run.run.id)
     return bill
 
 
 def _answers(judge: JudgeInfo) -> int:
-    """Return how many answers the usage of a judge is of; 0 if it is not known."""
+    """Return how many answers the tokens of a judge were counted in, those to its canary too; 0 if
+    its tokens are not known.
+    """
     if judge.usage is None or not judge.usage.tokens_in:
         return 0
     answers = sum(judge.returned.values())
     if answers and judge.canary is not None:
-        answers += 2 * judge.canary.rounds - judge.canary.failed
+        answers += 2 * judge.canary.rounds - judge.canary.failed  # two questions a round
     return answers
 
 
@@ -225,7 +233,7 @@ def _mean_tokens(asks: Sequence[Ask], judge: Model) -> tuple[float, float]:
 
 
 def _tokens_in(ask: Ask, judge: Model) -> float:
-    """Return the rough tokens of a question."""
+    """Return the rough tokens of a question; 0 for a judge that measures."""
     if ask.call is None:
         return 0.0
     texts = [ask.call.system]
@@ -240,15 +248,17 @@ def _tokens_in(ask: Ask, judge: Model) -> float:
 
 def _size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
     """Return the size in which an image is shown; an edit to be made has that of its source."""
-    width, height = _own_size(work, name, preparation)
+    width, height = _unscaled_size(work, name, preparation)
     if preparation.max_side is None:
         return width, height
     scale = min(1.0, preparation.max_side / max(1, width, height))
     return round(width * scale), round(height * scale)
 
 
-def _own_size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
-    """Return the size of an image, before it is scaled to a longest side."""
+def _unscaled_size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
+    """Return the size of an image before it is scaled to a longest side; (0, 0) for one that the
+    pair lacks.
+    """
     if name == "edited" and work.edit is not None and not preparation.at_source_size:
         return work.edit.width, work.edit.height
     image = work.images.get("source" if name == "edited" else name)
@@ -256,7 +266,9 @@ def _own_size(work: Work, name: str, preparation: Preparation) -> tuple[int, int
 
 
 def _tokens_out(call: Call | None) -> float:
-    """Return the rough tokens of a reply: a call that may take long is one that wants reasons."""
+    """Return the rough tokens of a reply: a call that may take long is one that wants reasons. A
+    judge that measures replies with none.
+    """
     if call is None:
         return 0.0
     grammar = call.grammar

@@ -46,6 +46,7 @@ def stored_edit(
 
 
 def _edit_of(record: EditRecord, store: Store) -> results.Edit:
+    """Return the edit of a record, and make its environment known to the store."""
     environment = record.environment
     store.environments[environment.digest] = environment
     return results.Edit(
@@ -58,7 +59,7 @@ def _edit_of(record: EditRecord, store: Store) -> results.Edit:
 def batch_lines(model: base.Model, works: Sequence[Work]) -> list[str]:
     """Describe the planned calls of an editor that pads batches, and stored edits of smaller ones.
 
-    Returns one line per fact; none for batch size 1.
+    Returns one line per fact; none for batch size 1, and for an editor that does not pad.
     """
     size = model.batch_size
     if size == 1 or not model.pads_batches:
@@ -66,7 +67,7 @@ def batch_lines(model: base.Model, works: Sequence[Work]) -> list[str]:
     lines: list[str] = []
     missing = missing_edits(works)
     if missing:
-        counts = Counter(map(_size, missing))
+        counts = Counter(map(_source_size, missing))
         calls = sum(math.ceil(count / size) for count in counts.values())
         padding = 1 - len(missing) / (calls * size)
         advice = "; editor.batch_size=1 needs none" if padding > MUCH_PADDING else ""
@@ -100,7 +101,7 @@ def edit_request(work: Work) -> requests.EditRequest[bytes]:
 
 
 def probe_lines(works: Iterable[Work], store: Store) -> Iterator[str]:
-    """Say of which types of GPU the stored edits have more than one probe."""
+    """Yield a warning for each type of GPU on which stored edits have more than one probe."""
     places = [store.environments[work.edit.environment] for work in works if work.edit is not None]
     counts = Counter((place.gpu or "CPU", place.probe) for place in places if place.probe)
     for product in dict.fromkeys(product for product, _ in counts):
@@ -121,8 +122,8 @@ class EditStage:
 
     All sources of a batch have one size. If the worker of a batch dies, its edits are retried one
     by one, so that one edit cannot spoil others. Each work ends in an edit or an error, which is
-    stored before `done` is called with the work. The seeds of a served editor are tried beside.
-    Edits that all fail alike end the stage.
+    stored before `done` is called with the work. A served editor whose seeds were not tried before
+    also makes the edits of a `trial`. Edits that all fail alike end the stage.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class EditStage:
         workers idle.
         """
         self.store.remember(self.editor.digest, self.editor.recipe)
-        self.queue = deque(sorted(pending, key=lambda work: (-math.prod(_size(work)), _size(work))))
+        self.queue = deque(sorted(pending, key=_largest_first))
         self.trial = plan_trial(self.editor, self.store, list(self.queue))
         if self.trial is not None:
             self.queue.extend(self.trial.works)
@@ -157,27 +158,26 @@ class EditStage:
 
         Near the end, jobs go to whichever worker is free first. A job that was lost before is done
         alone. Padded batches are full as long as there are enough edits of their size; others are
-        spread over the workers.
+        spread over the workers. A work with an image that cannot be read ends in an error.
         """
-        if worker.jobs and (
-            len(self.queue) < len(self.pool.workers)
-            or worker.job[0].failures
-            or self.queue[0].failures
-        ):
+        if worker.jobs and self._may_not_queue(worker):
             return None
         size = worker.batch_size
         if not self.editor.model.pads_batches:
             size = min(size, math.ceil(len(self.queue) / len(self.pool.slots)))
-        sources = [ahead[-1].source for ahead, _ in worker.jobs]
+        sources = [job[-1].source for job, _ in worker.jobs]
         batch: list[Work] = []
         edits: list[strict_json.JsonObject] = []
-        while len(batch) < size and (work := self._next(sources, batch)) is not None:
+        while len(batch) < size:
+            work = self._next(sources, batch)
+            if work is None:
+                break
             try:
                 edits.append(vars(edit_request(work)))
                 batch.append(work)
             except errors.ImageError as error:
                 if self.trial is not None and self.trial.has(work):
-                    continue
+                    continue  # the trial is left to the next run
                 work.fail("bad_image", str(error))
                 self.done(work)
             if work.failures:
@@ -185,6 +185,14 @@ class EditStage:
         if not batch:
             return None
         return batch, {"op": "edit", "edits": edits}
+
+    def _may_not_queue(self, worker: Worker) -> bool:
+        """Tell whether a busy worker gets no batch ahead: near the end, and beside an edit that is
+        made alone.
+        """
+        if len(self.queue) < len(self.pool.workers):
+            return True
+        return worker.job[0].failures > 0 or self.queue[0].failures > 0
 
     def _next(self, sources: Sequence[StoredImage | None], batch: Sequence[Work]) -> Work | None:
         """Take the next edit off the queue; `None` if none nearby fits into the `batch`.
@@ -199,21 +207,26 @@ class EditStage:
             if not work.failures
         ]
         if batch:
-            positions = [position for position, work in nearby if _size(work) == _size(batch[0])]
+            size = _source_size(batch[0])
+            positions = [position for position, work in nearby if _source_size(work) == size]
         else:
             positions = [position for position, work in nearby if work.source in sources]
-            positions.extend(range(len(self.queue))[:1])
+            if self.queue:
+                positions.append(0)
             if self.breaker.may_trip:
-                others = [n for n, work in enumerate(self.queue) if not work.failures]
-                positions = others[-1:] or positions
+                untried = [index for index, work in enumerate(self.queue) if not work.failures]
+                positions = untried[-1:] or positions
         if not positions:
             return None
-        work = self.queue[positions[0]]
-        del self.queue[positions[0]]
+        position = positions[0]
+        work = self.queue[position]
+        del self.queue[position]
         return work
 
     def finish(self, batch: list[Work], worker: Worker, reply: messages.JobReply) -> None:
-        """Store the edits of a batch; retry those that failed, or end them in their errors."""
+        """Store the edits of a batch, but for those that only try seeds; retry those that failed,
+        or end them in their errors.
+        """
         if reply["op"] == "error":
             self._retry_or_fail(batch, worker, reply)
             return
@@ -237,6 +250,9 @@ class EditStage:
     def _retry_or_fail(
         self, batch: Sequence[Work], worker: Worker, reply: messages.Failed | messages.FailedEdit
     ) -> None:
+        """Queue the works of a batch that failed again, each to be made alone; a work that was
+        alone and is not retried ends in its error.
+        """
         if self.trial is not None:
             batch = [work for work in batch if not self.trial.has(work)]
             if not batch:  # the trial is left to the next run
@@ -244,14 +260,15 @@ class EditStage:
         if not batch[0].failures:
             self.breaker.failed(reply["kind"], reply["message"])
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
+        if not retry and len(batch) == 1:
+            work = batch[0]
+            work.failures = 0
+            is_image = reply["kind"] == "bad_image"
+            message = work.located(reply["message"]) if is_image else reply["message"]
+            work.fail(reply["kind"], message)
+            self.done(work)
+            return
         for work in batch:
-            if not retry and len(batch) == 1:
-                work.failures = 0
-                is_image = reply["kind"] == "bad_image"
-                message = work.located(reply["message"]) if is_image else reply["message"]
-                work.fail(reply["kind"], message)
-                self.done(work)
-                continue
             work.failures += 1
             if reply["kind"] == "oom":
                 self.queue.appendleft(work)  # at once, while the process is fresh
@@ -259,8 +276,14 @@ class EditStage:
                 self.queue.append(work)
 
 
-def _size(work: Work) -> tuple[int, int]:
+def _source_size(work: Work) -> tuple[int, int]:
     return work.source.size if work.source else (0, 0)
+
+
+def _largest_first(work: Work) -> tuple[int, tuple[int, int]]:
+    """Return a sort key: the number of pixels, from the most, then the size."""
+    size = _source_size(work)
+    return -math.prod(size), size
 
 
 def store_edit(
@@ -270,7 +293,7 @@ def store_edit(
     output: messages.FinishedEdit,
     store: Store,
 ) -> None:
-    """Store an edit that a worker made: the image, then its record.
+    """Store an edit that a worker made, the image, then its record, and give it to its work.
 
     The recipe of an edit in a padded batch names the size of that batch, which may have shrunk
     since the edit was planned.

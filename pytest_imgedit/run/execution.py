@@ -84,14 +84,14 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
     gated group, and if saving would lose pairs of a baseline.
     """
     suite_pairs = session.suite.pairs
-    own = set(ids.own)
-    skipped = set(ids.skipped)
-    selected = own.union(ids.others)
-    pairs = tuple(pair for pair in suite_pairs if pair.id in selected)
+    own_ids = set(ids.own)
+    skipped_ids = set(ids.skipped)
+    selected_ids = own_ids.union(ids.others)
+    pairs = tuple(pair for pair in suite_pairs if pair.id in selected_ids)
     selection = Selection.of(
         count_groups(pairs),
         session.counts,
-        count_groups(pair for pair in suite_pairs if pair.id in skipped),
+        count_groups(pair for pair in suite_pairs if pair.id in skipped_ids),
     )
     gates, resting = narrow(session.settings.gates, selection, session.settings.run.asked)
     settings = session.settings.model_copy(update={"gates": gates})
@@ -104,7 +104,7 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
         settings=settings,
         models=session.models,
         suite=session.suite,
-        pairs=tuple(pair for pair in pairs if pair.id in own),
+        pairs=tuple(pair for pair in pairs if pair.id in own_ids),
         selection=selection,
         resting=resting,
         baseline=session.compared.baseline,
@@ -114,6 +114,9 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
 
 
 def _opening_lines(session: Session, folder: Path) -> list[str]:
+    """Return the first lines of a run: what it evaluates, where its log is, and what is to be known
+    of its baseline.
+    """
     lines = [session.describe(), f"log: {os.path.relpath(folder / 'run.log')}"]
     passed_over = session.compared.passed_over
     if passed_over:
@@ -217,7 +220,7 @@ class _Execution:
         )
 
     def _execute(self, run: Run) -> str:
-        """Execute the run; return what stopped it besides the user, if anything did."""
+        """Execute the run; return what stopped it, an empty text if nothing or the user did."""
         editor = redaction.mask_shapes(self.request.settings.editor.spec)
         missing = len(missing_edits(run.plan.works))
         try:
@@ -240,7 +243,10 @@ class _Execution:
         return stopped_by
 
     def report(self, results: Results) -> RunOutcome:
-        """Write results and reports, results first, and call the hooks that come with them."""
+        """Write results and reports, results first, and call the hooks that come with them.
+
+        A file that cannot be written fails the run, and those after it are not written.
+        """
         session = self.session
         settings = session.settings
         images = session.store.blobs.folder

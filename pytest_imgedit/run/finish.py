@@ -57,6 +57,7 @@ def make_results(ended: EndedRun) -> results.Results:
 
 
 def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
+    """Return what is known of a run besides its items."""
     plan = ended.plan
     request = plan.request
     trials = ended.trials or Trials()
@@ -95,6 +96,7 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
 
 
 def _suite_info(plan: RunPlan) -> results.SuiteInfo:
+    """Describe the suite; secrets in its texts are masked."""
     suite = plan.request.suite
     labels = {category: redaction.mask_shapes(label) for category, label in suite.labels.items()}
     return results.SuiteInfo(
@@ -107,6 +109,9 @@ def _suite_info(plan: RunPlan) -> results.SuiteInfo:
 
 
 def _selection_info(plan: RunPlan) -> results.SelectionInfo:
+    """Count the selected and the skipped pairs, and list the pairs of all shards, if this run is
+    one.
+    """
     request = plan.request
     selected, whole = request.selection.counts(OVERALL)
     shard = None
@@ -143,6 +148,7 @@ def _protocol(plan: RunPlan) -> Protocol | None:
 
 
 def _protocol_call(call: Call) -> results.ProtocolCall:
+    """Describe a call: the order of its texts and images, and how images are prepared for it."""
     preparation = call.preparation
     return results.ProtocolCall(
         name=call.name,
@@ -156,16 +162,21 @@ def _protocol_call(call: Call) -> results.ProtocolCall:
 
 
 def _are_cut_off(items: Sequence[results.Item]) -> bool:
-    """Whether the end of the run cut off an edit or a verdict."""
+    """Tell whether the end of the run cut off an edit, or a verdict of any judge or metric."""
     for item in items:
         for seed in item.seeds:
-            for end in (seed.error, *seed.further.values()):
-                if isinstance(end, results.ItemError) and end.kind == "interrupted":
-                    return True
+            ends = [seed.error, *seed.further.values()]
+            errors = [end for end in ends if isinstance(end, results.ItemError)]
+            if any(error.kind == "interrupted" for error in errors):
+                return True
     return False
 
 
 def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
+    """Describe a run: when and where it was, and its options.
+
+    It is complete if it got to its trials, and neither they nor its items were cut off.
+    """
     hardware = ended.plan.hardware
     trials = ended.trials
     is_complete = trials is not None and not (trials.remaining or _are_cut_off(items))
@@ -186,6 +197,7 @@ def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo
 
 
 def _editor(plan: RunPlan) -> results.EditorInfo:
+    """Describe the editor, and whether its edits were compiled, and in batches of which sizes."""
     edits = [work.edit for work in plan.works if work.edit is not None]
     batch_sizes: set[int] = set()
     if plan.editor.model.pads_batches:
@@ -203,7 +215,7 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
 
 
 def _are_compiled(edits: Sequence[results.Edit]) -> bool | None:
-    """Whether a compiled network made the edits; `None` if it made only some of them."""
+    """Tell whether a compiled network made the edits; `None` if it made only some of them."""
     compiled = {edit.compiled for edit in edits}
     if len(compiled) > 1:
         return None
@@ -282,6 +294,7 @@ def _workers(ended: EndedRun) -> list[results.WorkerInfo]:
 
 
 def _worker(stage: results.Stage, worker: Worker, further: str = "") -> results.WorkerInfo:
+    """Describe a worker of a stage; `further` names its additional judge or metric, if any."""
     return results.WorkerInfo(
         further=further,
         name=worker.slot.name,
@@ -299,7 +312,7 @@ def _worker(stage: results.Stage, worker: Worker, further: str = "") -> results.
 
 
 def _options(plan: RunPlan) -> results.Options:
-    """Return the settings that repeat the run; they are listed by name, so never a secret."""
+    """Return the settings that repeat the run; each is listed by name, so that none is a secret."""
     settings = plan.settings
     return results.Options(
         suite=redaction.mask_secrets(

@@ -88,18 +88,13 @@ class RewardModel:
         """
         categories = [category] * len(edits) if isinstance(category, str) else category
         images = [None] * len(edits) if references is None else references
-        calls = [
-            (
-                encode_png(source),
-                encode_png(edited),
-                None if reference is None else encode_png(reference),
-                instruction,
-                category_slug(name),
-            )
-            for (source, edited, instruction), name, reference in zip(
-                edits, categories, images, strict=True
-            )
-        ]
+        calls: list[ScoreCall] = []
+        for (source, edited, instruction), name, image in zip(
+            edits, categories, images, strict=True
+        ):
+            reference = None if image is None else encode_png(image)
+            slug = category_slug(name)
+            calls.append((encode_png(source), encode_png(edited), reference, instruction, slug))
         return [results.Verdict(**verdict) for verdict in self._answer(calls)]
 
 
@@ -145,11 +140,12 @@ class SessionCalls:
             )
             for work in works:
                 work.edit = edit.stored_edit(work, identity, self.store, self.settings.run.reuse)
+            # Calls for the same edit share one work.
             pending = {work.content: work for work in missing_edits(works)}
             if pending:
-                edit.EditStage(
-                    identity, self.workers.pool("editor", len(pending)), self.store, _ignore
-                ).run(list(pending.values()))
+                pool = self.workers.pool("editor", len(pending))
+                stage = edit.EditStage(identity, pool, self.store, _ignore)
+                stage.run(list(pending.values()))
         return [self._image(pending.get(work.content, work)) for work in works]
 
     def _image(self, work: Work) -> bytes:
@@ -172,9 +168,8 @@ class SessionCalls:
                 scorer.recall(work.judgement, self.settings.run.reuse)
             pending = [work.judgement for work in works if not (work.verdict or work.error)]
             if pending:
-                score.ScoreStage(
-                    scorer, self.workers.pool("judge", len(pending)), _ignore, time.perf_counter
-                ).run(pending)
+                pool = self.workers.pool("judge", len(pending))
+                score.ScoreStage(scorer, pool, _ignore, time.perf_counter).run(pending)
         failed = next((work for work in works if work.verdict is None), None)
         if failed is not None:
             raise errors.EditFailed(str(failed.error))
@@ -182,8 +177,10 @@ class SessionCalls:
 
     @contextmanager
     def _calling(self, role: base.Role) -> Iterator[None]:
-        """Make a call fail if hosts or workers refuse to start, or fail alike on all of it, and end
-        those of its role.
+        """Let one call at a time run in the block; raise `EditFailed` after the end of the session.
+
+        If hosts or workers refuse to start, or fail alike on all of the call, the workers of its
+        role are ended, and `EditFailed` is raised.
         """
         with self._one_at_a_time:
             if self._is_closed:
@@ -207,6 +204,7 @@ def _pair(
     category: str = "default",
     reference: bytes | None = None,
 ) -> EditPair:
+    """Return the pair of a call, with an id by its source and instruction."""
     return EditPair(
         f"call-{hashlib.sha256(source + instruction.encode()).hexdigest()[:16]}",
         category,

@@ -45,7 +45,9 @@ SAMPLE_ALPHA = 0.05
 
 
 def request_lines(request: Request, store: Store) -> Iterator[str]:
-    """Yield lines about how much there is to do, and what the gates can show."""
+    """Yield lines about how much there is to do, and what the gates can show; for a shard, whose
+    gates are decided later, only the former.
+    """
     count = counted(len(request.pairs), "pair")
     if request.shard is not None:
         whole = counted(len(request.shard.pairs), "pair")
@@ -62,8 +64,8 @@ def request_lines(request: Request, store: Store) -> Iterator[str]:
 
 
 def plan_lines(plan: RunPlan) -> Iterator[str]:
-    """Yield a line per gate on a mean that no score of the planned pairs could fail, one about
-    small categories, which cost gates on `overall` much, and the bills.
+    """Yield a line per gate on a mean that the planned pairs cannot fail, one about categories too
+    small for gates on `overall`, and the bills; for a shard or edits alone, only the bills.
     """
     if plan.request.shard is None and plan.settings.run.stage != "edit":
         yield from _hindered_lines(plan)
@@ -91,7 +93,7 @@ def known_peaks(
 
 
 def _is_same_model(role: Role, results: Results, settings: Settings, identity: Identity) -> bool:
-    """Whether a run had the same weights, parameters, GPUs per worker and batch size."""
+    """Tell whether a run had the same weights, parameters, GPUs per worker and batch size."""
     model = results.editor if role == "editor" else results.judge
     if model.fingerprint != identity.told["fingerprint"]:
         return False
@@ -135,7 +137,7 @@ def _peak_of(role: Role, results: Results) -> placement.Peak | None:
 
 
 def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
-    """Yield the readable ones of the newest runs of a benchmark, the newest first."""
+    """Yield the readable runs of a benchmark among the `RUNS` newest of a store, newest first."""
     newest = finished_runs(store.folder)[-RUNS:]
     for path in reversed(newest):
         with suppress(errors.UsageError, OSError):
@@ -150,8 +152,8 @@ def _benchmark(suite: str) -> str:
 
 
 def _sample_line(request: Request, store: Store) -> str:
-    """Say what a sample of a benchmark can detect, by the newest run of the same benchmark and
-    judge, or else by a standard deviation that is assumed.
+    """Say what a sample of a benchmark can detect, by the standard deviation of an earlier run or
+    an assumed one; of a single source, only its size.
     """
     count = counted(len(request.pairs), "pair")
     sources = {pair.source for pair in request.pairs if isinstance(pair.source, Hashable)}
@@ -168,7 +170,9 @@ def _sample_line(request: Request, store: Store) -> str:
 
 
 def _known_spread(request: Request, store: Store) -> tuple[float, str]:
-    """Return the standard deviation of scores in points, and where it is from."""
+    """Return the standard deviation of scores in points, and where it is from: the newest run of
+    the same benchmark and judge, or else an assumption.
+    """
     for run in _newest_runs(request.suite, store):
         spread = run.overall.micro.std
         if run.judge.spec == request.settings.judge.spec and spread:
@@ -216,8 +220,10 @@ def _gate_lines(request: Request, store: Store) -> Iterator[str]:
 def _mde_by_baseline(
     kind: MeanGate, alpha: float, ids: Collection[str], baseline: Baseline, field: Field
 ) -> tuple[float, str] | None:
-    """Return the MDE by the spread of the baseline's values, as if the runs were independent, in
-    which case the variance of a difference is twice that of a score.
+    """Return the MDE by the spread of the baseline's values, and the baseline's name; `None` if it
+    has too few values.
+
+    Both runs are taken as independent: the variance of a difference is twice that of a score.
     """
     items = [item for item in baseline.items if item.id in ids]
     values = estimate_group(field.group, observe(items, field.measure, Measure()))
@@ -232,6 +238,9 @@ def _mde_by_baseline(
 
 
 def _hindered_lines(plan: RunPlan) -> Iterator[str]:
+    """Yield a line per gate on a mean that the planned pairs cannot fail, and one about categories
+    of few sources, if a gate is on `overall`.
+    """
     gates = sequential.at_the_end(plan.settings.gates)
     pairs = {work.pair.id: _planned_observation(work) for work in plan.works}
     planned = list(pairs.values())
@@ -256,7 +265,7 @@ def _planned_observation(work: Work) -> Observation:
 
 
 def _bill_lines(plan: RunPlan) -> Iterator[str]:
-    """Say what a served editor and each judge that is paid by tokens will be asked."""
+    """Yield a line per served editor, and per judge with prices, about what they will be asked."""
     run = plan.settings.run
     if plan.editor.model.is_served and run.stage in ("all", "edit"):
         yield editor_line(plan.editor, plan.store, plan.works)
@@ -278,13 +287,14 @@ def _bill_lines(plan: RunPlan) -> Iterator[str]:
 
 
 def _planned_trials(plan: RunPlan) -> Trials:
+    """Return the trials of the judge; edits that the store lacks are not made for them."""
     assert plan.scorer is not None
     return plan_trials(
         plan.scorer,
         plan.settings,
         plan.request.suite,
         pairs=plan.request.pairs,
-        own=plan.works,
+        run_works=plan.works,
         shard=plan.request.shard,
-        makes=False,
+        makes_edits=False,
     )

@@ -24,7 +24,7 @@ def no_hooks(name: str, /, **arguments: Any) -> list[Any]:
 
 
 #: How many failures of one hook are named; one that fails for one pair fails for many.
-MOST = 3
+MOST_NAMED = 3
 
 
 class GuardedHooks:
@@ -43,8 +43,10 @@ class GuardedHooks:
         self._failures: Counter[str] = Counter()
 
     def __call__(self, name: str, /, **arguments: Any) -> list[Any]:
-        """Call a hook and return what its implementations return, nothing if one fails; a failure
-        is reported with its stage or the id of its pair.
+        """Call a hook and return what its implementations return, nothing if one fails.
+
+        The first `MOST_NAMED` failures of a hook are reported with their stage or the id of their
+        pair. `KeyboardInterrupt` is raised.
         """
         try:
             return list(self._call(lambda: self._hooks(name, **arguments)))
@@ -52,7 +54,7 @@ class GuardedHooks:
             raise
         except BaseException as error:
             self._failures[name] += 1
-            if self._failures[name] > MOST:
+            if self._failures[name] > MOST_NAMED:
                 return []
             about = ""
             if "stage" in arguments:
@@ -65,11 +67,11 @@ class GuardedHooks:
             return []
 
     def further_failures(self) -> list[str]:
-        """Count the failures of each hook that were not named."""
+        """Return a line per hook with failures that were not reported: their number."""
         return [
-            f"pytest_imgedit_{name}: failed {count - MOST} more times"
+            f"pytest_imgedit_{name}: failed {count - MOST_NAMED} more times"
             for name, count in self._failures.items()
-            if count > MOST
+            if count > MOST_NAMED
         ]
 
 
@@ -111,7 +113,9 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _stop(self, *_: object) -> None:
-        """Handle a signal without raising in the middle of a write."""
+        """Handle a signal: the first one while the run is working only asks it to stop, so that
+        nothing is raised in the middle of a write; any other raises `KeyboardInterrupt`.
+        """
         if self.progress.stopping or not self.working:
             raise KeyboardInterrupt
         self.progress.stopping = True
@@ -125,8 +129,8 @@ class Interrupts:
         """Call a user's hook and return its result.
 
         After a stop is requested, hooks have `HOOK_GRACE` seconds in all. At their end, `TimedOut`
-        is raised in the running hook, and in place of each later one. In the main thread that ends
-        whatever waits or runs Python; a hook that another thread calls is abandoned.
+        is raised in the running hook, and instead of each later call. In the main thread that ends
+        a hook that waits or runs Python; a hook that another thread calls is abandoned.
         """
         if self.progress.stopping and self._remaining <= 0:
             raise TimedOut("not called, as the run was stopped and hooks before it took too long")
@@ -149,14 +153,18 @@ class Interrupts:
     def _set_alarm(self) -> None:
         self._alarm_since = time.monotonic()
         signal.signal(signal.SIGALRM, self._end_hook)
-        signal.setitimer(signal.ITIMER_REAL, self._remaining, 1.0)
+        again_after = 1.0  # for a hook that catches the first `TimedOut`
+        signal.setitimer(signal.ITIMER_REAL, self._remaining, again_after)
 
     def _end_hook(self, *_: object) -> None:
         if self._hook_is_on:
             raise TimedOut(f"still running {HOOK_GRACE:g} s after the stop")
 
     def _call_in_thread(self, hook: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a hook in another thread, as no signal reaches the one that calls."""
+        """Call a hook in another thread, as no signal reaches the one that calls.
+
+        Raises what the hook raises, or `TimedOut` once the time after a stop is used up.
+        """
         future: Future[Any] = Future()
 
         def run() -> None:
@@ -168,9 +176,9 @@ class Interrupts:
         threading.Thread(target=run, daemon=True).start()
         while not future.done():
             since = time.monotonic()
-            counts = self.progress.stopping
+            is_stopping = self.progress.stopping
             wait([future], timeout=0.1)
-            if counts:
+            if is_stopping:
                 self._remaining -= time.monotonic() - since
             if self._remaining <= 0 and not future.done():
                 raise TimedOut(f"still running {HOOK_GRACE:g} s after the stop")

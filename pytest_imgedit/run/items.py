@@ -8,7 +8,7 @@ from pytest_imgedit.run.work import Work, by_pair
 
 
 def make_items(
-    plan: Sequence[Work],
+    works: Sequence[Work],
     needs_verdict: bool,
     stopped_by: str,
     additional: Sequence[Scorer] = (),
@@ -21,15 +21,15 @@ def make_items(
     `needs_verdict` (stage `edit`), an edit is enough, and the status is `edited`. Work that no gate
     needed any more is `not_needed`.
     """
-    for work in plan:
+    for work in works:
         _interrupt_unfinished(work, needs_verdict, stopped_by)
-    return [_item(works, needs_verdict, additional) for works in by_pair(plan).values()]
+    return [_item(group, needs_verdict, additional) for group in by_pair(works).values()]
 
 
 def _interrupt_unfinished(work: Work, needs_verdict: bool, stopped_by: str) -> None:
     """Give what was cut off its error: the edit, or judgements of it."""
     message = f"{results.stopped(stopped_by)}, before this was done"
-    judgements = [*work.additional_judgements.values()]
+    judgements = list(work.additional_judgements.values())
     if needs_verdict:
         judgements.append(work.judgement)
     if work.edit is None and work.error is None:
@@ -40,8 +40,12 @@ def _interrupt_unfinished(work: Work, needs_verdict: bool, stopped_by: str) -> N
 
 
 def _item(works: Sequence[Work], needs_verdict: bool, additional: Sequence[Scorer]) -> results.Item:
-    pair = works[0].pair
-    inputs = works[0].inputs
+    """Join the repetitions of one pair. What an additional judge or metric measures is `missing`
+    unless it has measured every repetition.
+    """
+    first = works[0]
+    pair = first.pair
+    inputs = first.inputs
     seeds = tuple(map(seed_result, works))
     aspects = repetitions.aspects_of(seeds, needs_verdict)
     missing: list[str] = []

@@ -15,12 +15,12 @@ from pytest_imgedit.stats import estimates
 VISIBLE = 0.005
 
 
-def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Judgement]:
-    """Return judgements that judge the edits of a plan `count` more times; without `has_order`,
-    images keep their order.
+def plan_repeats(works: Sequence[Work], count: int, has_order: bool) -> list[Judgement]:
+    """Return judgements that judge the edits of works `count` more times, each time with the next
+    perturbation in turn; without `has_order`, images keep their order.
     """
     perturbations = [name for name in PERTURBATIONS if has_order or name != "order"]
-    edits = [work for work in plan if work.error is None]
+    edits = [work for work in works if work.error is None]
     repeats: list[Judgement] = []
     for repeat in range(count):
         perturbation = perturbations[repeat % len(perturbations)]
@@ -32,7 +32,7 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Judg
 def describe_noise(judged: Sequence[Judgement], repeats: Sequence[Judgement]) -> results.Noise:
     """Describe how far scores move when only the judging changes.
 
-    Each row is one repeat, and counts pairs: `n` have a score in both judgings, the others are
+    Each row is one repeat, and counts pairs: `n` have a score both times, the others are
     `errors` or `pending`. `shift` is that of the overall (macro) score, `sd` the root mean square
     change of a pair's score, and `changed` how many scores moved by `VISIBLE` points. `floor` is
     the root mean square of the shifts, `None` without any. Repeats with another `order` do not
@@ -49,7 +49,7 @@ def describe_noise(judged: Sequence[Judgement], repeats: Sequence[Judgement]) ->
 
 
 def _noise_row(before: Mapping[str, float], repeat: Sequence[Judgement]) -> results.NoiseRow:
-    """Describe how far one repeat moves scores from those `before`, by pair."""
+    """Describe how far one repeat moves scores from those `before`, which are given by pair."""
     after = _mean_scores(repeat)
     categories = {judgement.pair.id: judgement.pair.category for judgement in repeat}
     moves = {pair: score - before[pair] for pair, score in after.items() if pair in before}

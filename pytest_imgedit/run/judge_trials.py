@@ -46,19 +46,19 @@ def _plan_controls(
     suite: Suite,
     *,
     pairs: Sequence[EditPair],
-    own: Sequence[Work],
+    run_works: Sequence[Work],
     shard: SelectedShard | None,
-    makes: bool,
+    makes_edits: bool,
 ) -> tuple[dict[str, list[Work]], str]:
     """Edit a sample of pairs with every control, here and now; return the works to score, by
-    control, and what the judge is not asked about. Unless it `makes` edits, works stay without
+    control, and what the judge is not asked about. Unless it `makes_edits`, works stay without
     those that the store lacks: then they only say what the judge will be asked about.
 
     The sample is drawn from the pairs of the suite that have a reference, whichever `pairs` are
     selected, so that one trial serves all runs of the suite. If fewer than `ENOUGH` pairs have one,
     the sample is drawn from the selected pairs, without the controls that need references; then the
-    run's `own` edits take the place of right ones. The sample is decided by ids; a shard takes its
-    part of it. Edits are stored like any other; stage `report` uses stored ones only.
+    edits of `run_works` stand for right ones. The sample is decided by ids; a shard takes its part
+    of it. Edits are stored like any other; stage `report` uses stored ones only.
     """
     store = scorer.store
     run = settings.run
@@ -75,35 +75,38 @@ def _plan_controls(
             continue
         members = sample
         if name == "oracle":
-            members = sample + _beyond(sample, words)
+            members = sample + _outside_sample(sample, words)
         if shard is not None:
             members = [pair for pair in members if shard.tries(pair)]
         works = _of_control(control, members, suite, store, run)
-        if makes:
-            _edit(missing_edits(works), identify(control, store.fingerprints), store, run.stage)
+        if makes_edits:
+            identity = identify(control, store.fingerprints)
+            _make_edits(missing_edits(works), identity, store, run.stage)
         trials[name] = works
-    right = trials["oracle"] if has_oracle else _first_edits(own)
-    trials |= _judged_by_other_words(right, words)
+    right_works = trials["oracle"] if has_oracle else _first_works(run_works)
+    trials |= _judged_by_other_words(right_works, words)
     return {name: works for name, works in trials.items() if works}, untried
 
 
-def _beyond(
+def _outside_sample(
     sample: Sequence[EditPair], words: Mapping[str, Sequence[OtherWords]]
 ) -> list[EditPair]:
-    """List the pairs with other words that are not in the sample, whose right edits they need."""
+    """Return each pair outside the sample whose right edit is judged by other words."""
     sampled = {pair.id for pair in sample}
-    beyond: dict[str, EditPair] = {}
+    outside: dict[str, EditPair] = {}
     for pair, _ in chain.from_iterable(words.values()):
         if pair.id not in sampled:
-            beyond[pair.id] = pair
-    return list(beyond.values())
+            outside[pair.id] = pair
+    return list(outside.values())
 
 
 def _judged_by_other_words(
-    right: Iterable[Work], words: Mapping[str, Sequence[OtherWords]]
+    right_works: Iterable[Work], words: Mapping[str, Sequence[OtherWords]]
 ) -> dict[str, list[Work]]:
-    """Return works of the right edits with the words that they do not follow, by control."""
-    edits = {work.pair.id: work for work in right if work.error is None}
+    """Return works of the right edits with the words that they do not follow, by control; a pair
+    without a right edit has none.
+    """
+    edits = {work.pair.id: work for work in right_works if work.error is None}
     works: dict[str, list[Work]] = {}
     for name, changes in words.items():
         works[name] = [
@@ -118,8 +121,9 @@ def _other_words(
     drawn_from: Sequence[EditPair],
     pairs: Sequence[EditPair],
 ) -> tuple[dict[str, list[OtherWords]], str]:
-    """Return pairs with other words by control, and a text that names the words with fewer than
-    `ENOUGH` source images.
+    """Return pairs with other words by control, and a text that names the words that the judge is
+    not asked about: all for a judge that is blind to words, and those that too few source images
+    have.
 
     Whole instructions are changed in the sample, into those of other `pairs`; single words in pairs
     of the sample first.
@@ -139,7 +143,7 @@ def _other_words(
     else:
         few.append("instructions")
     for name in CLASSES:
-        changes = _changes_of_class(name, chain(sample, _hashed(drawn_from)))
+        changes = _changes_of_class(name, chain(sample, _in_hash_order(drawn_from)))
         if len(changes) >= estimates.ENOUGH:
             words[f"{judge_qualification.COUNTERFACTUAL} {name}"] = changes
         elif changes:
@@ -182,10 +186,10 @@ def _of_control(
     return works
 
 
-def _first_edits(own: Iterable[Work]) -> list[Work]:
-    """Return the first edit of each pair that has not failed."""
+def _first_works(works: Iterable[Work]) -> list[Work]:
+    """Return the first work of each pair that has not failed."""
     first: dict[str, Work] = {}
-    for work in own:
+    for work in works:
         if work.error is None:
             first.setdefault(work.pair.id, work)
     return list(first.values())
@@ -207,14 +211,15 @@ def _with_another_word(pair: EditPair, name: str) -> EditPair | None:
 
 def _with_other_words(pair: EditPair, pairs: Sequence[EditPair]) -> EditPair | None:
     """Return a pair with the instruction of another one, of the same source or else of the same
-    category; `None` if all others may be true of its edit too.
+    category; `None` if there is none, or if all of them may be true of its edit too.
     """
     others = [other for other in pairs if not _may_be_true(other, pair)]
     near = [other for other in others if other.source == pair.source]
     near += [other for other in others if other.category == pair.category]
     if not near:
         return None
-    return replace(pair, instruction=near[0].instruction, reference_text=near[0].reference_text)
+    nearest = near[0]
+    return replace(pair, instruction=nearest.instruction, reference_text=nearest.reference_text)
 
 
 def _may_be_true(other: EditPair, pair: EditPair) -> bool:
@@ -232,7 +237,10 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+|[^\W\da-z_]", text.casefold()))
 
 
-def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) -> None:
+def _make_edits(works: Sequence[Work], control: Identity, store: Store, stage: str) -> None:
+    """Make edits with a control in this process, and store them. Works without an edit end in an
+    error: those that failed, and all in stage `report`.
+    """
     editor = control.model.target.build("cpu", {})
     worker = base.Worker(base.Slot("controls", ()), environment=control.here)
     for work in works:
@@ -254,14 +262,16 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
 
 
 def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
-    """Choose `SAMPLE` pairs of each category, or more, up to `ALTOGETHER`, if there are few."""
-    groups = grouped(_hashed(pairs), lambda pair: pair.category).values()
+    """Choose `SAMPLE` pairs of each category, or if there are few categories, so many of each that
+    they are `ALTOGETHER`; a category with fewer pairs gives all that it has.
+    """
+    groups = grouped(_in_hash_order(pairs), lambda pair: pair.category).values()
     size = max(SAMPLE, math.ceil(ALTOGETHER / max(1, len(groups))))
     return [pair for group in groups for pair in group[:size]]
 
 
-def _hashed(pairs: Iterable[EditPair]) -> list[EditPair]:
-    """Order pairs by hashes of their ids."""
+def _in_hash_order(pairs: Iterable[EditPair]) -> list[EditPair]:
+    """Return pairs in the order of the hashes of their ids."""
     return sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest())
 
 
@@ -274,6 +284,7 @@ def control_trials(judgements: Mapping[str, Sequence[Judgement]]) -> list[result
 
 
 def _control_trial(control: str, judgement: Judgement) -> results.ControlTrial:
+    """Return the judge's score of a control on a pair; pairs of one source are one cluster."""
     source = judgement.work.source
     return results.ControlTrial(
         control=control,
@@ -317,18 +328,30 @@ def plan_trials(
     suite: Suite,
     *,
     pairs: Sequence[EditPair],
-    own: Sequence[Work],
+    run_works: Sequence[Work],
     shard: SelectedShard | None = None,
-    makes: bool = True,
+    makes_edits: bool = True,
 ) -> Trials:
-    """Return the trials of a judge, as `_plan_controls` and `plan_repeats` draw them."""
+    """Return the trials of a judge: edits of known quality, if the settings try it on them, and
+    repeats of the judgements of `run_works`.
+
+    `pairs` are those of the run. The edits that the store lacks are made here and now, unless
+    `makes_edits` is false.
+    """
     controls: dict[str, list[Judgement]] = {}
     untried = ""
     if settings.tries_judge:
         edits, untried = _plan_controls(
-            scorer, settings, suite, pairs=pairs, own=own, shard=shard, makes=makes
+            scorer,
+            settings,
+            suite,
+            pairs=pairs,
+            run_works=run_works,
+            shard=shard,
+            makes_edits=makes_edits,
         )
         for name, works in edits.items():
             controls[name] = [Judgement(work) for work in works]
-    repeats = plan_repeats(own, settings.judge.repeats, has_order=not scorer.model.measures)
+    has_order = not scorer.model.measures
+    repeats = plan_repeats(run_works, settings.judge.repeats, has_order)
     return Trials(controls, untried, repeats)

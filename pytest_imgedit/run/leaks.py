@@ -10,6 +10,9 @@ from pytest_imgedit.kinds.edit_checks import is_same
 from pytest_imgedit.run.work import Work
 from pytest_imgedit.store.store import Store
 
+#: How many edits are decoded at a time, at most.
+MOST_THREADS = 8
+
 
 def mark_leaks(works: Iterable[Work], store: Store) -> None:
     """Mark the edits that equal the reference of their pair, unless it hardly differs from the
@@ -20,8 +23,9 @@ def mark_leaks(works: Iterable[Work], store: Store) -> None:
     """
     edited = list(works)
     try:
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            list(pool.map(lambda work: _mark_leak(work, store), edited))
+        with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+            for _ in pool.map(lambda work: _mark_leak(work, store), edited):
+                pass  # raises what was raised in a thread
     except RuntimeError as error:
         if errors.system_refusal(error) is None:
             raise
@@ -30,6 +34,9 @@ def mark_leaks(works: Iterable[Work], store: Store) -> None:
 
 
 def _mark_leak(work: Work, store: Store) -> None:
+    """Mark the edit of a work if it equals the reference. An edit that is nearly its source stays
+    as it is, and so does one of another size, or of an image that cannot be read.
+    """
     edit = work.edit
     reference = work.reference
     if edit is None or reference is None or edit.near_copy:
@@ -40,5 +47,5 @@ def _mark_leak(work: Work, store: Store) -> None:
         wanted = images.decode(reference.read())
         edited = images.decode(store.blobs.get(edit.blob) or b"")
     except errors.ImageError:
-        return  # what cannot be read is compared with nothing
+        return
     work.edit = replace(edit, leaked=is_same(edited, wanted))

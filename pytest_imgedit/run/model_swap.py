@@ -9,6 +9,9 @@ from pytest_imgedit.run.score import Feed
 from pytest_imgedit.run.work import Judgement
 from pytest_imgedit.workers.pool import Pool
 
+#: Seconds that a stage that is aborted has for its current batch.
+PATIENCE = 5.0
+
 
 @dataclass
 class Swap:
@@ -45,7 +48,9 @@ class Swap:
         return max(first_loaded(self.judge), self.edits_ended or requested_at)
 
     def account(self, timing: Timing, requested_at: float, first_verdict: float) -> None:
-        """Add the swap, if there was one, to the times of a run."""
+        """Add the swap to the times of a run, and the time from the last edit to the first verdict,
+        unless it has one; nothing if no edit was made.
+        """
         if self.edits_ended is None:
             return
         timing.swaps += self.hands_over
@@ -81,7 +86,9 @@ class Overlap:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def edited(self, judgements: Iterable[Judgement], editors: Pool) -> None:
-        """Take judgements to make; raises the error of the score stage, if it has failed."""
+        """Take judgements to make, and begin the stage if it has not begun and all editors have
+        loaded; raises the error of the score stage, if it has failed.
+        """
         if self.error is not None:
             raise self.error
         self.feed.judgements.extend(judgements)
@@ -113,11 +120,11 @@ class Overlap:
             raise self.error
 
     def abort(self) -> None:
-        """End the stage after its current batch; wait a moment for that."""
+        """End the stage after its current batch; wait up to `PATIENCE` for that."""
         self.feed.is_open = False
         self.feed.aborted = True
         if self.has_begun:
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=PATIENCE)
 
     def _run(self) -> None:
         try:

@@ -23,6 +23,8 @@ Group = tuple[str, tuple[str, ...]]
 #: megapixel.
 WORKING_SHARE = 0.15
 WORKING_BYTES = GIB
+#: A GPU of which other processes hold at least this much is busy.
+BUSY_GIB = 1
 #: Why models are where they are, in plans.
 AFTER = "one after the other"
 BOTH = "both stay, no swap"
@@ -60,7 +62,9 @@ class Need:
 
     @property
     def total(self) -> int:
-        """Bytes of weights and of memory to work in; none of the latter without weights."""
+        """Bytes that a worker takes: weights and memory to work in, or what it took in an earlier
+        run with one job per call; 0 without weights, and if they are not known.
+        """
         if self.peak is not None and self.peak.batch_size == 1 and self.model.gpus == 1:
             return self.peak.gpu + WORKING_BYTES
         if not self.memory.weights:
@@ -69,15 +73,15 @@ class Need:
 
     @property
     def bytes_a_gpu(self) -> float:
-        """The share of `total` that one GPU holds."""
+        """The share of `total` that one GPU holds; all of it for a model that uses no GPU."""
         return self.total / self.model.gpus if self.groups else self.total
 
     def __str__(self) -> str:
-        told = f"{STAGE_OF[self.model.role]} {self.memory}"
+        stage_and_memory = f"{STAGE_OF[self.model.role]} {self.memory}"
         if self.peak is None:
-            return told
+            return stage_and_memory
         sizes = f"{_gib(self.peak.gpu)}, host {_gib(self.peak.host)}"
-        return f"{told} (at most {sizes} in run {self.peak.run})"
+        return f"{stage_and_memory} (at most {sizes} in run {self.peak.run})"
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Placement:
 
 
 def groups_of(model: Model, hardware: Hardware) -> list[Group]:
-    """The host and the GPUs of each worker of a model; none if it uses no GPU of the run.
+    """Return the host and the GPUs of each worker of a model; none if it uses no GPU of the run.
 
     A few workers are spread over all hosts. Raises `UsageError` if the GPUs of a host cannot be
     grouped.
@@ -105,8 +109,8 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
             groups = group_gpus(host.gpus_of(model.role), model.gpus, GPUS_OPTION[model.role])
             by_host.append([(host.name, group) for group in groups])
     spread: list[Group] = []
-    for groups_of_a_turn in zip_longest(*by_host):
-        spread += [group for group in groups_of_a_turn if group is not None]
+    for one_of_each_host in zip_longest(*by_host):
+        spread += [group for group in one_of_each_host if group is not None]
     return spread
 
 
@@ -147,7 +151,9 @@ def need_of(model: Model, hardware: Hardware) -> Need:
 
 
 def _group_that_holds(weights: float, free: float, gpus: int) -> int | None:
-    """Return the smallest number of GPUs into which weights fit and which divides all of them."""
+    """Return the smallest number of GPUs, from two, that weights fit into and that divides their
+    number; `None` if no number does.
+    """
     for count in range(2, gpus + 1):
         if gpus % count == 0 and weights <= count * free:
             return count
@@ -155,7 +161,9 @@ def _group_that_holds(weights: float, free: float, gpus: int) -> int | None:
 
 
 def settle(model: Model, hardware: Hardware) -> Model:
-    """Decide the parameters that are left to the harness."""
+    """Return a model with the parameters decided that are left to the harness; one that uses no
+    GPU stays as it is.
+    """
     if not groups_of(model, hardware):
         return model
     smallest = min((gpu.total_gib for gpu in hardware.gpus), default=math.inf) * GIB
@@ -163,6 +171,7 @@ def settle(model: Model, hardware: Hardware) -> Model:
 
 
 def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
+    """Raise `UsageError` if the weights of a worker do not fit into its GPUs."""
     if not need.memory.weights:
         return
     for host, names in need.groups:
@@ -172,6 +181,9 @@ def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
 
 
 def _require_host_memory(need: Need, hardware: Hardware) -> None:
+    """Raise `UsageError` if workers keep more weights in the memory of a machine than is available;
+    a machine of unknown memory has enough.
+    """
     kept = need.memory.kept
     for machine, count in _workers_by_machine(need, hardware).items():
         available = hardware.memory_by_machine[machine]
@@ -196,7 +208,10 @@ def _workers_by_machine(need: Need, hardware: Hardware) -> Counter[str]:
 def _mode(
     requested: Mode, needs: Sequence[Need], hardware: Hardware, overlaps: bool
 ) -> tuple[PlacedMode, str]:
-    """Decide where models are, and say why; with `overlaps`, a server computes for one of them."""
+    """Decide where models are, and say why; with `overlaps`, a server computes for one of them.
+
+    Raises `UsageError` if models that are to be resident are known not to fit together.
+    """
     if hardware.is_split and len(needs) > 1:
         return "apart", "side by side, workers.judge_gpus"
     if overlaps:
@@ -245,11 +260,14 @@ def _host_peak_lines(need: Need, hardware: Hardware) -> Iterator[str]:
 
 
 def _lines(hardware: Hardware, needs: Sequence[Need], reason: str) -> Iterator[str]:
+    """Yield warnings about hosts and GPUs, and the plan: what models with weights take, what is
+    free, and the reason for their places.
+    """
     for host in hardware.hosts:
         if hardware.remote and not host.gpus:
             yield f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
     for gpu in hardware.gpus:
-        if gpu.held_gib >= 1:
+        if gpu.held_gib >= BUSY_GIB:
             holders = gpu.holders or "other processes"
             yield f"warning: GPU {gpu} is busy: {gpu.held_gib} GiB held by {holders}"
     for need in needs:

@@ -117,7 +117,9 @@ class Planner:
     note: Callable[[str], None]
 
     def plan_edits(self, request: Request) -> tuple[Identity, tuple[Work, ...]]:
-        """Identify the editor and list its work, with the stored edits."""
+        """Identify the editor and list its work, with the stored edits unless they are to be made
+        afresh. In a stage that makes no edits, works without one end in an error.
+        """
         settings = self.settings
         stage = settings.run.stage
         candidates = self._candidates(request.models["editor"], settings)
@@ -192,7 +194,9 @@ class Planner:
     def _editor_of_stored_edits(
         self, candidates: Sequence[Identity], works: Sequence[Work]
     ) -> Identity | None:
-        """Return the candidate that made the newest stored edit of these works."""
+        """Return the candidate that made the newest stored edit of these works, `None` if none has
+        made one. The works are handed over to the last candidate.
+        """
         identity_by_content: dict[str, Identity] = {}
         for candidate in candidates:
             hand_over(works, candidate)

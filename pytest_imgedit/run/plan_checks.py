@@ -32,13 +32,13 @@ from pytest_imgedit.store.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Lack:
-    """Something that pairs lack, which is why they will end in an error.
+    """A `problem` that pairs have, for which they will end in an error.
 
-    `names` are those of the pairs. `most` is the largest number of them with which the run may
-    start.
+    `names` are those of the pairs, of `pairs` in all. `most` is the largest number of them with
+    which the run may start; a refusal names the `remedy` too.
     """
 
-    what: str
+    problem: str
     names: Sequence[str]
     pairs: int
     advice: str
@@ -48,7 +48,7 @@ class Lack:
     @property
     def line(self) -> str:
         count = f"{len(self.names)} of {self.pairs} pairs"
-        return f"{count} have {self.what} ({first_of(self.names)}); {self.advice}"
+        return f"{count} have {self.problem} ({first_of(self.names)}); {self.advice}"
 
 
 def store_warnings(store: Store) -> Iterator[str]:
@@ -95,6 +95,9 @@ def plan_warnings(plan: RunPlan, lacks: Sequence[Lack]) -> Iterator[str]:
 
 
 def _judge_warnings(plan: RunPlan, judge: Identity, scorer: Scorer) -> Iterator[str]:
+    """Yield a line about a judge that is not tried with other instructions, and lines about stored
+    replies that would not be taken today.
+    """
     blindness = judge.model.blind_to_words
     if plan.settings.tries_judge and blindness:
         yield (
@@ -106,59 +109,80 @@ def _judge_warnings(plan: RunPlan, judge: Identity, scorer: Scorer) -> Iterator[
 
 
 def lacks_of(plan: RunPlan) -> Iterator[Lack]:
-    """Yield each thing that pairs lack."""
-    settings = plan.settings
-    works = plan.works
+    """Yield what pairs lack: images that can be read, finished images for an editor of such, and
+    references that the judge or the editor needs.
+    """
+    yield from _unreadable_images(plan)
+    yield from _unfinished_images(plan)
+    yield from _missing_references(plan)
+
+
+def _unreadable_images(plan: RunPlan) -> Iterator[Lack]:
     request = plan.request
-    editor = request.models["editor"]
-    count = len({work.pair.id for work in works})
-    broken = [work for work in works if work.error and work.error.kind == "bad_image"]
+    broken = [work for work in plan.works if work.error and work.error.kind == "bad_image"]
     if broken and broken[0].error is not None:
         selected = request.pairs if request.shard is None else request.shard.pairs
         yield Lack(
-            what="a source or reference that cannot be read",
+            problem="a source or reference that cannot be read",
             names=_names(broken, with_row=True),
-            pairs=count,
+            pairs=_pair_count(plan),
             advice=broken[0].error.message,
-            most=allowed_pairs(settings.gates.max_errors, len(selected)),
+            most=allowed_pairs(plan.settings.gates.max_errors, len(selected)),
             remedy="; fix them, or raise --imgedit-max-errors",
         )
-    without = [work for work in works if work.error and work.error.kind == "no_edit"]
-    finished = editor.finished_images(request.suite.pairs) if without else None
+
+
+def _unfinished_images(plan: RunPlan) -> Iterator[Lack]:
+    request = plan.request
+    editor = request.models["editor"]
+    unfinished = [work for work in plan.works if work.error and work.error.kind == "no_edit"]
+    finished = editor.finished_images(request.suite.pairs) if unfinished else None
     if finished is not None:
+        count = _pair_count(plan)
         yield Lack(
-            what=f"no finished image for {editor.spec}",
-            names=_names(without),
+            problem=f"no finished image for {editor.spec}",
+            names=_names(unfinished),
             pairs=count,
             advice=finished.summary,
             most=count - 1,
         )
-    judge = None if settings.run.stage == "edit" else request.models.get("judge")
+
+
+def _missing_references(plan: RunPlan) -> Iterator[Lack]:
+    """Yield a lack for the judge and the editor each, if it needs references that pairs lack."""
+    models = plan.request.models
+    editor = models["editor"]
+    judge = None if plan.settings.run.stage == "edit" else models.get("judge")
     users: list[Model] = []
     if judge is not None and judge.needs_reference:
         users.append(judge)
     if editor.shown_reference is not None:
         users.append(editor)
-    bare = [work for work in works if work.reference is None and _may_be_edited(work)]
-    if not bare:
+    unreferenced = [work for work in plan.works if work.reference is None and _may_be_edited(work)]
+    if not unreferenced:
         return
+    count = _pair_count(plan)
     for user in users:
         yield Lack(
-            what=f"no reference image, which {user.role} {user.name!r} needs",
-            names=_names(bare),
+            problem=f"no reference image, which {user.role} {user.name!r} needs",
+            names=_names(unreferenced),
             pairs=count,
             advice=f"name another {user.role}",
             most=count - 1,
         )
 
 
+def _pair_count(plan: RunPlan) -> int:
+    return len({work.pair.id for work in plan.works})
+
+
 def _may_be_edited(work: Work) -> bool:
-    """Whether a work has an edit, or is without one only since the stage makes none."""
+    """Tell whether a work has no error, or only that of a stage that makes no edits."""
     return work.error is None or work.error.kind == "not_edited"
 
 
 def _names(works: Sequence[Work], with_row: bool = False) -> list[str]:
-    """Return the names of the pairs of works, each once."""
+    """Return the ids of the pairs of works, each once; `with_row` adds where the suite has them."""
     names = [_name(work.pair, with_row) for work in works]
     return list(dict.fromkeys(names))
 
@@ -168,7 +192,9 @@ def _name(pair: EditPair, with_row: bool) -> str:
 
 
 def _alike_images(works: Sequence[Work]) -> Alike | None:
-    """Tell if finished images of pairs with different sources are one and the same file."""
+    """Return the finished images that are one and the same file though their sources differ, those
+    of most sources; `None` if there are none.
+    """
     return largest_alike(
         (work.pair.id, work.source.sha256, work.recipe["image"])
         for work in works
@@ -177,7 +203,10 @@ def _alike_images(works: Sequence[Work]) -> Alike | None:
 
 
 def _check_stored_edits(plan: RunPlan) -> None:
-    """Raise `UsageError` if a stage that makes no edits has none to go on with."""
+    """Raise `UsageError` if a stage that makes no edits has none to go on with.
+
+    A run with workers on other hosts is let pass.
+    """
     stage = plan.settings.run.stage
     if stage not in ("score", "report") or pools.is_remote(plan.settings):
         return
@@ -274,7 +303,7 @@ def ask_servers(plan: RunPlan) -> None:
 
 
 def _is_needed(plan: RunPlan, role: str) -> bool:
-    """Whether the editor or the judge has anything to do."""
+    """Tell whether the editor, or else the judge, has anything to do."""
     if role == "editor":
         return bool(missing_edits(plan.works))
     if plan.scorer is None:
@@ -289,6 +318,9 @@ def _edited(plan: RunPlan) -> list[Work]:
 
 
 def _has_questions(plan: RunPlan, scorer: Scorer, edited: Sequence[Work]) -> bool:
+    """Tell whether a scorer has edits to score: edits that are still to be made, or `edited` works
+    without a stored verdict.
+    """
     run = plan.settings.run
     if run.fresh or missing_edits(plan.works):
         return True

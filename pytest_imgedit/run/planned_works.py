@@ -89,6 +89,9 @@ class _InputReader:
         return inputs
 
     def _read_images(self, inputs: _Inputs, pair: EditPair) -> None:
+        """Read the sources and the reference of a pair; raise `ImageError` for the first that
+        cannot be read.
+        """
         source = _keep(pair.source, self.store)
         reference = _keep(pair.reference, self.store)
         inputs.source = source  # only if the reference can be read too
@@ -97,6 +100,9 @@ class _InputReader:
         inputs.further = tuple(image for image in further if image is not None)
 
     def _choose_shown(self, inputs: _Inputs, pair: EditPair) -> None:
+        """Choose what the editor is shown beside the sources, if anything, and refuse a pair with
+        more sources than it takes.
+        """
         model = self.editor.model
         if inputs.further and not model.takes_further:
             sources = 1 + len(inputs.further)
@@ -113,7 +119,9 @@ class _InputReader:
 
 
 def _show_finished(inputs: _Inputs, path: Path | str) -> None:
-    """Show the finished image at a path; a text says why there is none."""
+    """Show the finished image at a path, or refuse the pair if it cannot be read. A text instead of
+    a path is the reason why there is no image.
+    """
     kind = "bad_image" if inputs.source is None else "no_edit"
     if isinstance(path, str):
         inputs.refuse(kind, path)
@@ -128,7 +136,9 @@ def _show_finished(inputs: _Inputs, path: Path | str) -> None:
 def _make_work(
     pair: EditPair, inputs: _Inputs, editor: Identity, seed: int, base_seed: int
 ) -> Work:
-    """Make the work of one repetition of a pair, which has this `seed`."""
+    """Make the work of one repetition of a pair, which has this `seed`; it ends in an error if the
+    pair was refused.
+    """
     work = Work(
         pair=pair,
         seed=seed,
@@ -188,12 +198,14 @@ def edit_recipe(
 
 
 def in_batches_of(recipe: strict_json.JsonObject, batch_size: int) -> strict_json.JsonObject:
-    """Return the recipe of an edit that is made with another batch size."""
+    """Return the recipe of an edit that is made with another batch size; that of a finished image
+    has none.
+    """
     return recipe | {"batch_size": batch_size} if "batch_size" in recipe else recipe
 
 
 def hand_over(works: Iterable[Work], editor: Identity) -> None:
-    """Assign planned work to another editor of the same kind, and drop edits found before."""
+    """Assign works without an error to another editor of the same kind, and drop their edits."""
     for work in works:
         if work.error is None:
             work.recipe = work.recipe | {"editor": editor.digest}
@@ -206,6 +218,7 @@ def _sha256(image: ImageSource | None) -> str | None:
 
 
 def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
+    """Put an image into the store, if there is one; raise `ImageError` if it cannot be read."""
     if image is None:
         return None
     try:

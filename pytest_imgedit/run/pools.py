@@ -28,6 +28,9 @@ MOST_THREADS = 4
 BATCH_THREADS = 2
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30
+#: Host memory for files that all workers of a machine read, as a multiple of their size: they are
+#: in the system's cache once, and a part of them in buffers.
+CACHED_COPIES = 1.2
 
 
 def is_remote(settings: Settings) -> bool:
@@ -45,7 +48,7 @@ def python_of(settings: Settings, role: Role) -> str | None:
 def connected(settings: Settings) -> Iterator[Hosts | None]:
     """Connect to the hosts of a run until the block ends; `None` if workers run here, or none do.
 
-    Raises `UsageError`.
+    Raises `UsageError` if the cluster of the hosts is not there or has no room.
     """
     workers = settings.workers
     if not is_remote(settings) or settings.run.stage == "report":
@@ -55,9 +58,9 @@ def connected(settings: Settings) -> Iterator[Hosts | None]:
 
     hosts = RayHosts(
         workers.ray_address,
-        max(workers.gpus_per_worker, settings.judge.gpus_per_replica),
-        workers.gpus != "none",
-        workers.cpu_workers,
+        size=max(workers.gpus_per_worker, settings.judge.gpus_per_replica),
+        use_gpus=workers.gpus != "none",
+        cpu_places=workers.cpu_workers,
     )
     with closing(hosts):
         yield hosts
@@ -92,12 +95,12 @@ class Launcher:
                 where, python=None, versions=partial(self.hosts.versions, python, on_gpus)
             )
         elif not on_gpus:
-            threads = threads_in({"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ})
+            threads = threads_in({"OMP_NUM_THREADS": f"{self._threads_here(model)}", **os.environ})
             where = replace(where, threads=threads)
         return identify(model, cache, where)
 
     def _only_product(self) -> str | None:
-        """The product name of all GPUs, `None` if they differ."""
+        """Return the product name of all GPUs; `None` if they differ."""
         products = {gpu.product for gpu in self.hardware.gpus}
         return products.pop() if len(products) == 1 else None
 
@@ -136,7 +139,8 @@ class Launcher:
     def _slots(self, model: Model) -> list[Slot]:
         """List a slot per worker: a group of GPUs, or a part of the CPU.
 
-        Without GPUs, each host has as many slots as the config says, or one if it is of Ray. The
+        Without GPUs, each host has as many slots as the config says, or one if it is of Ray; a
+        metric without weights gets a slot for every `MOST_THREADS` cores, if that is more. The
         slots of a served model are the requests that its server may get at once.
         """
         hosts = self.hardware.hosts
@@ -155,6 +159,10 @@ class Launcher:
         ]
 
     def _executor(self, model: Model, hosts: Hosts | None) -> Executor:
+        """Return what starts the processes of a model's workers, on `hosts` or else here.
+
+        Here, the path of an interpreter may be relative to the working directory.
+        """
         python = python_of(self.settings, model.role)
         patience = self.settings.workers.load_timeout
         if hosts is not None:
@@ -167,16 +175,18 @@ class Launcher:
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
         return local.LocalExecutor(
-            self.folder, python, patience, self.settings.redactor, threads=self._threads(model)
+            self.folder, python, patience, self.settings.redactor, threads=self._threads_here(model)
         )
 
-    def _threads(self, model: Model) -> int:
-        """The number of threads of each worker of this machine that has no GPU."""
+    def _threads_here(self, model: Model) -> int:
+        """Return the number of threads of each worker of this machine that has no GPU."""
         cores = self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count()
         return _threads(cores or 1, model)
 
     def _loads_at_once(self, model: Model, slots: Sequence[Slot]) -> int:
-        """The number of models that may load at once on a machine: all if they fit, else one."""
+        """Return the number of models that may load at once on a machine: the setting, or if it is
+        "auto", all that are known to fit into its memory, or else one.
+        """
         limit = self.settings.workers.load_concurrency
         if limit != "auto":
             return limit
@@ -188,7 +198,7 @@ class Launcher:
         # Processes read the same files, which the system caches once; each has its libraries and
         # buffers beside them.
         for machine, count in Counter(slot.machine for slot in slots).items():
-            copies = count if memory.kept > 0 and count > 1 else 1.2
+            copies = count if memory.kept > 0 and count > 1 else CACHED_COPIES
             needed = memory.reads * copies + count * PROCESS_BYTES
             if needed > self.hardware.memory_by_machine[machine]:
                 return 1
@@ -216,7 +226,9 @@ def _preparing(model: Model, identity: Identity) -> messages.Preparing:
 
 
 def _threads(cores: int, model: Model) -> int:
-    """The number of threads of a worker; the edits of a batch share them evenly."""
+    """Return the number of threads of a worker without a GPU; the edits of a batch share them
+    evenly, and one thread makes them all if they cannot.
+    """
     if model.batch_size == 1:
         return min(cores, MOST_THREADS)
     return min(cores, BATCH_THREADS) if model.batch_size % BATCH_THREADS == 0 else 1
@@ -281,7 +293,7 @@ class SessionWorkers:
     def launcher(self) -> Launcher:
         """What makes pools, connected to the other hosts, if there are any, until `close`.
 
-        Raises `UsageError`.
+        Raises `UsageError` if the hosts cannot be connected.
         """
         folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="imgedit-"))
         hosts = self._open.enter_context(connected(self.settings))
@@ -289,7 +301,11 @@ class SessionWorkers:
         return Launcher(self.settings, hardware, hosts, Path(folder), self.reporter)
 
     def identity(self, role: Role) -> Identity:
-        """Return what identifies a model; on other hosts, what they run decides that."""
+        """Return what identifies the model of a role: what a run has found out, or else what is
+        found out where its workers compute, once.
+
+        Raises `UsageError` if hosts cannot be connected, or have different libraries.
+        """
         if role not in self.identities:
             self.identities[role] = self.launcher.identify(
                 self.models[role], self.store.fingerprints
@@ -308,15 +324,17 @@ class SessionWorkers:
         return self.launcher.pool(identity.model, identity)
 
     def give_back(self, role: Role, pool: Pool) -> None:
-        """Take a pool that a run no longer needs: keep it, or end it."""
+        """Take a pool that a run no longer needs: keep it if its role is one that the run `keeps`
+        and a worker has loaded, else end it.
+        """
         if role in self.keeps and any(worker.loaded_at for worker in pool.workers):
             self.pools[role] = pool
         else:
             pool.close()
 
     def pool(self, role: Role, jobs: int) -> Pool:
-        """Return workers for a number of jobs, started if need be; raises `UsageError` for a model
-        that does not fit.
+        """Return workers for a number of jobs, started if need be; workers of another role that
+        needs the same GPUs are ended before. Raises `UsageError` for a model that does not fit.
         """
         if role in self.pools:
             self.pools[role].extend(jobs)
@@ -348,5 +366,5 @@ class SessionWorkers:
         """End all workers, and disconnect from their hosts; a later call starts anew."""
         for role in list(self.pools):
             self.release(role)
-        vars(self).pop("launcher", None)
+        vars(self).pop("launcher", None)  # the cached property is made anew
         self._open.close()

@@ -58,12 +58,12 @@ def unlike(
 
 
 def reuse_line(role: Role, count: int, reuse: Reuse) -> str:
-    """Say what becomes of stored results with another probe."""
-    what = counted(count, "stored edit" if role == "editor" else "stored verdict")
+    """Say what becomes of this many stored edits, or verdicts of the judge, with another probe."""
+    stored = counted(count, "stored edit" if role == "editor" else "stored verdict")
     difference = f"another probe than the {role} has now on this type of GPU"
     if reuse == "exact":
-        return f"{what} with {difference}: made again (--imgedit-reuse=exact)"
+        return f"{stored} with {difference}: made again (--imgedit-reuse=exact)"
     return (
-        f"warning: {what} with {difference}: reused (--imgedit-reuse={reuse}); "
+        f"warning: {stored} with {difference}: reused (--imgedit-reuse={reuse}); "
         "--imgedit-reuse=exact makes them again"
     )

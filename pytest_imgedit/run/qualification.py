@@ -31,7 +31,8 @@ class Qualification:
 def qualify_judge(session: Session, file: TextIO) -> Qualification:
     """Have the judge of a session score the controls of its suite; `file` takes the progress.
 
-    Verdicts are kept in the store, where runs with gates find them. Raises `UsageError`.
+    Verdicts are kept in the store, where runs with gates find them. Raises `UsageError` for wrong
+    settings, and for a judge that cannot be reached or refuses its settings.
     """
     session.check_judge()
     log = session.opened_store.new_run() / "run.log"
@@ -55,6 +56,7 @@ def qualify_judge(session: Session, file: TextIO) -> Qualification:
 
 
 def _plan_without_edits(session: Session) -> RunPlan:
+    """Return the plan of a run without works, which only tries the judge."""
     launcher = session.workers.launcher
     identities = {
         role: launcher.identify(model, session.store.fingerprints)

@@ -15,11 +15,14 @@ from pytest_imgedit.store.store import Store
 #: `order`, the edit is shown before the source, each with the words before it; `jpeg`, both images
 #: at quality 90; `resize`, both images at 95% of their size and back.
 PERTURBATIONS = ("batch", "order", "jpeg", "resize")
-_IMAGE = {"jpeg": as_jpeg, "resize": resampled}
+#: How the perturbations of images change the bytes of one.
+_CHANGES = {"jpeg": as_jpeg, "resize": resampled}
 
 
 def swap_images(parts: Parts) -> Parts:
-    """Swap the first source and the first edited image, each with the text before it."""
+    """Swap the first source and the first edited image, each with the text before it; parts that
+    lack one of them stay as they are.
+    """
     spans: dict[str, tuple[int, int]] = {}
     for index, (kind, name) in enumerate(parts):
         if kind == "image" and name in ("source", "edited"):
@@ -64,32 +67,32 @@ class Ask:
         return swap_images(parts) if self.judgement.perturbation == "order" else parts
 
 
-def reply_recipe(judge: Identity, ask: Ask) -> strict_json.JsonObject:
-    """Return all that decides an answer, but for the environment: images, rendered question, judge.
+def reply_recipe(identity: Identity, ask: Ask) -> strict_json.JsonObject:
+    """Return all that decides an answer, but for the environment: images, rendered question, model.
 
     The text of a reminder is not among it: only an answer that needed one depends on it. Nor is
     what the protocol makes of a reply.
     """
     judgement = ask.judgement
     pair = ask.pair
-    recipe: strict_json.JsonObject = {"judge": judge.digest}
+    recipe: strict_json.JsonObject = {"judge": identity.digest}
     if ask.call is not None:
         recipe["asked"] = ask.call.recipe
-    if judge.sees_pair:
+    if identity.sees_pair:
         recipe |= {"pair": pair.id, "category": pair.category, "instruction": pair.instruction}
     if judgement.perturbation:
         recipe |= {"repeat": judgement.repeat, "perturbation": judgement.perturbation}
-    recipe["images"] = {name: image.sha256 for name, image in _shown(judge, ask).items()}
+    recipe["images"] = {name: image.sha256 for name, image in _shown(identity, ask).items()}
     recipe["edited"] = judgement.edit.blob if judgement.edit else None
     return recipe
 
 
-def _shown(judge: Identity, ask: Ask) -> dict[str, StoredImage]:
+def _shown(identity: Identity, ask: Ask) -> dict[str, StoredImage]:
     """Return the images beside the edit that decide an answer: all for a judge that is shown more
     than the question.
     """
     images = ask.judgement.images
-    if ask.call is None or judge.sees_pair:
+    if ask.call is None or identity.sees_pair:
         return images
     needed = set(ask.call.images)
     if ask.call.preparation.at_source_size:  # an edit that is resized depends on the source
@@ -97,33 +100,36 @@ def _shown(judge: Identity, ask: Ask) -> dict[str, StoredImage]:
     return {name: image for name, image in images.items() if name in needed}
 
 
-def make_question(judge: Identity, store: Store, ask: Ask) -> requests.Question[bytes]:
+def make_question(identity: Identity, store: Store, ask: Ask) -> requests.Question[bytes]:
     """Build the question of a call about an edit; raise `ImageError` if an image cannot be read."""
     judgement = ask.judgement
     edited = store.blobs.get(judgement.edit.blob) if judgement.edit else None
     if edited is None:
         raise errors.ImageError("the edited image is not in the store any more, or was damaged")
-    images = _read(judge, ask) | {"edited": edited}
+    images = _read(identity, ask) | {"edited": edited}
     needed = ask.call.images if ask.call else ("source",)
     for name in needed:
         if name not in images:
             raise errors.ImageError(f"no image {name!r}")
-    change = _IMAGE.get(judgement.perturbation, bytes)
-    return _question(judge, ask, {name: change(data) for name, data in images.items()})
+    change = _CHANGES.get(judgement.perturbation, bytes)
+    return _question(identity, ask, {name: change(data) for name, data in images.items()})
 
 
-def make_question_about(judge: Identity, ask: Ask, picture: bytes) -> requests.Question[bytes]:
+def make_question_about(identity: Identity, ask: Ask, picture: bytes) -> requests.Question[bytes]:
     """Build the question of a call about a picture in place of an edit; raise `ImageError` if an
     image cannot be read.
     """
-    return _question(judge, ask, _read(judge, ask) | {"edited": picture})
+    return _question(identity, ask, _read(identity, ask) | {"edited": picture})
 
 
-def _read(judge: Identity, ask: Ask) -> dict[str, bytes]:
-    return {name: image.read() for name, image in _shown(judge, ask).items()}
+def _read(identity: Identity, ask: Ask) -> dict[str, bytes]:
+    return {name: image.read() for name, image in _shown(identity, ask).items()}
 
 
-def _question(judge: Identity, ask: Ask, images: Mapping[str, bytes]) -> requests.Question[bytes]:
+def _question(
+    identity: Identity, ask: Ask, images: Mapping[str, bytes]
+) -> requests.Question[bytes]:
+    """Build the question of a call from its images; the last reminder follows what is shown."""
     parts = tuple(ask.parts)
     if ask.reminders:
         parts += (("text", f"\n{ask.reminders[-1]}"),)
@@ -133,7 +139,7 @@ def _question(judge: Identity, ask: Ask, images: Mapping[str, bytes]) -> request
         instruction=ask.pair.instruction,
         images=images,
         parts=parts,
-        max_new_tokens=_length(judge, ask),
+        max_new_tokens=_length(identity, ask),
     )
     if ask.call is None:
         return question
@@ -145,9 +151,11 @@ def _question(judge: Identity, ask: Ask, images: Mapping[str, bytes]) -> request
     )
 
 
-def _length(judge: Identity, ask: Ask) -> int:
-    """Return how long a reply may be at least, in tokens."""
+def _length(identity: Identity, ask: Ask) -> int:
+    """Return how long a reply may be at least, in tokens: twice as long for each doubling; 0 leaves
+    it to the judge.
+    """
     length = ask.call.max_new_tokens if ask.call else 0
     if not ask.doublings:
         return length
-    return int(2**ask.doublings) * max(length, judge.model.reply_limit)
+    return int(2**ask.doublings) * max(length, identity.model.reply_limit)

@@ -36,7 +36,8 @@ class Request:
 
 
 def resolve_models(settings: Settings) -> dict[Role, Model]:
-    """Resolve the specs of the editor and, unless the run only edits, of the judge.
+    """Resolve the specs of the editor and of the judge; a judge that could score is left out of a
+    run that only edits.
 
     Raises `UsageError`, with its location, for a spec that names nothing.
     """
@@ -47,7 +48,8 @@ def resolve_models(settings: Settings) -> dict[Role, Model]:
 
 
 def resolve_additional(settings: Settings) -> dict[str, Model]:
-    """Resolve the specs of the additional judges and the metrics, by name.
+    """Resolve the specs of the additional judges and the metrics, by name; none if they do not
+    score in this run.
 
     Raises `UsageError`, with its location, for a spec that names nothing that scores.
     """
@@ -77,6 +79,9 @@ def resolve(role: Role, settings: Settings, section_name: str = "") -> Model:
 
 
 def _make_model(role: Role, settings: Settings, section_name: str, gpus: int) -> Model:
+    """Make a model by its spec; raise `UsageError` with the location of the spec, or of a parameter
+    that looks like a misspelt `spec`.
+    """
     section = settings.editor if role == "editor" else settings.judge
     try:
         return make_model(role, section.spec, section.params, gpus)

@@ -107,7 +107,7 @@ class Run:
         hardware = self.plan.hardware
         for line in place([scorer.model], hardware, self.plan.settings.workers.placement).lines:
             self.progress.note(line)
-        pool = self.context.launch_additional(scorer.judge)
+        pool = self.context.launch_additional(scorer.identity)
         failure = ""
         try:
             self._score_with(scorer, pool, pending)
@@ -129,26 +129,30 @@ class Run:
             self.timing.further_s += self.clock() - started
 
     def _score_with(self, scorer: Scorer, pool: Pool, pending: Sequence[Judgement]) -> None:
+        """Have an additional judge or metric score edits with the workers of a pool."""
         pool.start(len(pending))
         with self._stage(scorer.title, len(pending), pool):
             ScoreStage(
                 scorer,
                 pool,
-                self._advance(scorer.title),
+                self._progress_of(scorer.title),
                 self.clock,
                 canary=scorer.start_canary(pending),
             ).run(pending)
 
-    def _advance(self, stage: str) -> Callable[[Judgement], None]:
-        """Return what a stage calls with each judgement that has ended: it counts them."""
+    def _progress_of(self, stage: str) -> Callable[[Judgement], None]:
+        """Return a function that shows in the progress of a stage that a judgement has ended."""
 
-        def done(judgement: Judgement) -> None:
+        def show(judgement: Judgement) -> None:
             self.progress.advance(stage, judgement.pair.id, judgement.work.seed, judgement.error)
 
-        return done
+        return show
 
     def edit_and_judge(self, missing: Sequence[Work]) -> None:
-        """Make the missing edits and give every edit a verdict, then try the judge."""
+        """Make the missing edits and give every edit a verdict, then try the judge.
+
+        A run that is stopped only takes verdicts of the store for the edits that it has.
+        """
         overlap = None
         swap = Swap(self._launch("judge"), self.clock)
         try:
@@ -174,8 +178,9 @@ class Run:
         return pool
 
     def _to_make_again(self, works: Sequence[Work], role: Role, pool: Pool) -> list[Work]:
-        """Once a model has loaded, note how many stored edits or verdicts have another probe;
-        return those that are made again, which is what `--imgedit-reuse=exact` asks for.
+        """Once a model has loaded, note how many stored edits or verdicts have another probe.
+
+        With `--imgedit-reuse=exact`, take these from their works and return the works; else none.
         """
         if not probes.probed(self.plan, works, role):
             return []
@@ -302,6 +307,7 @@ class Run:
     def _edit(
         self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float
     ) -> None:
+        """Make edits with editors that were started at a time; record their number and times."""
         meter = self._meter(editors)
         try:
             with self._stage("edit", len(missing), editors), meter:
@@ -360,7 +366,7 @@ class Run:
             plan.settings,
             plan.request.suite,
             pairs=pairs,
-            own=plan.works,
+            run_works=plan.works,
             shard=plan.request.shard,
         )
         trials = self.recall(self.scorer, self.trials.judgements)
@@ -397,6 +403,9 @@ class Run:
         self.hooks("after_stage", stage="score", run=self)
 
     def _score(self, pending: Sequence[Judgement], swap: Swap, requested_at: float) -> None:
+        """Score pending edits, and those whose stored verdicts are made again; record the number
+        of verdicts and their times. Without pending edits, nothing is done.
+        """
         if not pending:
             return
         unlike = self._to_make_again(self.plan.works, "judge", swap.judge)
@@ -415,13 +424,15 @@ class Run:
             self.timing.verdicts += sum(judgement.verdict is not None for judgement in pending)
 
     def _try_judge(self, trials: Sequence[Judgement], swap: Swap) -> None:
+        """Score the trials that the store has no verdicts on, unless the run is to stop."""
         trials = self.recall(self.scorer, trials)  # an own edit may equal a control's
         if not trials or self.progress.stopping:
             return
         began = self.clock()
         try:
             with self._stage(TRYING, len(trials), swap.judge):
-                ScoreStage(self.scorer, swap.judge, self._advance(TRYING), self.clock).run(trials)
+                show = self._progress_of(TRYING)
+                ScoreStage(self.scorer, swap.judge, show, self.clock).run(trials)
         finally:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
 
@@ -470,7 +481,9 @@ def _message_without_workers(judgements: Iterable[Judgement]) -> str:
 
 
 def worked(pool: Pool, started: float) -> list[base.Worker]:
-    """Return the workers of a pool that did something in a stage that started at a time."""
+    """Return the workers of a pool that did something in a stage that started at a time, with the
+    seconds until they were ready.
+    """
     workers = [worker for worker in pool.gone + pool.workers if worker.jobs_done or worker.load_s]
     for worker in workers:
         worker.ready_s = max(0.0, worker.loaded_at - started)
@@ -488,6 +501,7 @@ class BlockRun(Run):
         self.blocks = blocks
 
     def edit_and_judge(self, missing: Sequence[Work]) -> None:
+        """Make edits and verdicts block by block, then try the judge on the pairs of the blocks."""
         self.timing.edits_cached = 0
         mode = self.place("editor", "judge").mode if missing else None
         swap = Swap(self._launch("judge"), self.clock, stays=mode != "swap")
@@ -506,6 +520,7 @@ class BlockRun(Run):
             self.context.give_back("judge", swap.judge)
 
     def _swap_each_time(self) -> None:
+        """Edit and score blocks, with new workers of both models for each."""
         while not (self.blocks.is_over or self.progress.stopping):
             works = self.blocks.take(None, self.timing)
             swap = Swap(self._launch("judge"), self.clock)
@@ -517,6 +532,7 @@ class BlockRun(Run):
                 swap.judge.close()
 
     def _stay_loaded(self, swap: Swap, edits: int) -> None:
+        """Edit and score blocks with the same workers; without edits to make, no editor starts."""
         editors = self._launch("editor") if edits else None
         try:
             if editors is not None:
@@ -533,6 +549,7 @@ class BlockRun(Run):
                 self.context.give_back("editor", editors)
 
     def _score_and_look(self, works: Sequence[Work], swap: Swap) -> None:
+        """Score a block and look at the gates, unless the run is to stop."""
         pending = self.recall_verdicts(works)
         if pending and not self.progress.stopping:
             self.score(pending, [], swap)

@@ -69,16 +69,18 @@ class RunOutcome:
         return not outcome.fails and self.session.baselines.saved is None
 
     def outcome(self) -> Outcome:
-        """Return the outcome of the run, which fails on missing reports, hooks and items too."""
-        of_gates = outcome_of(self.run.results)
+        """Return the outcome of the run: that of its gates, which also fails for each of the
+        `problems`.
+        """
+        gate_outcome = outcome_of(self.run.results)
         problems = self.problems()
         if not problems:
-            return of_gates
-        if of_gates.fails:
+            return gate_outcome
+        if gate_outcome.fails:
             shown = tuple(printable(problem) for problem in problems)
-            return replace(of_gates, notes=shown + of_gates.notes)
-        of_run = of_gates.line.removeprefix("PASS: ")
-        notes = [*problems, of_run, *of_gates.notes]
+            return replace(gate_outcome, notes=shown + gate_outcome.notes)
+        gate_line = gate_outcome.line.removeprefix("PASS: ")
+        notes = [*problems, gate_line, *gate_outcome.notes]
         return Outcome.of("FAIL", problems[:1], notes, fails=True)
 
     def problems(self) -> list[str]:
@@ -115,6 +117,9 @@ class RunOutcome:
         return {**self.reports, "baseline": f"{name} was not saved: {self._why_unsaved()}"}
 
     def _why_unsaved(self) -> str:
+        """Return why the run was not saved: it failed, it may not replace a baseline, or neither,
+        so that pytest has ended before.
+        """
         outcome = self.outcome()
         if outcome.fails:
             return f"the run is {outcome.state}"

@@ -68,19 +68,25 @@ class ScoreStage:
         """Judge all pending edits, and those that come through the feed; raises `FailsAlike` if the
         judge fails alike on all of them.
         """
-        self.scorer.store.remember(self.scorer.judge.digest, self.scorer.judge.recipe)
+        self.scorer.store.remember(self.scorer.identity.digest, self.scorer.identity.recipe)
         self.queue = deque(self._asks(pending))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
             if not batch and self.canary is not None:
-                fields = reply["answers"] if reply["op"] == "judged" else []
-                answers = [requests.Answer(**answer) for answer in fields]
-                for answer in answers:
-                    self.scorer.tally.add(answer)
-                self.canary.take(answers)
+                self._take_canary(self.canary, reply)
                 continue
             self.scorer.first_at = self.scorer.first_at or self.clock()
             self.finish(batch, worker, reply)
             self.breaker.check()
+
+    def _take_canary(self, canary: JudgeCanary, reply: messages.JobReply) -> None:
+        """Give the canary the answers to its questions, none if they failed, and count their
+        tokens.
+        """
+        fields = reply["answers"] if reply["op"] == "judged" else []
+        answers = [requests.Answer(**answer) for answer in fields]
+        for answer in answers:
+            self.scorer.tally.add(answer)
+        canary.take(answers)
 
     def may_get_more(self) -> bool:
         """Tell whether edits may still come through the feed."""
@@ -107,7 +113,7 @@ class ScoreStage:
             return [], {"op": "judge", "questions": canary_questions}
         if worker.jobs and self._may_not_queue(worker):
             return None
-        batch, questions = self._next_batch(self._size(worker))
+        batch, questions = self._next_batch(self._batch_size(worker))
         if not batch:
             return None
         if self.canary is not None:
@@ -124,7 +130,9 @@ class ScoreStage:
         return is_retrying or self.queue[0].failures > 0
 
     def _next_batch(self, size: int) -> tuple[list[Ask], list[strict_json.JsonObject]]:
-        """Take up to `size` calls off the queue, and build their questions."""
+        """Take up to `size` calls off the queue, and build their questions. A call that was lost
+        before is taken alone, and one about an image that cannot be read ends in an error.
+        """
         if self.breaker.may_trip:  # a judge may fail on one category, by which the queue is sorted
             self.queue.rotate(size)
         batch: list[Ask] = []
@@ -136,7 +144,9 @@ class ScoreStage:
             if ask.judgement.error is not None:  # another call about this edit failed
                 continue
             try:
-                questions.append(_plain(make_question(self.scorer.judge, self.scorer.store, ask)))
+                questions.append(
+                    _plain(make_question(self.scorer.identity, self.scorer.store, ask))
+                )
                 batch.append(ask)
             except errors.ImageError as error:
                 ask.judgement.fail("bad_image", str(error))
@@ -145,13 +155,16 @@ class ScoreStage:
                 break
         return batch, questions
 
-    def _size(self, worker: Worker) -> int:
+    def _batch_size(self, worker: Worker) -> int:
         if self.scorer.settings.batch_size != "auto":
             return self.scorer.settings.batch_size
         return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
 
     def _canary_questions(self) -> list[strict_json.JsonObject]:
-        """Return the canary's questions if they are due: also after the last job has ended."""
+        """Return the canary's questions if they are due, which they are after the last job too.
+
+        None are returned if an image cannot be read: the round has failed then.
+        """
         canary = self.canary
         if canary is None:
             return []
@@ -165,7 +178,7 @@ class ScoreStage:
             questions = []
             for picture in canary.pictures.values():
                 ask = Ask(Judgement(canary.work), canary.call)
-                question = make_question_about(self.scorer.judge, ask, picture.read())
+                question = make_question_about(self.scorer.identity, ask, picture.read())
                 questions.append(_plain(question))
             return questions
         except errors.ImageError:
@@ -191,7 +204,8 @@ class ScoreStage:
     def finish(self, batch: list[Ask], worker: Worker, reply: messages.JobReply) -> None:
         """Turn the reply on a batch into verdicts and errors; queue what is to be asked again.
 
-        Calls of a batch that failed are made once more, alone.
+        Calls of a batch that failed are made once more, alone, and a call that was alone ends in
+        its error if it may not be retried.
         """
         again: list[Ask] = []
         open_judgements = {
@@ -215,8 +229,7 @@ class ScoreStage:
             if batch[0].failures:
                 self.retries.helped()
         self.queue.extend(again)
-        if again != batch:
-            self.scorer.keep([ask for ask in batch if ask not in again])
+        self.scorer.keep([ask for ask in batch if ask not in again])
         ended = [judgement for judgement in open_judgements.values() if not judgement.is_open]
         worker.jobs_done += sum(judgement.verdict is not None for judgement in ended)
         for judgement in ended:
@@ -229,8 +242,8 @@ def _plain(question: requests.Question[bytes]) -> strict_json.JsonObject:
 
 
 def _order(judgement: Judgement) -> tuple[Any, ...]:
-    """Sort edits by category, image size and length of the texts, so that batches are of one kind;
-    repeats are in another order each time.
+    """Return a sort key: category, image size and length of the texts, so that batches are of one
+    kind. Repeats come last, each in an order of its own.
     """
     pair = judgement.pair
     if judgement.perturbation:

@@ -43,7 +43,7 @@ def named_measures(
 
 
 class TokenCount:
-    """Counts the answers of a run's judge, those that cannot be read and re-asks too."""
+    """Counts the tokens of a judge's answers in a run, also of those that cannot be read."""
 
     def __init__(self) -> None:
         self.tokens = {"tokens_in": 0, "tokens_out": 0}
@@ -72,14 +72,14 @@ class Scorer:
     """
 
     def __init__(
-        self, settings: Settings, judge: Identity, store: Store, name: str = FIRST
+        self, settings: Settings, identity: Identity, store: Store, name: str = FIRST
     ) -> None:
         self.name = name
         self.settings = settings.judge
-        self.judge = judge
+        self.identity = identity
         self.store = store
         self.protocol = load_protocol(settings)
-        self.reader = AnswerReader(judge, self.protocol)
+        self.reader = AnswerReader(identity, self.protocol)
         self.redactor = settings.redactor
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
         self.tally = TokenCount()
@@ -87,7 +87,7 @@ class Scorer:
 
     @property
     def model(self) -> Model:
-        return self.judge.model
+        return self.identity.model
 
     @property
     def is_judge(self) -> bool:
@@ -127,8 +127,8 @@ class Scorer:
             canary = self.canary.info
         return {
             "spec": redaction.mask_shapes(self.model.spec),
-            **self.judge.told,
-            "decoder": self.judge.recipe.get("decoder"),
+            **self.identity.told,
+            "decoder": self.identity.recipe.get("decoder"),
             "usage": self.usage,
             "returned": dict(self.tally.models),
             "canary": canary,
@@ -179,8 +179,8 @@ class Scorer:
         judgement.answers = {}
         for ask in self.asks(judgement):
             record = record_to_reuse(
-                self.store.verdicts.of_content(environments.key(reply_recipe(self.judge, ask))),
-                self.judge.here,
+                self.store.verdicts.of_content(environments.key(reply_recipe(self.identity, ask))),
+                self.identity.here,
                 policy,
                 partial(self._is_usable, ask),
             )
@@ -192,6 +192,9 @@ class Scorer:
             judgement.answers = {}
 
     def _is_usable(self, ask: Ask, record: VerdictRecord) -> bool:
+        """Tell whether a stored answer would be taken today: a number on the scale of a scorer that
+        measures, or a reply that can be read, after reminders that would be given again.
+        """
         if ask.call is None:
             return record.measured is not None and self.reader.is_on_scale(record.measured)
         if record.asked > 1 and not (
@@ -206,7 +209,9 @@ class Scorer:
         return True
 
     def start_canary(self, judgements: Iterable[Judgement]) -> JudgeCanary | None:
-        """Return the canary of a judge that is to score works, the same one each time."""
+        """Return the canary of a judge that has these judgements to make, the same one each time;
+        `None` as long as it needs none.
+        """
         if self.canary is None:
             waiting = [
                 judgement
@@ -298,7 +303,10 @@ class Scorer:
             judgement.fail("dropped", str(dropped), dropped.replies)
 
     def _record(self, ask: Ask, answer: requests.Answer, worker: Worker) -> VerdictRecord:
-        recipe = reply_recipe(self.judge, ask)
+        """Return the record of an answer; raises `BadScore` for numbers of its own that are off
+        their scales.
+        """
+        recipe = reply_recipe(self.identity, ask)
         measured = self.reader.measured(answer)
         aspects: dict[str, float] = {}
         if answer.score is not None:
@@ -314,7 +322,7 @@ class Scorer:
             content=environments.key(recipe),
             recipe=recipe,
             environment=worker.computes_in,
-            code=self.judge.code_beside(worker.code),
+            code=self.identity.code_beside(worker.code),
             reply=self.redactor.text(answer.reply),
             score=measured if self.is_judge else None,
             value=None if self.is_judge else measured,

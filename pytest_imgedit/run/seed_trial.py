@@ -36,7 +36,9 @@ class TriedSeeds:
         return work is self.same or work is self.other
 
     def take(self, work: Work, image: bytes) -> None:
-        """Take an edit; the third one ends the trial, and its result is stored."""
+        """Take an edit of the three; the third one ends the trial, and its result is stored. Any
+        other edit is ignored.
+        """
         if not (self.has(work) or work is self.planned):
             return
         self.images[id(work)] = hashlib.sha256(image).hexdigest()
@@ -63,11 +65,12 @@ def result_of(editor: Identity, store: Store) -> SeedTrial | None:
 
 
 def plan_trial(editor: Identity, store: Store, missing: Sequence[Work]) -> TriedSeeds | None:
-    """Plan the trial of an editor with edits to make; `None` for one that sends no seeds, and where
-    the store has its trial.
+    """Plan the trial of an editor on the first of its `missing` edits; `None` without one, for an
+    editor that sends no seeds, and where the store has its trial.
     """
     if not (missing and editor.model.sends_seeds) or result_of(editor, store) is not None:
         return None
     planned = missing[0]
-    other = replace(planned, generator_seed=planned.generator_seed ^ 1)
-    return TriedSeeds(editor, store, planned, replace(planned), other)
+    other_seed = planned.generator_seed ^ 1
+    other = replace(planned, generator_seed=other_seed)
+    return TriedSeeds(editor, store, planned, same=replace(planned), other=other)

@@ -46,7 +46,9 @@ class Session:
 
     @cached_property
     def suite(self) -> Suite:
-        """The suite, read once; images stay unread."""
+        """The suite with the rewritten instructions of the settings, read once; images stay unread.
+        Raises `UsageError`.
+        """
         try:
             suite = self._load(self.settings.suite)
             rewrites = self.settings.editor.rewrites
@@ -120,6 +122,7 @@ class Session:
         )
 
     def _describe_devices(self) -> str:
+        """Name what models compute on: the cluster, the CPU or the GPUs."""
         host = self.hardware.hosts[0]
         if pools.is_remote(self.settings):
             return "a Ray cluster"
@@ -163,6 +166,7 @@ class Session:
         settings_checks.check_protocol(self.settings, self.suite, self.models["judge"])
 
     def _check_models(self) -> None:
+        """Check the editor and the judge, and that GPUs of this machine can be grouped for them."""
         settings = self.settings
         settings_checks.check_models(settings, self.models.values(), self.hardware)
         if not pools.is_remote(settings):
@@ -171,6 +175,9 @@ class Session:
                     placement.groups_of(model, self.hardware)
 
     def _check_comparison(self) -> None:
+        """Check that the baseline is of the run's judge; of a run that only edits, that the
+        settings ask for nothing that needs scores.
+        """
         if self.settings.run.stage == "edit":
             settings_checks.check_edits_only(self.settings)
             return

@@ -31,7 +31,7 @@ from pytest_imgedit.workers.hardware import Hardware
 
 @contextmanager
 def naming_gpus(settings: Settings) -> Iterator[None]:
-    """If the config sets the GPUs, name its location in errors about them."""
+    """If the config sets the GPUs, name its location in a `UsageError` about them."""
     try:
         yield
     except errors.UsageError as error:
@@ -69,19 +69,35 @@ def check_models(
         try:
             model.check(site)
         except errors.SettingError as error:
-            table = section or model.role
-            location = settings.place(table, error.key.partition(".")[0])
-            if error.key == "spec":
-                raise errors.UsageError(f"{location}{error}") from None
-            reason = str(error).replace(" is taken", f" is taken by {model.spec}", 1)
-            if reason.startswith("no such argument") and "did you mean" not in reason:
-                own = settings.editor if model.role == "editor" else settings.judge
-                reason += did_you_mean(error.key, type(own).model_fields)
-            raise errors.UsageError(f"{location}{table}.{error.key}: {reason}") from None
+            raise _located(error, settings, model, section or model.role) from None
     load_protocol(settings)
+    _check_interpreters(settings)
+
+
+def _located(
+    error: errors.SettingError, settings: Settings, model: Model, table: str
+) -> errors.UsageError:
+    """Return the error of a setting of a model with where a config has the setting, in a `table`,
+    and with the setting that a mistyped one may mean.
+    """
+    key, _, _ = error.key.partition(".")
+    location = settings.place(table, key)
+    if error.key == "spec":
+        return errors.UsageError(f"{location}{error}")
+    reason = str(error).replace(" is taken", f" is taken by {model.spec}", 1)
+    if reason.startswith("no such argument") and "did you mean" not in reason:
+        section_settings = settings.editor if model.role == "editor" else settings.judge
+        reason += did_you_mean(error.key, type(section_settings).model_fields)
+    return errors.UsageError(f"{location}{table}.{error.key}: {reason}")
+
+
+def _check_interpreters(settings: Settings) -> None:
+    """Raise `UsageError` if an interpreter of the workers of this machine is not there."""
+    if is_remote(settings):
+        return
     for role in ROLES:
         python = python_of(settings, role)
-        if is_here and python is not None and shutil.which(python) is None:
+        if python is not None and shutil.which(python) is None:
             key = f"{role}_python"
             raise errors.UsageError(
                 f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}"
@@ -125,7 +141,9 @@ def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
 
 
 def check_protocol(settings: Settings, suite: Suite, model: Model) -> None:
-    """Raise `UsageError` if the calls of the protocol cannot be made for a pair of the suite."""
+    """Raise `UsageError` if the calls of the protocol cannot be made for a pair of the suite, or if
+    the judge expects grades that their replies do not have.
+    """
     if settings.run.stage == "edit" or model.measures:
         return
     protocol = load_protocol(settings)
@@ -155,17 +173,17 @@ def check_gates(
     judge: Model | None,
     additional: Mapping[str, Model],
 ) -> None:
-    """Raise `UsageError` for a gate on an unknown field, too few pairs, or without a baseline, or
-    for an additional judge or metric that is called as a value of the protocol is; `counts` is by
-    group.
+    """Raise `UsageError` for a gate on an unknown field or too few pairs, for one that compares
+    without a baseline, and for an additional judge or metric with a name that the judge's values
+    have; `counts` is by group.
     """
-    limits_of = list(_limits(settings))
+    limits_of_gates = list(_limits(settings))
     measures = None
     if judge is not None and judge.aspects is not None:
         measures = declared_measures(settings, judge, additional)
-    if judge is not None and any(limits for _, limits in limits_of):
+    if judge is not None and any(limits for _, limits in limits_of_gates):
         groups = [OVERALL, *in_order(group for group in counts if group != OVERALL)]
-        for kind, limits in limits_of:
+        for kind, limits in limits_of_gates:
             gate_values.check_fields(kind, limits, groups, measures)
     check_counts(settings, counts)
     if settings.gates.compare is not None:
@@ -279,7 +297,9 @@ def check_edits_only(settings: Settings) -> None:
 
 
 def _unsetting(toml: str, value: object) -> str:
-    """Say how to drop a setting that a config has; none has a key of the section `run`."""
+    """Return how to drop a setting that a config has; nothing for one of `run`, as no config has
+    those that need scores.
+    """
     if toml.startswith("run."):
         return ""
     empty = {dict: "{}", str: "''", bool: "false", int: "0"}[type(value)]
@@ -287,7 +307,9 @@ def _unsetting(toml: str, value: object) -> str:
 
 
 def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None:
-    """Raise `UsageError` if the baseline has another judge, as far as known without weights."""
+    """Raise `UsageError` if the baseline has another judge, as far as is known without weights, or
+    if only one of baseline and run has rewritten instructions.
+    """
     identity = {
         "spec": redaction.mask_shapes(settings.judge.spec),
         "params": redaction.mask_secrets(model.deciding("auto")),

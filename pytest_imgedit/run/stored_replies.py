@@ -19,8 +19,8 @@ Reply = tuple[VerdictRecord, Grammar | None]
 
 
 def doubts(replies: Iterable[Reply], variant: Variant) -> Iterator[str]:
-    """Say how many replies of servers lack the reason why they ended, and how many the grammar of
-    their protocol does not read.
+    """Yield how many replies of servers lack the reason why they ended, and how many the grammar of
+    their protocol does not read; nothing for none.
     """
     unfinished = unread = 0
     for record, grammar in replies:
@@ -39,6 +39,7 @@ def doubts(replies: Iterable[Reply], variant: Variant) -> Iterator[str]:
 
 
 def _reads(grammar: Grammar, reply: str, variant: Variant) -> bool:
+    """Tell whether a grammar reads a reply; `compat` takes one that it does not read."""
     if variant == "compat":
         return True
     try:
@@ -56,14 +57,15 @@ def replies_to(scorer: Scorer, works: Iterable[Work]) -> Iterator[Reply]:
         if work.edit is None or work.error is not None:
             continue
         for ask in scorer.asks(Judgement(work)):
-            content = environments.key(reply_recipe(scorer.judge, ask))
-            for record in scorer.store.verdicts.of_content(content)[-1:]:
-                yield record, ask.call.grammar if ask.call else None
+            content = environments.key(reply_recipe(scorer.identity, ask))
+            records = scorer.store.verdicts.of_content(content)
+            if records:
+                yield records[-1], ask.call.grammar if ask.call else None
 
 
 def doubts_of_store(settings: Settings, pairs: Sequence[EditPair]) -> Iterator[str]:
-    """Say what `doubts` says of the replies in the store that settings name, to questions about
-    pairs by their protocol; nothing without a store.
+    """Yield the `doubts` about the newest replies in the store that settings name, as replies to
+    the questions of their protocol about pairs; nothing without a store.
     """
     path = Path(settings.run.out, "verdicts.jsonl")
     if not path.exists():

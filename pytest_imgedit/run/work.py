@@ -114,7 +114,7 @@ class Work:
         return self.judgement.error
 
     @property
-    def inputs(self) -> "PairInputs":
+    def inputs(self) -> PairInputs:
         """What the pair consists of."""
         return PairInputs(
             category=self.pair.category,
@@ -132,7 +132,7 @@ class Work:
 
     def located(self, message: str) -> str:
         """Return a message of a worker about an image, `name: reason`, with where the suite has
-        that image.
+        that image; any other message as it is.
         """
         name, _, reason = message.partition(": ")
         image: ImageSource | None = self.images.get(name)
@@ -202,7 +202,7 @@ class SelectedShard:
     pairs: Sequence[EditPair]
 
     def tries(self, pair: EditPair) -> bool:
-        """Whether this shard tries the judge on a pair; exactly one shard that has pairs does."""
+        """Tell whether this shard tries the judge on a pair; exactly one shard with pairs does."""
         indices = shards_of((selected.id for selected in self.pairs), self.shard.count)
         return indices[number_of(pair.id) % len(indices)] == self.shard.index
 
