@@ -75,8 +75,8 @@ class Bill:
 class Billing:
     """Counts what the judges of a run will be asked, in the order in which they are.
 
-    What one is asked is in the store for those after it. A run that `may_end_early` may ask
-    anything less, and asks its canary after every block.
+    What one is asked is in the store for those after it. A run that `may_end_early` may ask fewer
+    questions, and asks its canary after every block.
     """
 
     def __init__(self, run: RunSettings, may_end_early: bool = False) -> None:

@@ -51,8 +51,8 @@ def _plan_controls(
     makes_edits: bool,
 ) -> tuple[dict[str, list[Work]], str]:
     """Edit a sample of pairs with every control, here and now; return the works to score, by
-    control, and what the judge is not asked about. Unless it `makes_edits`, works stay without
-    those that the store lacks: then they only say what the judge will be asked about.
+    control, and what the judge is not asked about. Without `makes_edits`, edits that the store
+    lacks are not made: the works then only say what the judge will be asked about.
 
     The sample is drawn from the pairs of the suite that have a reference, whichever `pairs` are
     selected, so that one trial serves all runs of the suite. If fewer than `ENOUGH` pairs have one,
@@ -106,11 +106,13 @@ def _judged_by_other_words(
     """Return works of the right edits with the words that they do not follow, by control; a pair
     without a right edit has none.
     """
-    edits = {work.pair.id: work for work in right_works if work.error is None}
+    work_by_pair = {work.pair.id: work for work in right_works if work.error is None}
     works: dict[str, list[Work]] = {}
     for name, changes in words.items():
         works[name] = [
-            replace(edits[pair.id], pair=changed) for pair, changed in changes if pair.id in edits
+            replace(work_by_pair[pair.id], pair=changed)
+            for pair, changed in changes
+            if pair.id in work_by_pair
         ]
     return works
 

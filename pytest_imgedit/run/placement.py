@@ -23,7 +23,7 @@ Group = tuple[str, tuple[str, ...]]
 #: megapixel.
 WORKING_SHARE = 0.15
 WORKING_BYTES = GIB
-#: A GPU of which other processes hold at least this much is busy.
+#: A GPU is busy if other processes hold at least this much of its memory.
 BUSY_GIB = 1
 #: Why models are where they are, in plans.
 AFTER = "one after the other"

@@ -118,6 +118,9 @@ def lacks_of(plan: RunPlan) -> Iterator[Lack]:
 
 
 def _unreadable_images(plan: RunPlan) -> Iterator[Lack]:
+    """Yield a lack if images of pairs cannot be read; the run may start with as many such pairs as
+    `gates.max_errors` allows of the pairs of all shards.
+    """
     request = plan.request
     broken = [work for work in plan.works if work.error and work.error.kind == "bad_image"]
     if broken and broken[0].error is not None:
@@ -133,6 +136,7 @@ def _unreadable_images(plan: RunPlan) -> Iterator[Lack]:
 
 
 def _unfinished_images(plan: RunPlan) -> Iterator[Lack]:
+    """Yield a lack if an editor of finished images has none for some pairs."""
     request = plan.request
     editor = request.models["editor"]
     unfinished = [work for work in plan.works if work.error and work.error.kind == "no_edit"]

@@ -16,7 +16,7 @@ from pytest_imgedit.store.baselines import refuse
 
 def refuse_other_probe(plan: RunPlan, role: Role, here: Environment) -> None:
     """Raise `UsageError` for a loaded model that computes otherwise than the baseline's, if
-    `gates.environment` is `same`; one of another recipe does so by right.
+    `gates.environment` is `same`; a model of another recipe may compute otherwise.
     """
     baseline = plan.request.baseline
     if baseline is None or plan.settings.gates.environment == "any":

@@ -104,7 +104,7 @@ class ScoreStage:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
 
         Near the end, batches go to whichever worker is free first. An edit that was lost before is
-        asked about alone. Without a batch size of the user, no batch is larger than a fair share.
+        asked about alone. Unless the user sets a batch size, no batch is larger than a fair share.
         """
         if self.feed is not None and not self._take_from(self.feed, worker):
             return None

@@ -47,7 +47,8 @@ class Session:
     @cached_property
     def suite(self) -> Suite:
         """The suite with the rewritten instructions of the settings, read once; images stay unread.
-        Raises `UsageError`.
+
+        Raises `UsageError` if the suite or the instructions cannot be read.
         """
         try:
             suite = self._load(self.settings.suite)
@@ -82,7 +83,7 @@ class Session:
 
     @cached_property
     def additional(self) -> dict[str, Model]:
-        """The additional judges and the metrics by name; raises `UsageError` likewise."""
+        """The additional judges and metrics by name; raises `UsageError` if one does not score."""
         return resolve_additional(self.settings)
 
     @cached_property

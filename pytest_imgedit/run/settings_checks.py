@@ -55,9 +55,9 @@ def check_models(
     may_have_gpus = settings.workers.gpus != "none" and (not is_here or hardware.has_gpus)
     for model in models:
         site = Site(
-            may_have_gpus,
-            is_here and python_of(settings, model.role) is None,
-            settings.suite.spec,
+            may_have_gpus=may_have_gpus,
+            is_here=is_here and python_of(settings, model.role) is None,
+            suite=settings.suite.spec,
             is_named=model.role != "editor" or "spec" in settings.editor.model_fields_set,
         )
         if settings.run.stage != "edit":
