@@ -117,8 +117,8 @@ class RunOutcome:
         return {**self.reports, "baseline": f"{name} was not saved: {self._why_unsaved()}"}
 
     def _why_unsaved(self) -> str:
-        """Return why the run was not saved: it failed, it may not replace a baseline, or neither,
-        so that pytest has ended before.
+        """Return why the run was not saved: it fails, it may not replace a baseline, or pytest was
+        stopped before.
         """
         outcome = self.outcome()
         if outcome.fails:
