@@ -25,10 +25,10 @@ from pytest_imgedit.stats.resampling import (
 class RankAgreement:
     """Agreement of a judge and people on the ranks of `n` pairs of `sources` source images.
 
-    `spearman` (ρ) and `kendall` (τ-b) lie in [-1, 1]. `pairwise` is, of all two pairs that people
-    rank, the share in [0, 1] that the judge ranks alike; a tie in the scores counts half.
-    `within_source` is the same of the two pairs that share a source image, `ranked_within` of which
-    people rank.
+    `spearman` (ρ) and `kendall` (τ-b) lie in [-1, 1]. `pairwise` is the share in [0, 1] of all two
+    pairs that people rank which the judge ranks alike; a tie in the scores counts half.
+    `within_source` is the same share of two pairs that share a source image; people rank
+    `ranked_within` of these.
     """
 
     n: int
@@ -46,13 +46,13 @@ def agreement(
     """Compare the scores of pairs with their mean ratings.
 
     `clusters` names the source image of each pair. Intervals are those of a bootstrap over sources.
-    A statistic is `None` where it is not defined: correlations under three pairs or with all alike
-    on one side, shares with no two different ratings. An interval is `None` also under three
-    sources, and where many resamples have no such statistic.
+    A statistic is `None` where it is not defined: correlations of fewer than three pairs or with
+    all alike on one side, shares with no two different ratings. An interval is also `None` with
+    fewer than three sources, and where many resamples have no such statistic.
     """
-    x = rounded(np.asarray(scores, dtype=np.float64))
-    y = rounded(np.asarray(ratings, dtype=np.float64))
-    if not len(x):
+    score = rounded(np.asarray(scores, dtype=np.float64))
+    rating = rounded(np.asarray(ratings, dtype=np.float64))
+    if not len(score):
         absent = Statistic(None, None)
         return RankAgreement(
             n=0,
@@ -66,24 +66,26 @@ def agreement(
     samples = resample(clusters)
 
     def alike(rows: Indices, columns: Indices) -> Floats:
-        return _order(x, rows, columns) * _order(y, rows, columns)
+        return _order(score, rows, columns) * _order(rating, rows, columns)
 
     def scored_apart(rows: Indices, columns: Indices) -> Floats:
-        return np.abs(_order(x, rows, columns))
+        return np.abs(_order(score, rows, columns))
 
     def rated_apart(rows: Indices, columns: Indices) -> Floats:
-        return np.abs(_order(y, rows, columns))
+        return np.abs(_order(rating, rows, columns))
 
     alike_overall, alike_within = sum_over_two(alike, samples)
     scored_overall, _ = sum_over_two(scored_apart, samples)
     rated_overall, rated_within = sum_over_two(rated_apart, samples)
-    has_three = samples.totals(np.ones(len(x))) >= 3
+    has_three = samples.totals(np.ones(len(score))) >= 3
+    # τ-b: those ranked alike minus those ranked the other way, over the geometric mean of those
+    # that each side ranks
     has_tau = has_three & (scored_overall > 0) & (rated_overall > 0)
     tau = divided(alike_overall, np.sqrt(scored_overall * rated_overall), has_tau)
     return RankAgreement(
-        n=len(x),
+        n=len(score),
         sources=samples.clusters,
-        spearman=with_interval(spearman(x, y, samples)),
+        spearman=with_interval(spearman(score, rating, samples)),
         kendall=with_interval(tau),
         pairwise=with_interval(_accuracy(alike_overall, rated_overall)),
         within_source=with_interval(_accuracy(alike_within, rated_within)),
@@ -92,8 +94,10 @@ def agreement(
 
 
 def describe_agreement(items: Iterable[Item], measure: str, is_judge: bool) -> results.Agreement:
-    """Describe the agreement of a measure with the score, over the items that have both; `is_judge`
-    says that both are scores.
+    """Describe the rank agreement of a measure with the score, over the items that have both.
+
+    `is_judge` says that the measure is the score of a further judge, whose mean difference from the
+    score is then given. Without such items all is `None`.
     """
     scores = []
     values = []
@@ -118,12 +122,13 @@ def describe_agreement(items: Iterable[Item], measure: str, is_judge: bool) -> r
 
 
 def _order(values: Floats, rows: Indices, columns: Indices) -> Floats:
-    """1, 0 or -1: whether the value of a row is above, equal to or below that of a column."""
+    """Return 1, 0 or -1 where the value of a row is above, equal to or below that of a column."""
     return np.sign(values[rows, None] - values[None, columns])
 
 
 def _accuracy(alike: Floats, ranked: Floats) -> Floats:
-    """Share of the `ranked` two pairs that are ranked alike, from the number ranked alike minus the
-    number ranked the other way.
+    """Return the share of the `ranked` two pairs that are ranked alike, NaN where there are none.
+
+    `alike` is the number ranked alike minus the number ranked the other way; ties count half.
     """
     return 0.5 + 0.5 * divided(alike, ranked, ranked > 0)

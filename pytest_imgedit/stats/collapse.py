@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_imgedit.core import results
-from pytest_imgedit.core.measures import OVERALL
+from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY
 from pytest_imgedit.core.text import counted, first_of, p_value
 from pytest_imgedit.stats import estimates, gate_values
 from pytest_imgedit.store.baselines import BaselineItem
@@ -42,12 +42,13 @@ class Move:
 
 
 def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> list[Move]:
-    """Pair the items of a run with those of a baseline by id."""
+    """Return the move of each item of a run from the baseline's item of its id, which there is."""
     old = {item.id: item for item in before}
     return [_move(old[item.id], item) for item in now]
 
 
 def _move(old: BaselineItem, item: BaselineItem) -> Move:
+    """Return the move of an item from the `old` one, over the seeds that both have."""
     moves = []
     seeds = list(zip(old.seeds, item.seeds, strict=False))
     for was, now in seeds:
@@ -65,7 +66,7 @@ def _move(old: BaselineItem, item: BaselineItem) -> Move:
 
 
 def are_alike(old: BaselineItem, item: BaselineItem) -> bool:
-    """Tell whether all edits of an item look as in the baseline."""
+    """Tell whether the edits of all seeds of an item, at least one, look as in the baseline."""
     seeds = list(zip(old.seeds, item.seeds, strict=False))
     return bool(seeds) and all(before.is_alike(now) for before, now in seeds)
 
@@ -76,10 +77,11 @@ def max_collapsed(
     """Evaluate `--imgedit-max-collapsed`; return the gate and the ids of the collapsed pairs, the
     furthest fall first.
 
-    A pair collapsed if its edit looks otherwise than in the baseline and it fell by
-    `gates.collapse` points or more. The gate fails if there are more of them than allowed, and the
-    others are beyond chance (`p_collapsed`). Pairs without a score that could turn the gate leave
-    it inconclusive, and so does a mean that fell so far without proof.
+    A pair collapsed if its edits do not all look as in the baseline, and it fell by
+    `gates.collapse` points or more. The gate fails if more pairs collapsed than are allowed, and
+    the falls without those allowed are beyond chance (`p_collapsed`). It is invalid if no pair has
+    a score on both sides. Pairs without a score that could turn the gate leave it inconclusive, and
+    so does a mean that fell so far without proof.
     """
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
@@ -118,6 +120,9 @@ class _Decision:
 
 
 def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
+    """Return the pairs that fell by `least` points or more, and whose edits are not alike; the
+    furthest fall first.
+    """
     fallen = [move for move in moves if not move.alike and (move.difference or 0.0) <= -least]
     return sorted(fallen, key=lambda move: (move.difference, move.pair))
 
@@ -127,14 +132,18 @@ def _without(left_out: Sequence[Move], moves: Sequence[Move]) -> list[Move]:
 
 
 def _at_worst(move: Move) -> Move:
-    """Give a pair without a score the furthest fall that it could have."""
-    before = 10.0 if move.before is None else move.before
-    now = 0.0 if move.now is None else move.now
+    """Return a pair without a score with the furthest fall that it could have, of all its seeds."""
+    lowest, highest = SCORE_ONLY[SCORE].ends
+    before = highest if move.before is None else move.before
+    now = lowest if move.now is None else move.now
     moves = (now - before,) * max(1, move.seeds)
     return replace(move, before=before, now=now, moves=moves, alike=False)
 
 
 def _decide(settings: results.GateOptions, moves: Sequence[Move], allowed: int) -> _Decision:
+    """Decide the gate by the pairs with a score on both sides, and by whether the others and the
+    mean leave that standing.
+    """
     compared = [move for move in moves if move.difference is not None]
     if not compared:
         return _Decision("INVALID", "no pair has a score on both sides")
@@ -152,13 +161,15 @@ def _decide(settings: results.GateOptions, moves: Sequence[Move], allowed: int) 
 def _decide_compared(
     settings: results.GateOptions, compared: Sequence[Move], allowed: int
 ) -> _Decision:
-    """Decide the gate by pairs with a score on both sides."""
+    """Decide the gate by pairs with a score on both sides: PASS without a p if no more than
+    `allowed` collapsed. What is not beyond chance is a PASS, under `gates.strict` a warning.
+    """
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return _Decision("PASS")
-    p, what = p_collapsed(_without(fallen[:allowed], compared), settings.collapse)
+    p, evidence = p_collapsed(_without(fallen[:allowed], compared), settings.collapse)
     if p <= settings.alpha_of("max_collapsed"):
-        return _Decision("FAIL", f"{what} ({p_value(p)})", p)
+        return _Decision("FAIL", f"{evidence} ({p_value(p)})", p)
     why = f"not shown to be more than chance ({p_value(p)}), which more pairs or seeds would tell"
     if settings.strict:
         return _Decision("INCONCLUSIVE", why, p, warns=True)
@@ -168,7 +179,9 @@ def _decide_compared(
 def _against_mean(
     decision: _Decision, moves: Sequence[Move], settings: results.GateOptions
 ) -> _Decision:
-    """Leave the gate inconclusive if pairs fell by `gates.collapse` on average, without proof."""
+    """Leave the gate inconclusive if more pairs than allowed collapsed without proof, and the
+    others, `moves`, fell by `gates.collapse` on average.
+    """
     if decision.p is None:
         return decision
     mean = fmean(move.difference or 0.0 for move in moves)
@@ -179,8 +192,8 @@ def _against_mean(
 
 
 def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
-    """One-sided p value that changed edits fall by `least` points by chance alone, and what speaks
-    against it.
+    """Return the one-sided p value of "changed edits fall by `least` points by chance alone", and
+    words for what speaks against it.
 
     If at least half of the edits look as in the baseline, their scores show the noise of the judge:
     p is that of Fisher's exact test that changed edits fall so far no more often than those. It
@@ -193,18 +206,19 @@ def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
     falls = sum((move.difference or 0.0) <= -least for move in moves)
     fallen = len(_collapsed(moves, least))
     changed = len(moves) - alike
+    # hypergeometric: the chance that as many of the falls, or more, are among the changed edits
     tables = sum(
         comb(changed, count) * comb(alike, falls - count)
         for count in range(fallen, min(falls, changed) + 1)
     )
     unchanged = counted(alike, "pair")
-    what = f"{falls - fallen} of the {unchanged} with unchanged edits fell so far"
-    return tables / comb(len(moves), falls), what
+    evidence = f"{falls - fallen} of the {unchanged} with unchanged edits fell so far"
+    return tables / comb(len(moves), falls), evidence
 
 
 def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
-    """One-sided p value that falls weigh no more than rises, each pair with the square of its mean
-    difference.
+    """Return the one-sided p value of "falls weigh no more than rises", where each pair weighs the
+    square of its mean difference; 1 if nothing moved.
 
     A sign-flip test: if nothing has changed, the difference of a repetition is as likely to be a
     rise as a fall. All pairs of a source are flipped together, each seed separately, so that G
@@ -214,7 +228,7 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     """
     shift = min(0.0, float(np.median([move.difference or 0.0 for move in moves])))
     if -least < shift < 0:
-        moves = [_less(move, shift) for move in moves]
+        moves = [_shifted(move, shift) for move in moves]
     moved = [move for move in moves if any(move.moves)]
     if not moved:
         return 1.0
@@ -222,24 +236,26 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     sizes = np.zeros((len(moved), seeds))
     for row, move in zip(sizes, moved, strict=True):
         row[: len(move.moves)] = move.moves
-    sizes /= seeds
+    sizes /= seeds  # so that the sum over the seeds of a pair is its mean
     _, source = np.unique([move.source for move in moved], return_inverse=True)
-    units = source[:, None] * seeds + np.arange(seeds)
+    units = source[:, None] * seeds + np.arange(seeds)  # what is flipped together, by pair and seed
     means = sizes.sum(axis=1)
-    limit = _weigh(means) + 1e-9 * float((means**2).sum())
+    # sums that differ by rounding alone are equal
+    limit = _rises_less_falls(means) + estimates.ROUNDING * float((means**2).sum())
     count = (int(source.max()) + 1) * seeds
 
     def is_extreme(signs: NDArray[np.int8]) -> NDArray[np.bool_]:
         flipped = (signs[:, units] * sizes).sum(axis=2)
-        return np.asarray(_weigh(flipped) <= limit)
+        return np.asarray(_rises_less_falls(flipped) <= limit)
 
     return estimates.share_of_flips(is_extreme, count)
 
 
-def _less(move: Move, shift: float) -> Move:
+def _shifted(move: Move, shift: float) -> Move:
     """Take a shift off all repetitions of a pair."""
     return replace(move, moves=tuple(size - shift for size in move.moves))
 
 
-def _weigh(means: NDArray[np.float64]) -> Any:
+def _rises_less_falls(means: NDArray[np.float64]) -> Any:
+    """Return the sum of the squares of rises minus that of falls, over the last axis: Σ m·|m|."""
     return (means * np.abs(means)).sum(axis=-1)

@@ -48,8 +48,8 @@ class PairedItems:
 
     @cached_property
     def failed_alike(self) -> list[BaselineItem]:
-        """The pairs that have no score on either side, for the same reason; none that was to have
-        no score.
+        """The pairs that have no score on either side, and the same status; none with the status
+        `edited`, as these were to have no score.
         """
         failed = {
             item.id: item.status
@@ -73,10 +73,8 @@ class PairedItems:
 
     @cached_property
     def differences(self) -> dict[str, list[Observation]]:
-        """The difference of each of the `compared` pairs that a measure applies to, by measure;
-        `value` is now − before.
-
-        A pair without a value on one side has none, and bounds from the ends of the scale.
+        """The difference of each of the `compared` pairs that a measure applies to, by measure, as
+        `_difference` returns it.
         """
         old = {item.id: item for item in self.baseline.items}
         alike = {move.pair: move.alike for move in self.moves}
@@ -92,6 +90,11 @@ class PairedItems:
 def _difference(
     old: BaselineItem, item: BaselineItem, name: str, measure: Measure, alike: bool
 ) -> Observation:
+    """Return the difference of an item in a measure from the `old` one, now − before.
+
+    Without a value on one side it has no value, and its bounds are the differences from the ends of
+    the scale. `alike` says that the edits look alike.
+    """
     before = old.value(name)
     now = item.value(name)
     difference = None
@@ -122,16 +125,18 @@ def compare(
     environment: Sequence[str] = (),
     collapsed: Sequence[str] = (),
 ) -> Comparison:
-    """Compare a run's items with those of a baseline.
+    """Compare a run's items with those of a baseline, by measure and group; measures that the
+    baseline lacks are left out.
 
-    The row of a field with a gate in `gates` has that gate's p, state and MDE. `environment` is the
-    list of `environment_differences`, `collapsed` the ids from `max_collapsed`.
+    `alpha` decides the findings of rows. The row of a field with a gate in `gates` has that gate's
+    p, state and MDE. `environment` is the list of `environment_differences`, `collapsed` the ids
+    from `max_collapsed`.
     """
     baseline = paired.baseline
     rows = {}
     for name in paired.measures:
         if name == SCORE or name in baseline.measures:
-            rows[name] = _rows(paired, name, alpha, gates)
+            rows[name] = _rows_of_measure(paired, name, alpha, gates)
     moved = _moved(paired)
     overall_and_categories = {group: row for group, row in rows[SCORE].items() if "=" not in group}
     fell = [pair for pair in moved if pair.difference < 0]
@@ -154,7 +159,7 @@ def compare(
 
 
 def _moved(paired: PairedItems) -> list[MovedPair]:
-    """Return the pairs whose score moved, the furthest fall first."""
+    """Return the pairs with a score on both sides that moved, the furthest fall first."""
     moved = []
     for item, pair in zip(paired.compared, paired.differences[SCORE], strict=True):
         if pair.before is not None and item.score is not None and pair.value:
@@ -178,11 +183,13 @@ def _compared_pairs(paired: PairedItems) -> dict[str, ComparedPair]:
     return pairs
 
 
-def _rows(
+def _rows_of_measure(
     paired: PairedItems, name: str, alpha: float, gates: Sequence[GateResult]
 ) -> dict[str, ComparisonRow]:
-    """One row a group; p values are adjusted over `overall` and the categories, and over the other
-    groups.
+    """Return the row of each group; p values are adjusted over `overall` and the categories, and
+    over the other groups.
+
+    In the row of a gate its p is that of the change for the worse.
     """
     items = list(measured_by(paired.compared, name))
     pairs = list(zip(items, paired.differences[name], strict=True))
@@ -192,7 +199,7 @@ def _rows(
     others = [group for group in groups if "=" in group]
     rows = {}
     for family in (categories, others):
-        for group, row in _family(family, pairs, name, alpha).items():
+        for group, row in _rows_of_family(family, pairs, name, alpha).items():
             gate = gate_of.get(str(Field(name, group)))
             if gate is not None:
                 worse = "p_rise" if paired.measures[name].lower_is_better else "p"
@@ -202,26 +209,32 @@ def _rows(
     return rows
 
 
-def _family(
+def _rows_of_family(
     groups: Sequence[str],
     pairs: Sequence[tuple[BaselineItem, Observation]],
     name: str,
     alpha: float,
 ) -> dict[str, ComparisonRow]:
-    observations = [observation for _, observation in pairs]
-    members = by_group(observations, Observation.all_groups)
+    """Return the row of each group, with p values after Holm's correction over these groups.
+
+    `pairs` are items of the run with their differences. A group whose mean difference is not known
+    counts in the correction with a p of 1. Its row has no difference; without a standard error it
+    has no p values, and its finding is `unknown`.
+    """
+    differences = [difference for _, difference in pairs]
+    members = by_group(differences, Observation.all_groups)
     estimates = {group: estimate_group(group, members.get(group, [])) for group in groups}
     drops = []
     rises = []
     for estimate in estimates.values():
         drops.append(1.0 if estimate is None else estimate.p_below(0))
         rises.append(1.0 if estimate is None else estimate.p_above(0))
-    before = means_before(groups, observations)
+    before = means_before(groups, differences)
     values = _values_now(pairs, name)
     rows = {}
     for group, drop, rise in zip(groups, holm.holm(drops), holm.holm(rises), strict=True):
-        valued = values.get(group, [])
-        now = estimate_group(group, valued)
+        values_of_group = values.get(group, [])
+        now = estimate_group(group, values_of_group)
         columns: dict[str, Any] = {
             "difference": None,
             "ci95": None,
@@ -241,7 +254,7 @@ def _family(
                 "mde": estimate.mde(alpha / len(groups)),
             }
         rows[group] = ComparisonRow(
-            n=len(valued),
+            n=len(values_of_group),
             before=before.get(group),
             now=None if now is None else now.mean,
             **columns,
@@ -254,15 +267,17 @@ def _values_now(
 ) -> dict[str, list[Observation]]:
     """Return the values in the run of the pairs that have a difference, by group."""
     values = []
-    for item, pair in pairs:
-        if pair.value is not None:
+    for item, difference in pairs:
+        if difference.value is not None:
             groups = groups_of(item)
             values.append(Observation(item.category, item.id, item.value(name), groups=groups))
     return by_group(values, Observation.all_groups)
 
 
 def _finding(estimate: Estimate, drop: float, rise: float, alpha: float) -> str:
-    """Say whether a mean difference fell or rose; `drop` and `rise` are p values after Holm."""
+    """Say whether a mean fell or rose; `drop` and `rise` are the p values of that after Holm's
+    correction. It is the `same` at a mean of 0 without any spread.
+    """
     if estimate.se == 0 and estimate.mean == 0:
         return "same"
     if drop <= alpha:
@@ -293,16 +308,18 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
     new_editor = now.editor
     old_judge = before.judge
     new_judge = now.judge
-    of_edits = _unlike_places("edits", "editor", before, now)
-    of_edits += _otherwise("edits: dtype", old_editor.dtype, new_editor.dtype)
-    of_edits += _otherwise("edits: batch size", _sizes(old_editor), _sizes(new_editor))
-    of_verdicts = _unlike_places("verdicts", "judge", before, now)
-    of_verdicts += _otherwise("verdicts: dtype", old_judge.dtype, new_judge.dtype)
-    of_verdicts += _otherwise("verdicts: decoder", old_judge.decoder, new_judge.decoder)
-    return of_edits + of_verdicts
+    differences = _unlike_places("edits", "editor", before, now)
+    differences += _unlike_facts("edits: dtype", old_editor.dtype, new_editor.dtype)
+    differences += _unlike_facts(
+        "edits: batch size", _batch_sizes(old_editor), _batch_sizes(new_editor)
+    )
+    differences += _unlike_places("verdicts", "judge", before, now)
+    differences += _unlike_facts("verdicts: dtype", old_judge.dtype, new_judge.dtype)
+    differences += _unlike_facts("verdicts: decoder", old_judge.decoder, new_judge.decoder)
+    return differences
 
 
-def _sizes(editor: EditorInfo) -> str | None:
+def _batch_sizes(editor: EditorInfo) -> str | None:
     return " and ".join(map(str, editor.batch_sizes)) or None
 
 
@@ -315,8 +332,9 @@ def _unlike_places(stage: str, role: Role, before: Baseline, now: Baseline | Com
     old = places_of(stage, before.environments)
     new = places_of(stage, now.environments)
     if old_model.recipe == new_model.recipe is not None:
-        return _unlike(stage, old, new, shared=None) + other_probes(stage, old, new)
-    return _unlike(stage, old, new, shared=_declared(role, old_model, new_model))
+        return _unlike_environments(stage, old, new, shared=None) + other_probes(stage, old, new)
+    shared = _declared(role, old_model, new_model)
+    return _unlike_environments(stage, old, new, shared=shared)
 
 
 def places_of(stage: str, computed: Mapping[str, ComputedIn]) -> list[environments.Environment]:
@@ -325,13 +343,15 @@ def places_of(stage: str, computed: Mapping[str, ComputedIn]) -> list[environmen
 
 
 def other_probes(
-    what: str, before: Sequence[environments.Environment], now: Sequence[environments.Environment]
+    stage: str, before: Sequence[environments.Environment], now: Sequence[environments.Environment]
 ) -> list[str]:
-    """Describe probes of one model that differ between environments of one type of GPU."""
+    """Describe probes of one model, that of a stage, which differ between environments of one type
+    of GPU; none if both sides hold the same environments.
+    """
     if _are_same(before, now):
         return []
     texts = [
-        f"{what}: probe {old.probe} there, {new.probe} here ({new.gpu or 'CPU'})"
+        f"{stage}: probe {old.probe} there, {new.probe} here ({new.gpu or 'CPU'})"
         for old in before
         for new in now
         if old.has_other_probe(new)
@@ -340,7 +360,9 @@ def other_probes(
 
 
 def _declared(role: Role, *models: ModelInfo) -> set[str]:
-    """Return the packages that the kinds of all models declare; a custom class declares none."""
+    """Return the packages that the kinds of all models declare; a custom class declares none, nor
+    does a kind that cannot be imported here.
+    """
     declared = []
     for model in models:
         kind = None
@@ -350,19 +372,22 @@ def _declared(role: Role, *models: ModelInfo) -> set[str]:
     return set.intersection(*declared)
 
 
-def _unlike(
-    what: str,
+def _unlike_environments(
+    stage: str,
     before: Sequence[environments.Environment],
     now: Sequence[environments.Environment],
     *,
     shared: Collection[str] | None,
 ) -> list[str]:
+    """Describe the differences of each environment before from each one now, a text once; none if
+    both sides hold the same, probes aside. `shared` is as in `Environment.differences`.
+    """
     if _are_same(_without_probes(before), _without_probes(now)):
         return []
     texts = dict.fromkeys(
         text for old in before for new in now for text in old.differences(new, shared)
     )
-    return [f"{what}: {text}" for text in texts]
+    return [f"{stage}: {text}" for text in texts]
 
 
 def _without_probes(
@@ -380,7 +405,8 @@ def _are_same(
     return not is_gone and not is_new
 
 
-def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:
-    if was is None or now is None or was == now:
+def _unlike_facts(name: str, before: str | None, now: str | None) -> list[str]:
+    """Describe a difference between two facts; none if one of them is not known."""
+    if before is None or now is None or before == now:
         return []
-    return [f"{name} {was} there, {now} here"]
+    return [f"{name} {before} there, {now} here"]

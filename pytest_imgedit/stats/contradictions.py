@@ -1,5 +1,7 @@
 """What a results document says twice, and not alike: its tables against its items, its items
 against their repetitions, and counts against lists.
+
+Here `told` is what a place of the document says, and `made` what its source makes it.
 """
 
 import math
@@ -43,17 +45,17 @@ _MOMENTS = ("std", "median", "min", "max")
 
 def contradictions(results: Results) -> Iterator[str]:
     """Yield where results say something twice, and not alike."""
-    yield from _of_selection(results)
+    yield from _selection_contradictions(results)
     for index, item in enumerate(results.items):
-        yield from _of_item(f"items.{index} ({item.id})", item, results)
-    yield from _of_tables(results)
-    yield from _of_environments(results)
+        yield from _item_contradictions(f"items.{index} ({item.id})", item, results)
+    yield from _table_contradictions(results)
+    yield from _environment_contradictions(results)
     for gate in results.gates:
-        yield from _of_gate(f"gates.{gate.kind} {gate.field}", gate, results)
+        yield from _gate_contradictions(f"gates.{gate.kind} {gate.field}", gate, results)
     if results.comparison is not None:
-        yield from _of_comparison(results.comparison, results)
+        yield from _comparison_contradictions(results.comparison, results)
     if results.controls is not None:
-        yield from _of_controls(results.controls, results)
+        yield from _controls_contradictions(results.controls)
     if results.protocol is not None:
         touched = _count_touched(results)
         yield from unlike("protocol.touched", results.protocol.touched, touched, "its items")
@@ -63,7 +65,10 @@ def _needed(results: Results) -> list[Item]:
     return [item for item in results.items if item.status != "not_needed"]
 
 
-def _of_selection(results: Results) -> Iterator[str]:
+def _selection_contradictions(results: Results) -> Iterator[str]:
+    """Compare the selection with the items, or with the shard's list of pairs, and the state of a
+    complete run with its end.
+    """
     run = results.run
     selection = results.selection
     if run.status == "complete":
@@ -79,14 +84,15 @@ def _of_selection(results: Results) -> Iterator[str]:
         yield f"selection.whole: {selection.whole}, selected: {selection.selected}"
 
 
-def _of_item(place: str, item: Item, results: Results) -> Iterator[str]:
+def _item_contradictions(place: str, item: Item, results: Results) -> Iterator[str]:
+    """Compare the status, the score and the aspects of an item with those of its seeds."""
     seeds = item.seeds
     needs_verdict = results.run.options.run.stage != "edit"
     aspects = repetitions.aspects_of(seeds, needs_verdict)
     missing = set[str]()
     for name, further in results.further.items():
-        ends = [seed.further.get(name) for seed in seeds]
-        values = repetitions.values_of(name, further.role == "judge", ends)
+        outcomes = [seed.further.get(name) for seed in seeds]
+        values = repetitions.values_of(name, further.role == "judge", outcomes)
         if values is None:
             missing.add(name)
         else:
@@ -110,13 +116,14 @@ def _of_item(place: str, item: Item, results: Results) -> Iterator[str]:
     of_seeds = {SCORE: repetitions.score_of(seeds, needs_verdict), **aspects}
     if numbers != of_seeds:
         for name in numbers | of_seeds:
-            yield from _apart(f"{place}.{name}", numbers.get(name), of_seeds.get(name), "its seeds")
+            number = numbers.get(name)
+            yield from _unlike_numbers(f"{place}.{name}", number, of_seeds.get(name), "its seeds")
     if item.status == "scored" and item.score is None:
         yield f"{place}.status: scored, its score: none"
 
 
 def _owner(measure: str, results: Results) -> str:
-    """Return the further judge or metric that a measure is of; the measure itself if there is
+    """Return the further judge or metric that a measure comes from; the measure itself if there is
     none.
     """
     owners = (name for name in results.further if measure.startswith(f"{name}."))
@@ -124,7 +131,11 @@ def _owner(measure: str, results: Results) -> str:
 
 
 class _Columns:
-    """The items of a run in columns, and the rows of tables that they make."""
+    """The items of a run in columns, and the rows of tables that they make.
+
+    `members` are the positions of the items of each group. `clusters` numbers the sources, and
+    `refused` and `failed` tell how items ended; each has one entry an item.
+    """
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
@@ -134,14 +145,18 @@ class _Columns:
             for group in groups_of(item):
                 members.setdefault(group, []).append(index)
         self.members = {group: np.array(indices) for group, indices in members.items()}
-        names = {item.cluster: 0 for item in items}
+        names = dict.fromkeys(item.cluster for item in items)
         numbers = {name: number for number, name in enumerate(names)}
         self.clusters = np.array([numbers[item.cluster] for item in items], dtype=np.intp)
         self.refused = np.array([item.status == "refused" for item in items], dtype=bool)
         self.failed = np.array([item.status in FAILED for item in items], dtype=bool)
 
     def rows(self, name: str) -> dict[str, dict[str, float | None]]:
-        """Return the rows of a measure by group, with that over all pairs, `MICRO`."""
+        """Return the rows of a measure by group, with that over all pairs, `MICRO`.
+
+        Rows count the items that the measure applies to. The mean of `overall` is that of the
+        category means; groups that the measure does not apply to have no row.
+        """
         values = np.array([item.value(name) for item in self.items], dtype=np.float64)
         applies = np.zeros(len(self.items), dtype=bool)
         failed = self.failed.copy()
@@ -166,6 +181,9 @@ class _Columns:
     def _row(
         self, indices: NDArray[np.intp], values: Floats, failed: NDArray[np.bool_]
     ) -> dict[str, float | None]:
+        """Return the counts and moments of the items at these positions; `None` is what too few
+        values leave unknown. `values`, NaN where unknown, and `failed` have one entry an item.
+        """
         is_known = ~np.isnan(values[indices])
         known = values[indices[is_known]]
         without = indices[~is_known]
@@ -192,33 +210,38 @@ class _Columns:
         return row
 
 
-def _of_tables(results: Results) -> Iterator[str]:
+def _table_contradictions(results: Results) -> Iterator[str]:
+    """Compare the table of each measure with the items, and `categories` and `overall` with the
+    table of the score.
+    """
     columns = _Columns(_needed(results))
     for name in dict.fromkeys(name for item in columns.items for name in item.aspects):
         if name not in results.measures:
             yield f"measures.{name}: not there, its items: there"
     for name, measured in results.measures.items():
         if columns.items or name != SCORE:
-            yield from _of_measure(name, measured, columns)
+            yield from _measure_contradictions(name, measured, columns)
     if SCORE not in results.measures:
         yield f"measures.{SCORE}: not there, expected in all results"
         return
     score = results.measures[SCORE]
     told = {f"categories.{name}": row for name, row in results.categories.items()}
     told |= {"overall.macro": results.overall.macro, "overall.micro": results.overall.micro}
-    of_score = {}
+    made = {}
     for name, row in score.rows.items():
         if name != OVERALL and "=" not in name:
-            of_score[f"categories.{name}"] = row
-    of_score |= {"overall.macro": score.rows[OVERALL], "overall.micro": score.micro}
-    for place in told | of_score:
+            made[f"categories.{name}"] = row
+    made |= {"overall.macro": score.rows[OVERALL], "overall.micro": score.micro}
+    for place in told | made:
         for key in Summary.__dataclass_fields__:
             told_number = getattr(told.get(place), key, None)
-            of_measure = getattr(of_score.get(place), key, None)
-            yield from unlike(f"{place}.{key}", told_number, of_measure, f"measures.{SCORE}")
+            made_number = getattr(made.get(place), key, None)
+            yield from unlike(f"{place}.{key}", told_number, made_number, f"measures.{SCORE}")
 
 
-def _of_measure(name: str, measured: MeasuredGroups, columns: _Columns) -> Iterator[str]:
+def _measure_contradictions(
+    name: str, measured: MeasuredGroups, columns: _Columns
+) -> Iterator[str]:
     """Compare the table of a measure with the items."""
     told = {**measured.rows, MICRO: measured.micro}
     made = columns.rows(name)
@@ -228,10 +251,13 @@ def _of_measure(name: str, measured: MeasuredGroups, columns: _Columns) -> Itera
             yield from unlike(place, group in told, group in made, "its items")
             continue
         for key, number in made[group].items():
-            yield from _apart(f"{place}.{key}", getattr(told[group], key), number, "its items")
+            yield from _unlike_numbers(
+                f"{place}.{key}", getattr(told[group], key), number, "its items"
+            )
 
 
-def _of_row(place: str, told: Summary, made: Draft) -> Iterator[str]:
+def _row_contradictions(place: str, told: Summary, made: Draft) -> Iterator[str]:
+    """Compare a row of the controls with the draft that its trials make."""
     for name in _COUNTS:
         told_count = getattr(told, name)
         made_count = getattr(made.summary, name)
@@ -239,15 +265,22 @@ def _of_row(place: str, told: Summary, made: Draft) -> Iterator[str]:
     for name in _MOMENTS:
         told_moment = getattr(told, name)
         made_moment = getattr(made.summary, name)
-        yield from _apart(f"{place}.{name}", told_moment, made_moment, "its items")
+        yield from _unlike_numbers(f"{place}.{name}", told_moment, made_moment, "its items")
     mean = made.mean
     clusters = 0 if mean is None else mean.clusters
-    yield from _apart(f"{place}.mean", told.mean, None if mean is None else mean.mean, "its items")
-    yield from _apart(f"{place}.se", told.se, None if mean is None else mean.se, "its items")
+    yield from _unlike_numbers(
+        f"{place}.mean", told.mean, None if mean is None else mean.mean, "its items"
+    )
+    yield from _unlike_numbers(
+        f"{place}.se", told.se, None if mean is None else mean.se, "its items"
+    )
     yield from unlike(f"{place}.clusters", told.clusters, clusters, "its items")
 
 
-def _of_environments(results: Results) -> Iterator[str]:
+def _environment_contradictions(results: Results) -> Iterator[str]:
+    """Compare the environments with their digests, and the numbers of edits, verdicts and further
+    verdicts that each is said to have computed with the items.
+    """
     yield from unlike_digests(results.environments)
     edits: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
@@ -256,9 +289,9 @@ def _of_environments(results: Results) -> Iterator[str]:
         edits.update(edit.environment for edit in item.edits)
         verdicts.update(verdict.environment for verdict in item.verdicts)
         for seed in item.seeds:
-            for end in seed.further.values():
-                if isinstance(end, Verdict):
-                    further[end.environment] += 1
+            for outcome in seed.further.values():
+                if isinstance(outcome, Verdict):
+                    further[outcome.environment] += 1
     counts = {"edits": edits, "verdicts": verdicts, "further": further}
     named = chain(results.environments, edits, verdicts, further)
     for digest in dict.fromkeys(filter(None, named)):
@@ -268,17 +301,20 @@ def _of_environments(results: Results) -> Iterator[str]:
             yield from unlike(f"environments.{digest}.{kind}", told, count[digest], "its items")
 
 
-def _of_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
-    """Compare a gate with the options and the tables; what was decided before the end rests on the
-    pairs of that time.
+def _gate_contradictions(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+    """Compare a gate on errors or on a mean with the options, the items and the tables; nothing
+    else says what the other gates say.
     """
     if gate.kind == "max_errors":
-        yield from _of_errors_gate(place, gate, results)
+        yield from _errors_gate_contradictions(place, gate, results)
     elif gate.kind in KINDS:
-        yield from _of_mean_gate(place, gate, results)
+        yield from _mean_gate_contradictions(place, gate, results)
 
 
-def _of_errors_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+def _errors_gate_contradictions(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+    """Compare the gate on errors with the options and the items; a shard allows the errors of the
+    pairs of all shards.
+    """
     shard = results.selection.shard
     pairs = len(_needed(results)) if shard is None else len(shard.ids)
     failed = sum(item.status in FAILED for item in results.items)
@@ -290,7 +326,12 @@ def _of_errors_gate(place: str, gate: GateResult, results: Results) -> Iterator[
         yield f"{place}: {gate.state}, {failed} of its items without a score, {limit} allowed"
 
 
-def _of_mean_gate(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+def _mean_gate_contradictions(place: str, gate: GateResult, results: Results) -> Iterator[str]:
+    """Compare a gate on a mean with the options and the tables, and its state with its p.
+
+    Of a gate that may have been decided before the end only the limit is compared, as it rests on
+    the pairs of that time; of one without a p or not selected, too.
+    """
     options = results.run.options.gates
     limits = getattr(options, gate.kind)
     if gate.field in limits:
@@ -300,11 +341,13 @@ def _of_mean_gate(place: str, gate: GateResult, results: Results) -> Iterator[st
     measure, group = Field.parse(gate.field)
     if gate.kind == "fail_under" and measure in results.measures:
         row = results.measures[measure].rows.get(group)
-        yield from _apart(f"{place}: value", gate.value, getattr(row, "mean", None), "its table")
+        yield from _unlike_numbers(
+            f"{place}: value", gate.value, getattr(row, "mean", None), "its table"
+        )
     if gate.kind == "max_drop" and results.comparison is not None:
         compared = results.comparison.measures.get(measure, {}).get(group)
         difference = getattr(compared, "difference", None)
-        yield from _apart(f"{place}: value", gate.value, difference, "its comparison")
+        yield from _unlike_numbers(f"{place}: value", gate.value, difference, "its comparison")
     is_significant = gate.p <= options.alpha_of(gate.kind)
     if is_significant and gate.state in ("PASS", "INCONCLUSIVE"):
         yield f"{place}: {gate.state}, its p {gate.p:.2g} is that of FAIL"
@@ -312,7 +355,10 @@ def _of_mean_gate(place: str, gate: GateResult, results: Results) -> Iterator[st
         yield f"{place}: FAIL, its p {gate.p:.2g} is not"
 
 
-def _of_comparison(comparison: Comparison, results: Results) -> Iterator[str]:
+def _comparison_contradictions(comparison: Comparison, results: Results) -> Iterator[str]:
+    """Compare the comparison's pairs with the items, and its lists and its row of all pairs with
+    its pairs.
+    """
     items = {item.id: item for item in _needed(results)}
     scores = {name: reduced(item).score for name, item in items.items()}
     listed = comparison.pairs.keys() | comparison.failed_alike.keys()
@@ -327,7 +373,9 @@ def _of_comparison(comparison: Comparison, results: Results) -> Iterator[str]:
         place = f"comparison.pairs.{name}.difference"
         yield from unlike(place, pair.difference, difference, "its item")
     for moved in comparison.fell + comparison.rose:
-        yield from _of_moved(moved, comparison.pairs.get(moved.id), scores.get(moved.id))
+        yield from _moved_pair_contradictions(
+            moved, comparison.pairs.get(moved.id), scores.get(moved.id)
+        )
     for name in set(comparison.collapsed) - comparison.pairs.keys():
         yield f"comparison.collapsed: {name}, which is not among its pairs"
     for name, status in comparison.failed_alike.items():
@@ -342,7 +390,9 @@ def _of_comparison(comparison: Comparison, results: Results) -> Iterator[str]:
         yield from unlike("comparison.rows.overall.n", n, compared, "its pairs")
 
 
-def _of_moved(moved: MovedPair, pair: ComparedPair | None, score: float | None) -> Iterator[str]:
+def _moved_pair_contradictions(
+    moved: MovedPair, pair: ComparedPair | None, score: float | None
+) -> Iterator[str]:
     """Compare a pair that fell or rose most with the list of all pairs, and with its item's
     score.
     """
@@ -354,7 +404,8 @@ def _of_moved(moved: MovedPair, pair: ComparedPair | None, score: float | None) 
     yield from unlike(f"{place}.difference", moved.difference, difference, "comparison.pairs")
 
 
-def _of_controls(controls: Controls, results: Results) -> Iterator[str]:
+def _controls_contradictions(controls: Controls) -> Iterator[str]:
+    """Compare the counts and the rows of the controls with their trials."""
     clusters = {trial.pair: trial.cluster for trial in controls.trials}
     yield from unlike("controls.pairs", controls.pairs, len(clusters), "its trials")
     sources = len(set(clusters.values()))
@@ -366,10 +417,11 @@ def _of_controls(controls: Controls, results: Results) -> Iterator[str]:
         yield from unlike(f"controls.rows.{name}", name in told, name in tried, "its trials")
     for row in controls.rows:
         made = draft_control(row.control, controls.trials)
-        yield from _of_row(f"controls.rows.{row.control}", row, made)
+        yield from _row_contradictions(f"controls.rows.{row.control}", row, made)
 
 
 def _count_touched(results: Results) -> int:
+    """Count the replies that `compat` replaced, and the pairs that it dropped."""
     count = 0
     for item in _needed(results):
         if item.is_judged:
@@ -378,8 +430,12 @@ def _count_touched(results: Results) -> int:
     return count
 
 
-def _apart(place: str, told: float | None, made: float | None, source: str) -> Iterator[str]:
-    """Yield a contradiction if two numbers differ by more than the order of their sums."""
+def _unlike_numbers(
+    place: str, told: float | None, made: float | None, source: str
+) -> Iterator[str]:
+    """Yield a contradiction if two numbers differ by more than another order of summing changes, or
+    only one is `None`.
+    """
     is_close = (
         told is not None
         and made is not None

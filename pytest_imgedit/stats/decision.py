@@ -53,9 +53,9 @@ class Evidence:
     """What the gates of a run are decided on.
 
     `items` are those of all selected pairs, `measures` what they are measured by. `expects_scores`
-    says whether they were to be scored.
-    `resting` gates are not selected. `decided` holds gates that were decided before the end, by
-    kind and field. `are_finished` says that the edits are finished images, which nothing here made.
+    says whether they were to be scored. `resting` gates are not selected. `decided` holds gates
+    that were decided before the end, by kind and field. `are_finished` says that the edits are
+    finished images, which nothing here made.
     """
 
     items: Sequence[Item]
@@ -108,8 +108,10 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
 def left_to_merge(
     gates: Sequence[GateResult], settings: GateOptions, pairs: int
 ) -> tuple[GateResult, ...]:
-    """Leave the gates of a shard to `imgedit merge`; the allowed errors are those of the `pairs` of
-    all shards.
+    """Return the gates of a shard, all NOT SELECTED: `imgedit merge` decides them.
+
+    The allowed errors are those of the `pairs` of all shards. A gate that was not selected before
+    keeps its words.
     """
     open_gates = []
     for gate in gates:
@@ -132,24 +134,29 @@ def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[Gat
 
 
 def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[GateResult]]:
+    """Compare a run with its baseline, and decide the gates against it: those on drops, the one on
+    collapsed pairs, and the one on coverage if `gates.min_coverage` is set.
+    """
     settings = evidence.settings
     measures = evidence.measures
     now = [reduced(item) for item in evidence.needed]
     paired = PairedItems(baseline, now, measures)
-    moved = paired.differences
+    differences = paired.differences
     is_judge_tried = judge_qualification.passed(evidence.controls)
     at_the_end = sequential.at_the_end(settings)
-    drops = max_drop(at_the_end, moved, baseline.name, measures, is_judge_tried)
+    drops = max_drop(at_the_end, differences, baseline.name, measures, is_judge_tried)
     drops = _unless_decided(evidence, drops)
     tail, collapsed = collapse.max_collapsed(settings, paired.moves, baseline.name)
     unneeded = len(evidence.items) - len(now)
     if unneeded:
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
     unlike = environment_differences(baseline, evidence.computed)
-    gates = against_environment(settings, drops + [tail], unlike)
-    comparison = compare(paired, settings.alpha, gates[:-1], unlike, collapsed)
+    *drops, tail = against_environment(settings, drops + [tail], unlike)
+    comparison = compare(paired, settings.alpha, drops, unlike, collapsed)
+    gates = drops + [tail]
     if settings.min_coverage:
-        gates.append(baseline_coverage(settings, moved[SCORE], len(baseline.items), baseline.name))
+        size = len(baseline.items)
+        gates.append(baseline_coverage(settings, differences[SCORE], size, baseline.name))
     return comparison, gates
 
 
@@ -158,6 +165,8 @@ def coverage(
 ) -> GateResult:
     """Gate the pairs that ended in an error; if there are some, report the range of the overall
     score with theirs.
+
+    Where scores are expected and no pair has one, the gate is INVALID unless it fails.
     """
     n = len(scores)
     allowed = allowed_pairs(settings.max_errors, n)
@@ -179,10 +188,11 @@ def coverage(
 def baseline_coverage(
     settings: GateOptions, differences: Sequence[Observation], size: int, baseline: str
 ) -> GateResult:
-    """Gate the number of the baseline's `size` pairs that are compared."""
+    """Gate the share of the baseline's `size` pairs that are compared: that have a difference."""
     compared = sum(pair.value is not None for pair in differences)
     least = settings.min_coverage
-    state: State = "PASS" if compared >= least * size - 1e-9 else "FAIL"
+    is_enough = compared >= least * size - 1e-9  # the product is rounded
+    state: State = "PASS" if is_enough else "FAIL"
     share = compared / size if size else 0.0
     why = f"{compared} of the {counted(size, 'pair')} of {baseline} compared, {least:.0%} asked for"
     return GateResult(OVERALL, "min_coverage", least, value=share, state=state, why=why)
@@ -221,8 +231,8 @@ def _invalidated_if_near_copies(
 
 
 def _invalidated_if_replaced(gate: GateResult, items: Sequence[Item]) -> GateResult:
-    """Return the gate on errors, INVALID instead of PASS if more than `MOST_REPLACED` of the scores
-    stand in for unreadable replies.
+    """Return the gate on errors, INVALID instead of PASS if more than `MOST_REPLACED` of the judged
+    pairs have an unreadable reply that `compat` replaced or dropped.
     """
     replaced, judged = outcome.count_replaced(items)
     if gate.state != "PASS" or replaced <= MOST_REPLACED * judged:
@@ -232,8 +242,8 @@ def _invalidated_if_replaced(gate: GateResult, items: Sequence[Item]) -> GateRes
 
 
 def _invalidated_if_alike(gate: GateResult, items: Sequence[Item]) -> GateResult:
-    """Return the gate on errors, INVALID instead of PASS if most finished edits are one image,
-    whatever their source.
+    """Return the gate on errors, INVALID instead of PASS if the finished edits of most sources are
+    one image.
     """
     alike = alike_edits(items)
     if gate.state != "PASS" or alike is None or not alike.are_most:
@@ -257,13 +267,15 @@ MICRO = ""
 def summarize_items(
     items: Sequence[Item], measures: Mapping[str, Measure]
 ) -> tuple[dict[str, Summary], Overall, dict[str, MeasuredGroups]]:
-    """Summarize the score by category and overall, and every measure by group."""
+    """Return the summaries of the score by category and overall, and those of the score and every
+    measure that applies to an item, by group.
+    """
     drafts = draft_groups(items, measures)
-    rows_of_all = [row for of_measure in drafts.values() for row in of_measure.values()]
-    summaries = iter(estimates.complete(rows_of_all))
+    all_drafts = [draft for draft_of in drafts.values() for draft in draft_of.values()]
+    summaries = iter(estimates.complete(all_drafts))  # at once, as they share random numbers
     measured = {}
-    for name, of_measure in drafts.items():
-        rows = {group: next(summaries) for group in of_measure}
+    for name, draft_of in drafts.items():
+        rows = {group: next(summaries) for group in draft_of}
         micro = rows.pop(MICRO)
         measured[name] = MeasuredGroups(**dict(measures[name]), rows=rows, micro=micro)
     score = measured[SCORE]
@@ -286,7 +298,10 @@ def draft_groups(
 
 
 def _drafts(items: Sequence[Item], name: str, measure: Measure) -> dict[str, estimates.Draft]:
-    """Draft the rows of a measure by group, with that of the mean over all pairs, `MICRO`."""
+    """Draft the rows of a measure by group, with that of the mean over all pairs, `MICRO`.
+
+    The row of `overall` is the same but for its mean, which is that of the category means.
+    """
     items = list(measured_by(items, name))
     members = by_group(items, groups_of)
     micro = _draft(items, name, measure)
@@ -300,6 +315,9 @@ def _drafts(items: Sequence[Item], name: str, measure: Measure) -> dict[str, est
 
 
 def _draft(items: Sequence[Item], name: str, measure: Measure) -> estimates.Draft:
+    """Draft the row of a measure over items. Of those without a value, those that failed are errors
+    or refused, and the others pending.
+    """
     values = []
     clusters = []
     without = []

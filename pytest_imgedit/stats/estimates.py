@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, stdtr, stdtrit
 
 from pytest_imgedit.core.results import Summary
-from pytest_imgedit.stats.planning import mde
+from pytest_imgedit.stats.planning import TABLE_ALPHA, mde
 
 Floats = NDArray[np.float64]
 #: The clusters of pairs: names, or numbers, which are faster to sort.
@@ -32,6 +32,8 @@ EXACT_CLUSTERS = 13
 FLIPS = 10_000
 #: Chance that a 95% interval misses the truth.
 ALPHA = 0.05
+#: Most that a logarithm of evidence is taken for, as `exp` of 710 overflows.
+LARGEST_LOG = 700.0
 #: Shares of the largest possible bet over which `evidence_above` averages.
 BETS = (np.arange(24) + 0.5) / 24
 #: Steps of a category's mean, from one end of the scale to the other, in the search for the least
@@ -53,8 +55,8 @@ MEANS_AT_ONCE = 250
 class Estimate:
     """The mean of one number a pair, and what is known of its error.
 
-    `se` is `None` where a category has one cluster only, unless `estimate` pools; `alone` names
-    those. `freedom` are the degrees of freedom of Student's t. `sums`, `deviations` and `weights`
+    `alone` names the categories of one cluster only, where `se` is `None` unless `estimate` pools.
+    `freedom` are the degrees of freedom of Student's t. `sums`, `deviations` and `weights`
     hold for each cluster the sums of weighted values, of their deviations from their category's
     mean, and of the weights, which add up to 1. `centers` are the lowest and the highest mean of a
     category; `strata` independent values with their weights, as `strata` returns them.
@@ -69,7 +71,7 @@ class Estimate:
     deviations: Floats
     weights: Floats
     centers: tuple[float, float]
-    strata: tuple[tuple[Floats, Floats], ...]
+    strata: tuple[Stratum, ...]
 
     @property
     def clusters(self) -> int:
@@ -83,14 +85,14 @@ class Estimate:
 
     @property
     def even_clusters(self) -> float:
-        """Number of clusters of equal weight that give the same precision, 1/Σw²: at most 4 if one
-        has half of the weight.
+        """The number of clusters of equal weight that give the same precision, 1/Σw²: at most 4 if
+        one has half of the weight.
         """
         return float(1 / (self.weights**2).sum())
 
     def interval(self, alpha: float = ALPHA) -> tuple[float, float] | None:
-        """Two-sided interval of the mean from Student's t, which misses it with a chance of
-        `alpha`.
+        """Return the two-sided interval of the mean from Student's t, which misses it with a chance
+        of `alpha`; `None` without a standard error.
         """
         if self.se is None:
             return None
@@ -100,16 +102,17 @@ class Estimate:
     def bounded_interval(
         self, lowest: float, highest: float, alpha: float = ALPHA
     ) -> tuple[float, float] | None:
-        """Two-sided interval of the mean of values from `lowest` to `highest`, which allows for
-        rare values that were not seen, and misses the mean with a chance of `alpha`.
+        """Return the two-sided interval of `bounded_intervals` of the mean of values from `lowest`
+        to `highest`; `None` without a standard error.
 
-        That of `bounded_intervals`.
+        It allows for rare values that were not seen, and misses the mean with a chance of `alpha`.
         """
-        return bounded_intervals([self], [(lowest, highest)], alpha)[0]
+        (interval,) = bounded_intervals([self], [(lowest, highest)], alpha)
+        return interval
 
     def p_below(self, limit: float) -> float:
-        """One-sided p value of "the true mean is not under `limit`"; 1 where there is no standard
-        error.
+        """Return the one-sided p value of "the true mean is not under `limit`"; 1 without a
+        standard error.
 
         The larger of Student's t over clusters and the sign-flip test, which needs no normal
         distribution and guards small samples in which all values happen to be equal: G clusters
@@ -118,7 +121,9 @@ class Estimate:
         return max(self.student_below(limit), sign_flip(self.sums - limit * self.weights))
 
     def student_below(self, limit: float) -> float:
-        """The p value of `p_below` from Student's t alone."""
+        """Return the p value of `p_below` from Student's t alone: 1 without a standard error, and 0
+        or 1 where that is 0.
+        """
         if self.se is None:
             return 1.0
         if self.se == 0:
@@ -126,12 +131,14 @@ class Estimate:
         return float(stdtr(self.freedom, (self.mean - limit) / self.se))
 
     def p_above(self, limit: float) -> float:
-        """One-sided p value of "the true mean is not over `limit`"."""
+        """Return the one-sided p value of "the true mean is not over `limit`": that of `p_below`
+        with the signs of all values reversed.
+        """
         return replace(self, mean=-self.mean, sums=-self.sums).p_below(-limit)
 
     def p_shown_above(self, limit: float, lowest: float, highest: float) -> float:
-        """One-sided p value of "the true mean is not over `limit`" for values from `lowest` to
-        `highest`.
+        """Return the one-sided p value of "the true mean is not over `limit`" for values from
+        `lowest` to `highest`: 1/e of the e-value e of `evidence_above`, at most 1.
 
         It holds at every sample size and for every distribution, unlike `p_above`, which rare low
         values mislead.
@@ -139,10 +146,10 @@ class Estimate:
         return min(1.0, 1 / evidence_above(self.strata, limit, lowest, highest))
 
     def mde(self, alpha: float) -> float | None:
-        """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in
-        80% of runs.
+        """Return the smallest distance of the true mean from a limit that a one-sided test at
+        `alpha` finds in 80% of runs.
 
-        `None` unless `can_show` holds, and if no spread was seen.
+        `None` unless `can_show` holds, and without a standard error over 0.
         """
         if not self.se or not self.can_show(alpha):
             return None
@@ -156,20 +163,20 @@ def estimate(
     enough: float = ENOUGH,
     pools_alone: bool = False,
 ) -> Estimate:
-    """Mean of the category means of at least one value a category, with its cluster-robust standard
-    error.
+    """Return the mean of the category means, with its cluster-robust standard error.
 
-    `clusters` names the source of each pair; without `categories` all pairs are in one, and the
-    mean is that over pairs. The variance is the sum over clusters of (Σ_k √a_gk·d_gk)², where d_gk
-    is the sum of cluster g's weighted deviations in category k. The factors a and the degrees of
-    freedom are those that make the variance unbiased under a working model, with Satterthwaite's
-    approximation (CR2: Bell and McCaffrey 2002; Pustejovsky and Tipton 2018); of the two models
-    "pairs are independent" and "pairs of a source are alike" the less favourable counts. With
-    clusters of one size that is Student's t; over categories the degrees of freedom are
-    Welch-Satterthwaite's, or fewer where categories share sources. A category of fewer than
-    `enough` clusters has at least the variance that is usual in all, with the degrees of freedom of
-    all. One of a single cluster, whose own variance is not known, has that too where `pools_alone`,
-    as if its pairs were one; without it, or without a category of more, there is no standard error.
+    There is at least one value. `clusters` names the source of each pair; without `categories` all
+    pairs are in one, and the mean is that over pairs. The variance is the sum over clusters of (Σ_k
+    √a_gk·d_gk)², where d_gk is the sum of cluster g's weighted deviations in category k. The
+    factors a and the degrees of freedom are those that make the variance unbiased under a working
+    model, with Satterthwaite's approximation (CR2: Bell and McCaffrey 2002; Pustejovsky and Tipton
+    2018); of the two models "pairs are independent" and "pairs of a source are alike" the less
+    favourable counts. With clusters of one size that is Student's t; over categories the degrees of
+    freedom are Welch-Satterthwaite's, or fewer where categories share sources. A category of fewer
+    than `enough` clusters has at least the variance that is usual in all, with the degrees of
+    freedom of all. A category of a single cluster, whose own variance is not known, has the usual
+    one if `pools_alone`, as if its pairs were one. Otherwise, or if no category has more clusters,
+    there is no standard error.
     """
     scores = np.asarray(values, dtype=np.float64)
     if categories is None:
@@ -182,7 +189,7 @@ def estimate(
     weights = _sums(cluster, share)
     mean = float(means.mean())
     deviations = (scores - means[category]) * share
-    if np.ptp(scores) == 0:  # of equal scores not what rounding leaves
+    if np.ptp(scores) == 0:  # equal scores: leave out what rounding adds
         mean = float(scores[0])
         deviations = np.zeros_like(scores)
     spreads = []
@@ -230,8 +237,10 @@ class _Spread:
 
 
 def _spread_within(cluster: NDArray[np.intp], deviations: Floats, share: Floats) -> _Spread:
-    """Return the spread of a category from the clusters of its pairs, their deviations and their
-    shares in the mean.
+    """Return the spread of a category from the clusters of its pairs, their weighted deviations and
+    their shares in the mean.
+
+    A single cluster tells no variance: it has no degree of freedom, and weighs as one pair would.
     """
     clusters, inverse = np.unique(cluster, return_inverse=True)
     if len(clusters) == 1:
@@ -258,8 +267,11 @@ def _alone(names: Sequence[str], spreads: Sequence[_Spread]) -> tuple[str, ...]:
 def _error_of_mean(
     spreads: Sequence[_Spread], weights: Floats, enough: float, pools_alone: bool
 ) -> tuple[float | None, float]:
-    """Standard error of the mean of all categories and its degrees of freedom; `weights` are those
-    of all clusters, `enough` and `pools_alone` as in `estimate`.
+    """Return the standard error of the mean of all categories and its degrees of freedom.
+
+    `weights` are those of all clusters, `enough` and `pools_alone` as in `estimate`. The error is
+    `None` if a category has one cluster, and is not to be pooled or has none to be pooled with.
+    Where categories share clusters, the degrees of freedom are at most those of all clusters.
     """
     alone = sum(spread.is_alone for spread in spreads)
     can_pool = pools_alone and alone < len(spreads)
@@ -273,16 +285,16 @@ def _error_of_mean(
         freedom = min(freedom, sum(spread.freedom for spread in spreads))
     shares_clusters = sum(len(spread.clusters) for spread in spreads) > len(weights)
     if shares_clusters:
-        _, of_all_clusters = _working_models(weights)
-        freedom = max(1.0, min(freedom, of_all_clusters))
+        _, freedom_of_all_clusters = _working_models(weights)
+        freedom = max(1.0, min(freedom, freedom_of_all_clusters))
     return error, freedom
 
 
 def _standard_error(
     errors: Floats, spreads: Sequence[_Spread], enough: float
 ) -> tuple[float, float]:
-    """Standard error of the mean from the summed deviations of clusters, with its degrees of
-    freedom.
+    """Return the standard error of the mean from the scaled deviations of each cluster, summed over
+    categories, with its degrees of freedom.
 
     Categories of fewer than `enough` clusters have the larger of their own variance and the one
     that is usual in all: a few values that happen to be near each other say little of their spread.
@@ -294,12 +306,14 @@ def _standard_error(
     freedoms = np.array([spread.freedom for spread in spreads])
     squared_weights = np.array([spread.squared_weight for spread in spreads])
     is_small = np.array([len(spread.clusters) < enough for spread in spreads])
+    # the mean variance of one pair, weighted by degrees of freedom, times each Σ share²
     usual = sum(freedoms * variances / squared_weights) / sum(freedoms) * squared_weights
     raised = np.where(is_small, np.maximum(variances, usual), variances)
     error = float(np.sqrt((errors**2).sum() + (sum(raised) - sum(variances))))
     if error < ROUNDING:  # equal values everywhere leave the degrees of freedom undefined
         return 0.0, 1.0
     freedoms = np.where(is_small, sum(freedoms), freedoms)
+    # Welch-Satterthwaite: (Σ V)² / Σ (V² / f) for variances V with f degrees of freedom
     return error, float(sum(raised) ** 2 / sum(raised**2 / freedoms))
 
 
@@ -309,49 +323,59 @@ def _sums(index: NDArray[np.intp], values: Floats) -> Floats:
 
 
 def _working_models(weights: Floats) -> tuple[Floats, float]:
-    """Factors of the clusters' squared deviations, and degrees of freedom, for weights that add up
-    to 1.
+    """Return the factors a of the clusters' squared deviations, and degrees of freedom, for weights
+    w that add up to 1.
 
-    The larger factor and the fewer degrees of freedom of two working models, each of which makes Σ
-    a_g·d_g² unbiased.
+    The larger factor and the fewer degrees of freedom of two working models. In each, the factors
+    make Σ a_g·d_g² unbiased for the deviations d_g = w_g·(mean of g − mean of all), and the degrees
+    of freedom are (Σ_g C_gg)² / Σ_gh C_gh², where C is the covariance matrix of √a_g·d_g
+    (Satterthwaite 1946; Bell and McCaffrey 2002).
     """
-    square = float((weights**2).sum())
-    # pairs of a source are alike: a cluster's mean varies as one pair does
-    alike = 1 / (1 - 2 * weights + square)
+    sum_of_squares = float((weights**2).sum())
+    # Pairs of a source are alike: a cluster's mean varies as one pair does. With S = Σw² and
+    # b = a·w², C_gh² is b_g·b_h·(S − w_g − w_h + [g = h])², here by the sums of b, b·w and b·w².
+    alike = 1 / (1 - 2 * weights + sum_of_squares)
     scaled = alike * weights**2
-    first = float(scaled.sum())
-    second = float((scaled * weights).sum())
-    third = float((scaled * weights**2).sum())
-    whole = square**2 * first**2 - 4 * square * first * second + 2 * first * third + 2 * second**2
-    diagonal = float((scaled**2 * (1 + 2 * (square - 2 * weights))).sum())
-    freedom_alike = square**2 / (whole + diagonal)
-    # pairs are independent: a cluster's mean varies as the mean of its pairs does
+    sum_b = float(scaled.sum())
+    sum_bw = float((scaled * weights).sum())
+    sum_bw2 = float((scaled * weights**2).sum())
+    everywhere = (
+        sum_of_squares**2 * sum_b**2
+        - 4 * sum_of_squares * sum_b * sum_bw
+        + 2 * sum_b * sum_bw2
+        + 2 * sum_bw**2
+    )
+    diagonal = float((scaled**2 * (1 + 2 * (sum_of_squares - 2 * weights))).sum())
+    freedom_alike = sum_of_squares**2 / (everywhere + diagonal)
+    # Pairs are independent: a cluster's mean varies as the mean of its pairs does. C_gh² is w_g² on
+    # the diagonal, and b_g·b_h elsewhere.
     independent = 1 / (1 - weights)
-    shared = weights**2 * independent
-    freedom_independent = 1 / (square + float(shared.sum() ** 2 - (shared**2).sum()))
+    scaled = weights**2 * independent
+    elsewhere = float(scaled.sum() ** 2 - (scaled**2).sum())
+    freedom_independent = 1 / (sum_of_squares + elsewhere)
     freedom = max(1.0, min(freedom_alike, freedom_independent))
     return np.maximum(alike, independent), freedom
 
 
 def sign_flip(contributions: Floats) -> float:
-    """One-sided p value that the sum over clusters is as small as it is if every cluster's sign
-    were a coin's.
+    """Return the chance that the sum over clusters is as small as it is if every cluster's sign
+    were a coin's: a one-sided p value.
 
     Exact up to `EXACT_CLUSTERS` clusters; beyond, the share of `FLIPS` random flips, which are
     always the same. What never occurs among them gets the smallest possible p, 2^-G.
     """
-    tolerance = 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
-    limit = contributions.sum() + tolerance
+    # sums that differ by rounding alone are equal
+    limit = contributions.sum() + ROUNDING * float(np.abs(contributions).sum())
     return share_of_flips(lambda signs: signs @ contributions <= limit, len(contributions))
 
 
 def share_of_flips(
     is_extreme: Callable[[NDArray[np.int8]], NDArray[np.bool_]], clusters: int
 ) -> float:
-    """The share of sign flips that are extreme, at least the smallest possible p, 2^-G.
+    """Return the share of sign flips that are extreme, at least the smallest possible p, 2^-G.
 
-    `is_extreme` takes rows of signs, in shape (flips of a block, clusters): all there are of few
-    clusters, `FLIPS` random ones of more, always the same.
+    `is_extreme` takes rows of signs, 1 or -1, in shape (flips of a block, clusters), and tells of
+    each row whether it is extreme. The rows are those of `_signs`.
     """
     blocks = _kept_signs(clusters) if clusters <= KEPT_SIGNS else _signs(clusters)
     count = 0
@@ -363,6 +387,9 @@ def share_of_flips(
 
 
 def _signs(clusters: int) -> Iterator[NDArray[np.int8]]:
+    """Yield blocks of sign flips (rows) of clusters (columns), 1 or -1: all 2^G up to
+    `EXACT_CLUSTERS` clusters, `FLIPS` random ones of more, always the same.
+    """
     if clusters <= EXACT_CLUSTERS:
         bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
         yield (1 - 2 * bits).astype(np.int8)
@@ -378,8 +405,11 @@ def _kept_signs(clusters: int) -> tuple[NDArray[np.int8], ...]:
 
 
 def _blocks(rows: int, numbers: int) -> Iterator[int]:
-    """Divide rows of `numbers` numbers into blocks of about `BLOCK` numbers, and yield the rows of
-    each block. Of bytes, generators draw four at a time: all blocks but the last have as many rows.
+    """Divide `rows` rows of `numbers` random numbers into blocks of about `BLOCK` numbers, and
+    yield the number of rows of each block.
+
+    Generators draw bytes four at a time, and drop what is left of the last four. Blocks of a
+    multiple of four rows leave nothing, so that all numbers are those of a single block.
     """
     most = 4 * max(1, BLOCK // (4 * numbers))
     for start in range(0, rows, most):
@@ -387,49 +417,57 @@ def _blocks(rows: int, numbers: int) -> Iterator[int]:
 
 
 def evidence_above(strata: Sequence[Stratum], limit: float, lowest: float, highest: float) -> float:
-    """E-value against "the mean of the strata's means is not over `limit`", for values from
-    `lowest` to `highest`.
+    """Return the e-value against "the mean of the strata's means is not over `limit`", for values
+    from `lowest` to `highest`.
 
     What a gambler has made of a stake of 1 who bets on every value being over the mean m of its
     stratum: the mean over bets of Π(1 + bet·w·(x − m)/(m − lowest)), with the strata's means m that
     are worst for the gambler of all whose mean is the limit. Under the hypothesis no strategy gains
     on average, so that the e-value reaches 1/α with a chance of α at most, whatever the
-    distributions (Waudby-Smith and Ramdas, JRSS B 2024).
+    distributions (Waudby-Smith and Ramdas, JRSS B 2024). A limit at the lowest value is refuted by
+    any value over it: infinity. Otherwise nothing is bet at a limit that is an end, or beyond: 1.
     """
-    if limit - lowest < 1e-9 and any((values > limit).any() for values, _ in strata):
+    is_lowest = limit - lowest < ROUNDING
+    if is_lowest and any((values > limit).any() for values, _ in strata):
         return float("inf")
-    if limit - lowest < 1e-9 or limit >= highest:
+    if is_lowest or limit >= highest:
         return 1.0
     if len(strata) == 1:
         logs = _log_gains(strata[0], np.array([limit - lowest]), lowest)[:, 0]
     else:
         logs = _log_least_gains(strata, limit, lowest, highest)
-    gain = logsumexp(logs) - np.log(len(BETS))
-    assert not np.isnan(gain), "a value beyond the scale"
-    return float(np.exp(min(700.0, gain)))
+    log_mean_gain = logsumexp(logs) - np.log(len(BETS))
+    assert not np.isnan(log_mean_gain), "a value beyond the scale"
+    return float(np.exp(min(LARGEST_LOG, log_mean_gain)))
 
 
 def _log_least_gains(
     strata: Sequence[Stratum], limit: float, lowest: float, highest: float
 ) -> Floats:
-    """Logarithm of the gain of each bet under the strata's means that are worst for it.
+    """Return the logarithm of the gain of each bet under the strata's means that are worst for it.
 
-    The logarithm of a stratum's gain is convex and falls with its mean, so that the worst means are
-    found by raising, step by step, the mean that costs most. Means are rounded up, which takes from
-    the gain.
+    Every stratum's mean starts one step over `lowest`, and they are raised until they add up to
+    those whose mean is `limit`. The logarithm of a stratum's gain is convex and falls with its
+    mean, so that the worst means are found by raising, step by step, the mean that costs most. The
+    first step of each stratum is not counted: that rounds means up, which takes from the gain.
     """
     step = (highest - lowest) / STEPS
     means = step * np.arange(1.0, STEPS + 1)
     gains = np.stack([_log_gains(stratum, means, lowest) for stratum in strata], axis=1)
     raises = int(np.ceil((limit - lowest) * len(strata) / step))
     possible_raises = len(strata) * (STEPS - 1)
+    # changes of the gains by one step, the furthest falls first
     costs = np.sort(np.diff(gains, axis=2).reshape(len(BETS), -1), axis=1)
     costs_of_raises = costs[:, : min(raises, possible_raises)].sum(axis=1)
     return np.asarray(gains[:, :, 0].sum(axis=1) + costs_of_raises)
 
 
 def _log_gains(stratum: Stratum, means: Floats, lowest: float) -> Floats:
-    """Logarithm of the gain of each bet (row) for each mean, less the `lowest` value (column)."""
+    """Return the logarithm of the gain of each bet (row) under each mean of a stratum (column).
+
+    `means` are less `lowest`. The gain of a bet is Π(1 + bet·w·(x − m)/(m − lowest)) over values x
+    of weight w, under the mean m.
+    """
     values, weights = stratum
     gains = np.zeros((len(BETS), len(means)))
     for value, weight in zip(values - lowest, weights, strict=True):
@@ -440,8 +478,8 @@ def _log_gains(stratum: Stratum, means: Floats, lowest: float) -> Floats:
 def bounded_intervals(
     means: Sequence[Estimate], ends: Sequence[tuple[float, float]], alpha: float = ALPHA
 ) -> list[tuple[float, float] | None]:
-    """Two-sided intervals of means over equally many clusters, of values between the ends of their
-    scales.
+    """Return two-sided intervals of one or more means over equally many clusters, of values between
+    the `ends` of their scales; `None` for a mean without a standard error.
 
     A Bayesian bootstrap over clusters (exponential weights) with one cluster more than was seen: at
     the lower end of the scale for the lower limit, at the upper end for the upper limit (Gaffke
@@ -451,13 +489,13 @@ def bounded_intervals(
     clusters = means[0].clusters
     weights = [mean.weights for mean in means]
     deviations = [mean.deviations for mean in means]
-    sides = np.stack(weights + deviations, axis=1)
+    columns = np.stack(weights + deviations, axis=1)
     blocks = _kept_shares(clusters) if clusters <= KEPT_SHARES else _shares(clusters)
     of_unseen = []
     of_seen = []
     for shares in blocks:
         of_unseen.append(shares[:, 0])
-        of_seen.append(shares[:, 1:] @ sides)
+        of_seen.append(shares[:, 1:] @ columns)
     unseen = np.concatenate(of_unseen, dtype=np.float64)
     totals, moves = np.split(np.concatenate(of_seen).T, 2)
     return [
@@ -477,8 +515,10 @@ def _bounded_interval(
     unseen: Floats,
     alpha: float,
 ) -> tuple[float, float] | None:
-    """Interval of a mean from the resampled sums of its clusters' weights and deviations, and the
-    shares of the unseen cluster.
+    """Return the interval of a mean from the resampled sums of its clusters' weights (`totals`) and
+    deviations (`moves`), and the shares of the unseen cluster; `None` without a standard error.
+
+    That cluster lies at an end of the scale, and in the category whose mean is furthest from it.
     """
     if mean.se is None:
         return None
@@ -494,6 +534,7 @@ def _bounded_interval(
 
 
 def _shares(clusters: int) -> Iterator[NDArray[np.float32]]:
+    """Yield blocks of `RESAMPLES` rows of exponential weights, the unseen cluster's first."""
     generator = np.random.default_rng(0)
     for rows in _blocks(RESAMPLES, clusters + 1):
         yield generator.standard_exponential((rows, clusters + 1), dtype=np.float32)
@@ -515,7 +556,8 @@ def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats
 
     A stratum is a category, and a value the mean of a cluster, which weighs as many pairs as it
     has. Where categories share clusters there is one stratum: a value is the weighted mean of a
-    cluster, which weighs what its pairs weigh in the macro mean. Since Σ w·(μ − m) = 0 holds for
+    cluster, which weighs what its pairs weigh in the macro mean. The largest weight of a stratum is
+    1. Since Σ w·(μ − m) = 0 holds for
     the clusters' means μ, no bet on them gains either.
     """
     shape = (cluster.max() + 1, category.max() + 1)
@@ -555,8 +597,8 @@ def draft(
     refused: int = 0,
     ends: tuple[float, float] = (0.0, 10.0),
 ) -> Draft:
-    """Draft the summary of the scores of a category, one a pair; `clusters` names the source image
-    of each pair, `ends` are those of the scale.
+    """Draft the summary of the scores of a group, one a pair that has one; `clusters` names the
+    source image of each, `ends` are those of the scale.
 
     `errors` counts pairs that ended without a score, `pending` those that were never to get one in
     this run, and `refused` those that a content filter refused.
@@ -577,10 +619,11 @@ def draft(
 
 
 def complete(drafts: Sequence[Draft]) -> list[Summary]:
-    """Complete summaries by their means and the errors of these.
+    """Return the summaries of drafts with their means, and the intervals, standard errors and MDEs
+    of these; a draft without values stays as it is.
 
-    The interval is that of Student's t on a scale without two ends. Means over equally many
-    clusters share the random numbers of the others.
+    Intervals are those of `bounded_intervals`, or of Student's t on a scale without two ends. Means
+    over equally many clusters share random numbers.
     """
     intervals = _bounded_intervals_of(drafts)
     summaries = []
@@ -588,13 +631,13 @@ def complete(drafts: Sequence[Draft]) -> list[Summary]:
         summary = row.summary
         mean = row.mean
         if mean is not None:
-            bounded = intervals.get(position)
+            is_bounded = position in intervals
             summary = replace(
                 summary,
                 mean=mean.mean,
-                ci95=bounded if position in intervals else mean.interval(),
+                ci95=intervals[position] if is_bounded else mean.interval(),
                 se=mean.se,
-                mde=mean.mde(0.05),
+                mde=mean.mde(TABLE_ALPHA),
                 clusters=mean.clusters,
             )
         summaries.append(summary)
@@ -602,7 +645,9 @@ def complete(drafts: Sequence[Draft]) -> list[Summary]:
 
 
 def _bounded_intervals_of(drafts: Sequence[Draft]) -> dict[int, tuple[float, float] | None]:
-    """Return the intervals of the means on scales with two ends, by their positions."""
+    """Return the intervals of the means on scales with two ends, by the positions of their
+    drafts.
+    """
     by_clusters: defaultdict[int, list[int]] = defaultdict(list)
     means: dict[int, Estimate] = {}
     for position, row in enumerate(drafts):

@@ -54,8 +54,10 @@ class Limit(ABC):
     @abstractmethod
     def ruin(self, mean: float, *, margin: float, collapse: float, can_detect: bool) -> str:
         """Say why an oriented mean is too far beyond the limit for a warning; an empty text if it
-        is not. `margin` and `collapse` are on the scale of the measure. `can_detect` says that the
-        pairs could show a breach.
+        is not.
+
+        `margin` and `collapse` are on the scale of the measure. `can_detect` says that the pairs
+        could show a breach.
         """
 
     @property
@@ -70,7 +72,9 @@ class Limit(ABC):
 
     @abstractmethod
     def observed(self, mean: float, before: float | None) -> str:
-        """Report the mean of the field; `before` is that of the baseline."""
+        """Report the mean of the field, a difference from a baseline if the gate is on drops;
+        `before` is the mean of the baseline, if it is known.
+        """
 
     @abstractmethod
     def relation(self, mean: float) -> str:
@@ -86,12 +90,16 @@ class Limit(ABC):
 
     @abstractmethod
     def missed(self, mde: float, pairs: str) -> str:
-        """Say which breach of the limit these pairs may have missed."""
+        """Say which breach of the limit may have been missed with these `pairs`, a number in words.
+        `mde` is how far beyond the limit a mean is found.
+        """
 
     @staticmethod
     @abstractmethod
     def detectable(mde: float, measure: Measure, value: float | None) -> str:
-        """Say what a gate detects; without the `value` of its limit, how far beyond it that is."""
+        """Say what a gate with this `mde` detects; without the `value` of its limit, how far beyond
+        it that is.
+        """
 
     def describe(self) -> str:
         """Say in words when the gate fails."""
@@ -120,6 +128,7 @@ class FailUnder(Limit):
         return lowest, highest
 
     def ruin(self, mean: float, *, margin: float, collapse: float, can_detect: bool) -> str:
+        """Say that the mean is more than `margin` beyond the limit; the rest does not matter."""
         if self.threshold - mean <= margin:
             return ""
         if not margin:
@@ -193,8 +202,12 @@ class MaxDrop(Limit):
         return lowest - highest, highest - lowest
 
     def ruin(self, mean: float, *, margin: float, collapse: float, can_detect: bool) -> str:
+        """Say that the mean is beyond the limit and fell by `collapse`, if that is over 0 and the
+        pairs could not show it.
+        """
         is_beyond = self.threshold - mean > 0
-        if can_detect or not is_beyond or not 0 < collapse <= -mean:
+        fell_far = 0 < collapse <= -mean
+        if can_detect or not is_beyond or not fell_far:
             return ""
         return f"the mean fell by gates.collapse ({collapse:g}) or more"
 
@@ -208,6 +221,10 @@ class MaxDrop(Limit):
         return "mean difference"
 
     def observed(self, mean: float, before: float | None) -> str:
+        """Report the difference, and if `before` is known the means that it is between.
+
+        A difference that would be rounded to 0 has one significant digit.
+        """
         decimals = self.measure.decimals
         if not mean:
             moved = "no change"

@@ -18,6 +18,8 @@ FACTORS = (1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16)
 RUNS = 25
 #: Share of runs that must be decided.
 POWER = 0.8
+#: The chance of a false alarm of the tests that MDEs in tables of means are for.
+TABLE_ALPHA = 0.05
 #: The same where a small standard error decides: few pairs miss what is rare among others, which
 #: resampling them does not make up for. `perf/good_work.py --advice` shows that `POWER` of fresh
 #: runs are decided then.
@@ -30,7 +32,9 @@ def detectable(
     measure: Measure,
     limit: float | None = None,
 ) -> str:
-    """Say in words what a gate detects; without a `limit`, how far beyond it that is."""
+    """Say in words what a gate with an MDE detects; without its `limit`, how far beyond it that
+    is.
+    """
     return KINDS[kind].detectable(mde, measure, limit)
 
 
@@ -39,7 +43,11 @@ def strata_of(
     cluster: Callable[[Pair], Hashable],
     category: Callable[[Pair], Hashable],
 ) -> list[list[list[Pair]]]:
-    """Group pairs by cluster, and clusters by their set of categories; order is kept."""
+    """Group pairs by cluster, and clusters by the set of their pairs' categories.
+
+    Return the strata, a list of clusters each, which are lists of pairs; all in the order in which
+    they first occur.
+    """
     members: defaultdict[Hashable, list[Pair]] = defaultdict(list)
     for pair in pairs:
         members[cluster(pair)].append(pair)
@@ -56,10 +64,10 @@ def pairs_needed(
     decides: Callable[[list[tuple[Pair, str]]], bool],
     share: float = POWER,
 ) -> int | None:
-    """Smallest number of pairs like these with which a `share` of simulated runs are decided,
-    `None` beyond 16 times.
+    """Return the smallest number of pairs like these, a multiple in `FACTORS`, with which a `share`
+    of simulated runs are decided; `None` if no multiple is enough.
 
-    Shares allow for what the pairs at hand do not tell of others: a simulated run first draws how
+    A simulated run allows for what the pairs at hand do not tell of others: it first draws how
     often each cluster occurs among all that there could be, with exponential weights among those of
     the same categories (Bayesian bootstrap: Rubin 1981), and then its clusters. Of n clusters that
     leaves (n − 1)/(n + 1) of the variance, so that a run has that share of them. `decides` takes
@@ -85,7 +93,7 @@ def pairs_needed(
         undecided = 0
         for _ in range(RUNS):
             undecided += not decides(run(factor, generator))
-            if undecided > (1 - share) * RUNS + 1e-9:
+            if undecided > (1 - share) * RUNS + 1e-9:  # `1 - share` is rounded
                 return False
         return True
 
@@ -94,15 +102,17 @@ def pairs_needed(
 
 
 def mde(error: float, freedom: float, alpha: float) -> float:
-    """Smallest distance from a limit that a one-sided test at `alpha` finds in `POWER` of runs:
-    (t₁₋α + t_power)·SE.
+    """Return the smallest distance from a limit that a one-sided test at `alpha` finds in `POWER`
+    of runs: (t₁₋α + t_power)·SE (Bloom 1995), with quantiles t of Student's t.
+
+    `error` is the standard error SE, `freedom` its degrees of freedom.
     """
     return float(stdtrit(freedom, 1 - alpha) + stdtrit(freedom, POWER)) * error
 
 
 def size_for(effect: float, error: float, freedom: float, alpha: float) -> float | None:
-    """Smallest factor on the pairs at hand with which a test at `alpha` finds `effect`; `None` if
-    there was no spread, or beyond a million.
+    """Return the smallest factor on the pairs at hand, to a ten-thousandth, with which a test at
+    `alpha` finds `effect`; `None` if there was no spread, or beyond a million.
 
     `error` is the standard error with the pairs at hand, `freedom` its degrees of freedom: with k
     times the pairs, laid out alike, they are error/√k and k·freedom. Factors under 1 leave at least
@@ -136,8 +146,8 @@ def expected_mde(
 ) -> tuple[float, str] | None:
     """Predict the MDE of a gate at `alpha` over `count` pairs from the first of `runs` with one.
 
-    Returns the MDE on the scale of the measure, which is in proportion to 1/√pairs, and the name of
-    the run.
+    Return the MDE on the scale of the measure and the name of the run; `None` if no run has one.
+    An MDE is in proportion to 1/√pairs, and to `_deviations_found` at its α.
     """
     measure, group = Field.parse(field)
     for run in runs:
@@ -152,8 +162,8 @@ def expected_mde(
 
 
 def _known_mdes(run: Results, kind: MeanGate, field: str) -> list[tuple[float | None, float]]:
-    """Return the MDEs of a field in a run, each with the α of its test: those of the run's gates,
-    and that of the table of its means.
+    """Return the MDEs of a field in a run, each with the α of its test: those of the run's gates of
+    this kind, and for `fail_under` that of the table of its means.
     """
     options = run.run.options.gates
     share = options.alpha_of(kind) / max(1, len(getattr(options, kind)))
@@ -163,10 +173,10 @@ def _known_mdes(run: Results, kind: MeanGate, field: str) -> list[tuple[float | 
         measured = run.measures.get(measure)
         row = None if measured is None else measured.rows.get(group)
         if row is not None:
-            known.append((row.mde, 0.05))
+            known.append((row.mde, TABLE_ALPHA))
     return known
 
 
 def _deviations_found(alpha: float) -> float:
-    """The MDE of a test at `alpha`, in standard errors of a normal distribution."""
+    """Return the MDE of a one-sided test at `alpha` of a normal mean, in standard errors."""
     return float(ndtri(1 - alpha) + ndtri(POWER))

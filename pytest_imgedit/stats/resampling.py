@@ -61,17 +61,19 @@ class Samples:
         return len(self.draws)
 
     def subset(self, pairs: NDArray[np.bool_]) -> Samples:
-        """The same samples of some pairs only, which a mask selects."""
+        """Return the same samples of the pairs alone that a mask selects."""
         return Samples(self.cluster[pairs], self.draws)
 
     def totals(self, values: Floats) -> Floats:
-        """Sum a number of each pair, in shape (samples,)."""
+        """Sum one number a pair over the pairs of each sample, in shape (samples,)."""
         by_cluster = np.bincount(self.cluster, weights=values, minlength=self.clusters)
         return np.asarray(by_cluster @ self.draws, dtype=np.float64)
 
     def weights(self, label: Indices) -> Iterator[tuple[slice, Floats]]:
-        """Yield blocks of samples with the number of pairs of each label in them, in shape (labels,
-        samples of the block). Every label from 0 on has a pair.
+        """Yield blocks of samples, each with the number of pairs of each label in its samples, in
+        shape (labels, samples of the block).
+
+        `label` holds one label a pair, in shape (pairs,). Every label from 0 on has a pair.
         """
         order = np.argsort(label, kind="stable")
         starts = _starts(label[order])
@@ -92,8 +94,11 @@ class Paired:
 
 
 def resample(clusters: Sequence[str]) -> Samples:
-    """Draw `RESAMPLES` times as many clusters as there are, with replacement; none if there are
-    fewer than three clusters. `clusters` names the cluster of each pair.
+    """Return the data with `RESAMPLES` resamples: as many clusters as there are, drawn with
+    replacement.
+
+    `clusters` names the cluster of each pair. With fewer than three clusters there are no
+    resamples.
     """
     index = {name: position for position, name in enumerate(dict.fromkeys(clusters))}
     cluster = np.array([index[name] for name in clusters], dtype=np.intp)
@@ -108,9 +113,11 @@ def resample(clusters: Sequence[str]) -> Samples:
 
 
 def with_interval(values: Floats) -> Statistic:
-    """Return the first of a statistic's values, that of the data, with the interval of the others.
+    """Return the first of a statistic's values, that of the data, with the percentile interval of
+    the others.
 
-    NaN is a statistic that is not defined.
+    NaN is a statistic that is not defined. The value is `None` if it is not defined for the data;
+    the interval, too, if it is defined in no more than a share `DEFINED` of the resamples.
     """
     original = float(values[ORIGINAL])
     if np.isnan(original):
@@ -129,14 +136,14 @@ def rounded(values: Floats) -> Floats:
 
 
 def divided(dividend: Floats, divisor: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Divide where the quotient is `defined`; NaN elsewhere."""
+    """Return the quotients where they are `defined`, and NaN elsewhere."""
     quotient = np.full(len(dividend), np.nan)
     np.divide(dividend, divisor, out=quotient, where=defined)
     return quotient
 
 
 def spearman(x: Floats, y: Floats, samples: Samples) -> Floats:
-    """Spearman's ρ in each sample, in shape (samples,).
+    """Return Spearman's ρ of two numbers a pair, x and y, in each sample, in shape (samples,).
 
     NaN in a sample of fewer than three pairs, or in which all pairs are alike in x or in y.
     """
@@ -157,10 +164,10 @@ def spearman(x: Floats, y: Floats, samples: Samples) -> Floats:
 
 
 def spearman_of_each(lists: Iterable[Paired], samples: Samples) -> Iterator[Floats]:
-    """Yield Spearman's ρ in each sample, as `spearman` returns it, for each of many lists, in any
-    order.
+    """Yield Spearman's ρ in each sample, as `spearman` returns it, for each of many lists of pairs,
+    in any order.
 
-    Short lists of one length are computed together.
+    `samples` are those of all pairs. Short lists of one length are computed together.
     """
     draws = samples.draws.astype(np.float32)
     most = int(draws.max(initial=1))
@@ -179,9 +186,10 @@ def spearman_of_each(lists: Iterable[Paired], samples: Samples) -> Iterator[Floa
 
 
 def _short_spearman(lists: Sequence[Paired], draws: NDArray[np.float32]) -> Floats:
-    """Spearman's ρ of short lists of one length, in shape (lists, samples).
+    """Return Spearman's ρ of short lists of one length, in shape (lists, samples).
 
-    Twice a centered mid-rank is the number of pairs below minus the number of pairs above.
+    The ranks are doubled and centered: twice a mid-rank minus twice the mean rank is the number of
+    pairs below minus the number of pairs above. NaN is as in `spearman`.
     """
     weights = draws[np.stack([paired.cluster for paired in lists])]
     x_ranks = _orders([paired.x for paired in lists]) @ weights
@@ -198,14 +206,18 @@ def _short_spearman(lists: Sequence[Paired], draws: NDArray[np.float32]) -> Floa
 
 
 def _orders(values: Sequence[Floats]) -> NDArray[np.float32]:
-    """1, 0 or -1 for each two values of a list, in shape (lists, values, values)."""
+    """Return 1, 0 or -1 where a value (row) of a list is above, equal to or below another (column),
+    in shape (lists, values, values).
+    """
     stacked = np.stack(values)
     return np.sign(stacked[:, :, None] - stacked[:, None, :]).astype(np.float32)
 
 
 def _centered_ranks(values: Floats, weights: Floats) -> Floats:
-    """Mid-ranks minus their mean, of values that occur as often as `weights` say, in the shape of
-    `weights`: (values, samples).
+    """Return the mid-ranks, minus their mean, of values that occur as often as `weights` say, in
+    the shape of `weights`: (values, samples).
+
+    The mid-rank of a value counts those below it and half of those that are equal to it.
     """
     order = np.argsort(values, kind="stable")
     _, level = np.unique(values, return_inverse=True)
@@ -217,11 +229,11 @@ def _centered_ranks(values: Floats, weights: Floats) -> Floats:
 def sum_over_two(
     compare: Callable[[Indices, Indices], Floats], samples: Samples
 ) -> tuple[Floats, Floats]:
-    """Sum a number of each two pairs, in both orders, over all two pairs in each sample, in shape
-    (samples,); and over the two pairs of one source, which a copy of their cluster has once.
+    """Return two sums in each sample, in shape (samples,), of a number of each two pairs in both
+    orders: over all two pairs, and over the two pairs of one source.
 
     `compare` gets the indices of m and of n pairs, and returns their numbers in shape (m, n). Two
-    copies of a cluster in a sample are two sources.
+    copies of a cluster in a sample are two sources: the second sum has each copy with itself alone.
     """
     order = np.argsort(samples.cluster, kind="stable")
     starts = _starts(samples.cluster[order])
@@ -238,5 +250,5 @@ def sum_over_two(
 
 
 def _starts(sorted_labels: Indices) -> Indices:
-    """The position of the first pair of each label, from 0 on."""
+    """Return the position of the first pair of each label, from 0 on."""
     return np.searchsorted(sorted_labels, np.arange(sorted_labels[-1] + 1))

@@ -44,7 +44,8 @@ class PlannedPair:
 
 
 def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
-    """Divide pairs into at most `MOST` parts with the same mix of categories.
+    """Divide pairs into at most `MOST` parts with the same mix of categories; one part if no more
+    are possible.
 
     The order is that of the hashes of their sources. Pairs of one source stay together, and every
     part has pairs of every category.
@@ -55,7 +56,7 @@ def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
     for count in range(MOST, 1, -1):
         parts: list[list[PlannedPair]] = [[] for _ in range(count)]
         for groups in strata:
-            for number, group in enumerate(groups):
+            for number, group in enumerate(groups):  # spread evenly over the parts
                 parts[int((number + 0.5) / len(groups) * count)] += group
         if all({pair.category for pair in part} == categories for part in parts):
             return parts
@@ -63,10 +64,12 @@ def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
 
 
 def weights_of(parts: Sequence[Sequence[PlannedPair]], field: str) -> dict[str, float]:
-    """Weight of each pair in the mean of a field; the largest sum of the weights of a source is 1.
+    """Return the weight of each pair that counts in the mean of a field; the largest sum of the
+    weights of a source is 1.
 
-    In `overall` the categories of a part weigh the same. Parts weigh as many pairs as they have, so
-    that each part alone has the macro mean that is tested.
+    In `overall` the categories of a part weigh the same, and parts weigh as many pairs as they
+    have, so that each part alone has the macro mean that is tested. In a category all of its pairs
+    weigh the same.
     """
     weights: dict[str, float] = {}
     for part in parts:
@@ -106,8 +109,9 @@ class EProcess:
 
     @property
     def value(self) -> float:
+        """The mean of what all bets have made of a stake of 1."""
         log_mean = np.logaddexp.reduce(self._logs) - np.log(len(self._logs))
-        return float(np.exp(min(700.0, log_mean)))
+        return float(np.exp(min(estimates.LARGEST_LOG, log_mean)))
 
     def see(
         self,
@@ -130,10 +134,14 @@ class EProcess:
         self._before = np.append(self._before, moves)
 
     def _gains(self, moves: estimates.Floats) -> estimates.Floats:
-        """Gains of the bets (rows) on the moves of sources away from the limit (columns)."""
+        """Return the gains of the bets (rows) on the moves of sources away from the limit
+        (columns), over -1; 0 where the limit leaves no value on the scale that speaks against the
+        claim.
+        """
         if self.scale is None:
-            slopes = SLOPES[:, None] * moves / self._spread
-            return np.tanh(np.clip(slopes, -15, 15))
+            scaled = SLOPES[:, None] * moves / self._spread
+            # the tanh of 20 is 1 in floating point: no bet may lose all
+            return np.tanh(np.clip(scaled, -15, 15))
         lowest, highest = self.scale
         room = self.limit - lowest if self.side == 1 else highest - self.limit
         if room <= 0:
@@ -142,7 +150,7 @@ class EProcess:
 
     @property
     def _spread(self) -> float:
-        """Standard deviation of the moves seen before."""
+        """The standard deviation of the moves seen before."""
         if len(self._before) < 2:
             return FIRST
         return max(LEAST, float(np.std(self._before)))
@@ -162,6 +170,9 @@ class _Claims:
 
     @classmethod
     def of(cls, limit: Limit, weights: Mapping[str, float], margin: float) -> _Claims:
+        """Start the claims of a gate. That it passes is shown without an assumption; the others
+        assume symmetry where the limit does.
+        """
         assumed = None if limit.is_symmetric else limit.ends
         return cls(
             limit=limit,
@@ -179,10 +190,11 @@ class _Claims:
 
     @property
     def evidence_within(self) -> float:
-        """The e-value of `is_within`; infinite if no value is so low."""
-        scale = self.is_within.scale
-        if scale is not None and self.is_within.limit <= scale[0]:
-            return math.inf
+        """The e-value of `is_within`; infinite if no value can be under its limit."""
+        if self.is_within.scale is not None:
+            lowest, _ = self.is_within.scale
+            if self.is_within.limit <= lowest:
+                return math.inf
         return self.is_within.value
 
 
@@ -242,7 +254,9 @@ class Looks:
                     self.decided[field] = gate
 
     def _look(self, claims: _Claims) -> results.GateResult | None:
-        """Decide a gate by its e-values, if they and the usual tests show enough."""
+        """Return the result of a gate if its e-values show a state, and the class's conditions on
+        sources and on symmetry hold.
+        """
         shown = self._shown(claims)
         if shown is None:
             return None
@@ -281,7 +295,7 @@ class Looks:
         if passes >= self._needed:
             return _Shown("PASS", passes)
         within = claims.evidence_within
-        speaks_for_breach = fails > 1 + 1e-9
+        speaks_for_breach = fails > 1 + estimates.ROUNDING
         if self.settings.strict or speaks_for_breach or within < self._needed:
             return None
         return _Shown("PASS", within, f"not more than {self.settings.margin:g} beyond the limit, ")
@@ -289,7 +303,9 @@ class Looks:
     def _tests_agree(
         self, estimate: estimates.Estimate, state: Literal["PASS", "FAIL"], limit: Limit
     ) -> bool:
-        """Tell whether tests show a state of a drop too, or all edits are the baseline's."""
+        """Tell whether Student's t and the sign-flip test show a state of a drop too, or all edits
+        are the baseline's; never without a standard error over 0 otherwise.
+        """
         if all(pair.alike and pair.value == 0 for pair in self._seen):
             return True
         if state == "FAIL":
@@ -306,6 +322,6 @@ def is_looked_at(field: str) -> bool:
 
 
 def at_the_end(settings: results.GateOptions) -> results.GateOptions:
-    """Return the settings of gates that no look decided: the rest of α."""
+    """Return the settings of gates that no look decided: with the rest of α if there are looks."""
     share = 1 if settings.until == "all" else 1 - LOOKS
     return settings.model_copy(update={"alpha": settings.alpha * share})

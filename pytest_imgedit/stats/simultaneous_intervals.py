@@ -31,7 +31,7 @@ ENOUGH_JOINTLY = 16
 class ClusterBootstrap:
     """Resamples of clusters; `clusters` are their sorted names.
 
-    `draws` has the shape (`RESAMPLES`, clusters): how often a cluster was drawn, less once.
+    `draws` has the shape (`RESAMPLES`, clusters): how often a cluster was drawn, less 1.
     """
 
     clusters: NDArray[np.str_] | NDArray[np.int_]
@@ -43,17 +43,19 @@ class ClusterBootstrap:
         has pairs of several categories.
         """
         names, cluster = np.unique(clusters, return_inverse=True)
-        kinds, kind = np.unique(categories, return_inverse=True)
-        holds = np.zeros((len(names), len(kinds)), dtype=bool)
-        holds[cluster, kind] = True
-        strata = holds.argmax(axis=1)
+        category_names, category = np.unique(categories, return_inverse=True)
+        holds = np.zeros((len(names), len(category_names)), dtype=bool)
+        holds[cluster, category] = True
+        strata = holds.argmax(axis=1)  # the only category of each cluster
         if (holds.sum(axis=1) > 1).any():
             strata = np.zeros_like(strata)
         return cls(names, _draws(tuple(strata.tolist())))
 
     def errors(self, clusters: Clusters, means: Sequence[Estimate]) -> Floats:
-        """Resampled errors of the means of systems, (`RESAMPLES`, systems), over pairs of these
-        clusters.
+        """Return the resampled errors of the means of systems over pairs of these clusters, in
+        shape (`RESAMPLES`, systems).
+
+        An error is the resampled mean minus the mean: Σ (draws of a cluster − 1)·(its deviation).
         """
         columns = np.searchsorted(self.clusters, np.unique(clusters))
         deviations = np.stack([mean.deviations for mean in means], axis=1)
@@ -66,33 +68,44 @@ class ClusterBootstrap:
 
 @lru_cache(maxsize=2)
 def _draws(strata: tuple[int, ...]) -> NDArray[np.int8]:
-    """Return how often each cluster is drawn in each resample, less 1: [RESAMPLES, clusters].
+    """Return how often each cluster is drawn in each resample, less 1, in shape (`RESAMPLES`,
+    clusters).
 
-    Clusters are drawn with replacement among those of their stratum, `ROWS` resamples at a time.
+    `strata` holds the stratum of each cluster. As many clusters as a stratum has are drawn among
+    them with replacement, `ROWS` resamples at a time. In the data each is drawn once, so that the
+    number less 1 is what a resample adds.
     """
     generator = np.random.default_rng(0)
     draws = np.zeros((RESAMPLES, len(strata)), dtype=np.int8)
     for stratum in sorted(set(strata)):
         members = np.flatnonzero(np.array(strata) == stratum)
         count = len(members)
-        rows = np.arange(ROWS)[:, None] * count
+        # Resample r of a block numbers its clusters from r·count on: one `bincount` counts them
+        # all.
+        offsets = np.arange(ROWS)[:, None] * count
         for start in range(0, RESAMPLES, ROWS):
-            drawn = rows + generator.integers(0, count, size=(ROWS, count))
+            drawn = offsets + generator.integers(0, count, size=(ROWS, count))
             times = np.bincount(drawn.ravel(), minlength=ROWS * count).reshape(ROWS, count)
-            # over 127 draws of one cluster have a chance under 1e-200
+            # int8 holds it: over 128 draws of one cluster have a chance under 1e-200
             draws[start : start + ROWS, members] = times - 1
     return draws
 
 
 def alpha_of_means(errors: Floats, even_clusters: float) -> float:
-    """Error rate of each interval at which the intervals of all means hold with a chance of 95%."""
+    """Return the error rate of each interval at which the intervals of all means hold with a chance
+    of 95%.
+
+    `errors` are those of `ClusterBootstrap.errors`, `even_clusters` is as in `_alpha_of_each`.
+    """
     largest = _t_values(errors).max(axis=1)
     return _alpha_of_each(largest, errors.shape[1], even_clusters)
 
 
 def alpha_of_differences(errors: Floats, even_clusters: float) -> float:
-    """Error rate of each interval at which those of the differences of all two of at least two
-    means hold with a chance of 95%.
+    """Return the error rate of each interval at which those of the differences of all two of at
+    least two means hold with a chance of 95%.
+
+    The arguments are those of `alpha_of_means`.
     """
     systems = errors.shape[1]
     largest = np.zeros(len(errors))
@@ -103,7 +116,9 @@ def alpha_of_differences(errors: Floats, even_clusters: float) -> float:
 
 
 def _t_values(errors: Floats) -> Floats:
-    """Errors without sign, divided by their own standard deviation; 0 where there is none."""
+    """Return |t|: errors without sign, divided by the root of their mean square over resamples; 0
+    where that is none but rounding.
+    """
     spread = np.sqrt((errors**2).mean(axis=0))
     t_values = np.zeros_like(errors)
     np.divide(np.abs(errors), spread, out=t_values, where=spread > ROUNDING)
@@ -111,10 +126,11 @@ def _t_values(errors: Floats) -> Floats:
 
 
 def _alpha_of_each(largest: Floats, count: int, even_clusters: float) -> float:
-    """Turn the largest |t| of each resample into the error rate of each of `count` intervals.
+    """Return the error rate of each of `count` intervals, from the largest |t| of each resample.
 
-    The rate lies between Bonferroni's and that of one interval alone. `even_clusters` are clusters
-    of equal weight (`Estimate.even_clusters`).
+    A normal number is beyond ± the 95% quantile of the largest |t| at that rate. The rate lies
+    between Bonferroni's, `ALPHA / count`, and that of one interval alone, `ALPHA`. Under
+    `ENOUGH_JOINTLY` clusters of equal weight (`Estimate.even_clusters`) it is Bonferroni's.
     """
     if even_clusters < ENOUGH_JOINTLY - ROUNDING:
         return ALPHA / count
