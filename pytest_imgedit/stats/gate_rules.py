@@ -37,7 +37,7 @@ def fail_under(
     is_judge_tried: bool = False,
 ) -> list[results.GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
-    limit, or over it where lower is better.
+    limit, or where lower is better not over it.
 
     `is_judge_tried` says that the judge has passed its trial: then equal scores may be true.
     """
@@ -75,7 +75,11 @@ def rules_of(
     is_judge_tried: bool,
     baseline: str = "",
 ) -> list[Rule]:
-    """Return the rules of all gates of a kind, for `evaluate`."""
+    """Return the rules of all gates of a kind, for `evaluate`.
+
+    A measure that `measures` lacks has no known scale; one that `samples` lacks has no
+    observations. `baseline` names what drops are measured against.
+    """
     limits: Mapping[str, float] = getattr(settings, kind)
     rules = []
     for field, value in limits.items():
@@ -98,9 +102,8 @@ def evaluate(rules: Sequence[Rule]) -> list[results.GateResult]:
     """Evaluate all gates of a kind, which share one chance of a false alarm; pairs without a value
     that could turn a gate leave it inconclusive.
 
-    These pairs are given the values at every twentieth of the way from their lowest to their
-    highest, all at the same time. The two ends alone would not do, since an outlier widens the
-    interval.
+    These pairs are given the values at each of `STEPS` steps from their lowest to their highest,
+    all at the same time. The two ends alone would not do, since an outlier widens the interval.
     """
     gates = [rule.gate(p) for rule, p in _with_p_values(rules)]
     if all(rule.is_complete for rule in rules):
@@ -111,7 +114,7 @@ def evaluate(rules: Sequence[Rule]) -> list[results.GateResult]:
         steps.append(_with_p_values(filled_rules))
     for position, rule in enumerate(rules):
         if not rule.is_complete:
-            filled_rules_of_gate = [of_step[position] for of_step in steps]
+            filled_rules_of_gate = [rules_of_step[position] for rules_of_step in steps]
             gates[position] = _allow_for_missing(gates[position], rule, filled_rules_of_gate)
     return gates
 
@@ -125,16 +128,17 @@ def _with_p_values(rules: Sequence[Rule]) -> list[tuple[Rule, float]]:
 def _allow_for_missing(
     gate: results.GateResult, rule: Rule, filled_rules: Sequence[tuple[Rule, float]]
 ) -> results.GateResult:
-    """Leave a gate inconclusive that any of the filled rules, with their p values, would turn; if
-    any speaks of ruin, it is no longer a warning.
+    """Return a gate that any of the filled rules, with their p values, would turn as INCONCLUSIVE.
+
+    A gate that warns stays a warning only if it is one by all of them.
     """
     if gate.warns:
         return replace(gate, warns=all(other.only_warns(p) for other, p in filled_rules))
     if not any(other.turns(gate, p) for other, p in filled_rules):
         return gate
     missing = sum(pair.value is None for pair in rule.observations)
-    what = "score" if rule.limit.measure_name == SCORE else "value"
-    pairs = f"{counted(missing, 'pair')} without a {what}"
+    noun = "score" if rule.limit.measure_name == SCORE else "value"
+    pairs = f"{counted(missing, 'pair')} without a {noun}"
     why = f"{pairs} could turn this {gate.state}: {gate.why}"
     return replace(gate, state="INCONCLUSIVE", why=why)
 
@@ -158,7 +162,7 @@ class Rule:
         return all(pair.value is not None for pair in self.observations)
 
     def filled(self, part: float) -> Rule:
-        """Return the rule with missing values filled as by `gates.filled`."""
+        """Return the rule with missing values filled as by `gate_values.filled`."""
         return replace(self, observations=filled(self.observations, part))
 
     @property
@@ -168,7 +172,7 @@ class Rule:
 
     @property
     def alpha(self) -> float:
-        """The share of it that each gate has where all must be shown."""
+        """The share of `family_alpha` that each gate has where all must be shown."""
         return self.family_alpha / len(getattr(self.settings, self.limit.kind))
 
     @property
@@ -188,14 +192,14 @@ class Rule:
 
     @property
     def p(self) -> float:
-        """The p value of a breach of the limit."""
+        """The p value of "the limit is not breached"; 1 without an estimate."""
         if self.estimate is None:
             return 1.0
         return self.estimate.p_below(self.limit.threshold)
 
     def p_of_pass(self, estimate: Estimate) -> float:
-        """The p value of "the limit is breached": without an assumption for a bounded measure, by
-        Student's t and the sign-flip test for others.
+        """Return the p value of "the limit is breached": without an assumption for a bounded
+        measure, by Student's t and the sign-flip test for others.
         """
         threshold = self.limit.threshold
         if not self.limit.measure.is_bounded:
@@ -232,6 +236,9 @@ class Rule:
     def state(self, p: float) -> results.State:
         """Decide the gate. Here and below `p` is the rule's, after Holm's correction over the rules
         of its kind.
+
+        PASS is what cannot fail, what is shown to be within the limit, and without `gates.strict`
+        what would have been found if it were `margin` beyond. Without an estimate it is INVALID.
         """
         estimate = self.estimate
         if estimate is None:
@@ -257,8 +264,10 @@ class Rule:
     def turns(self, gate: results.GateResult, p: float) -> bool:
         """Tell whether a gate would be in another state by this rule, whose values are filled.
 
-        A PASS that rests on doubt (not `strict`) also turns if their mean is more than `margin`
-        beyond the limit. Nothing is known of missing values of a measure without ends.
+        A gate that is INVALID or INCONCLUSIVE does not turn. Missing values of a measure without
+        ends could be anything, and turn it. A FAIL turns into any other state, a PASS into a FAIL.
+        A PASS turns into INCONCLUSIVE under `gates.strict`; otherwise it also turns where the mean
+        is more than `margin` beyond the limit.
         """
         if gate.state in ("INVALID", "INCONCLUSIVE"):
             return False
@@ -271,7 +280,9 @@ class Rule:
         return self.estimate is not None and self.estimate.mean < furthest
 
     def gate(self, p: float) -> results.GateResult:
-        """Return the result of the gate, from the pairs that have a value."""
+        """Return the result of the gate, from the pairs that have a value; INVALID if they give no
+        mean.
+        """
         limit = self.limit
         estimate = self.estimate
         if estimate is None:
@@ -294,7 +305,9 @@ class Rule:
         )
 
     def _why(self, estimate: Estimate, state: results.State, p: float, ruin: str) -> str:
-        """Word the result of the gate."""
+        """Report the mean and how it stands to the limit; if the gate is inconclusive, also why it
+        is, and the `ruin` if there is one.
+        """
         limit = self.limit
         mean = _oriented(estimate.mean, limit.measure)
         before = means_before([limit.group], self.observations).get(limit.group)
@@ -313,7 +326,8 @@ class Rule:
         return why
 
     def pairs_needed(self) -> int | None:
-        """Simulate how many pairs like these would decide the gate in 80% of runs.
+        """Return how many pairs like these would decide the gate in 80% of runs, by simulation;
+        `None` if 16 times as many would not.
 
         Simulated runs of more pairs know no more of the spread of a category of few.
         """
@@ -326,6 +340,7 @@ class Rule:
             categories = None
             if self.limit.group == OVERALL:
                 categories = [pair.category for pair, _ in drawn]
+            # a category that has few clusters here counts as one of few in the larger run
             enough = ENOUGH * len(drawn) / len(pairs)
             drawn_estimate = estimate(values, clusters, categories, enough)
             if drawn_estimate.student_below(self.limit.threshold) <= self.alpha:
@@ -365,17 +380,18 @@ class Rule:
         if self.limit.gains_from_seeds:
             most = max(pair.seeds for pair in self.pairs)
             seeds = f", or {math.ceil(needed / estimate.n) * most} seeds,"
-        shown = mde * math.sqrt(estimate.n / needed)
+        shown = mde * math.sqrt(estimate.n / needed)  # an MDE is in proportion to 1/√pairs
         advice = f"about {needed} pairs like these{seeds} would decide, and show {shown:.2g}"
         return f"{missed}; {advice}"
 
     def _why_too_few(self) -> str:
+        """Complete `hindrance` by the α that the sources are too few for."""
         looks = "" if self.settings.until == "all" else ", what the looks left of it"
         return f" to show anything at alpha {self.family_alpha:g}{looks}"
 
 
 def _point(measure: Measure) -> float:
-    """What a point of a scale of ten is on the measure's own; 0 if that has no ends."""
+    """Return what a point of a scale of ten is on the measure's own; 0 if that has no ends."""
     if not measure.is_bounded:
         return 0.0
     lowest, highest = measure.ends
@@ -383,5 +399,5 @@ def _point(measure: Measure) -> float:
 
 
 def _oriented(mean: float, measure: Measure) -> float:
-    """Turn a mean of oriented values into one of the measure, and back."""
+    """Return a mean of oriented values as one of the measure, or the other way round."""
     return -mean if measure.lower_is_better else mean

@@ -36,8 +36,8 @@ class Observation:
     """One number of one pair: a value of a measure, or its difference from a baseline.
 
     `value` is `None` for a pair without one; it would have been between `lowest` and `highest`.
-    `alike` says that the pair's edits look as in the baseline. `before` is the baseline's value of
-    a difference. `groups` are those beside the category. `seeds` is the number of edits whose
+    `groups` are those beside the category. Of a difference, `alike` says that the pair's edits look
+    as in the baseline, `before` is the baseline's value, and `seeds` the number of edits whose
     differences are averaged.
     """
 
@@ -75,7 +75,9 @@ def _negative(number: float | None) -> float | None:
 
 
 def observe(items: Iterable[Measured], name: str, measure: Measure) -> list[Observation]:
-    """Return the values of a measure, one an item that it applies to."""
+    """Return an observation of each item that a measure applies to, with its value, if it has
+    one.
+    """
     lowest, highest = measure.ends
     observations = []
     for item in measured_by(items, name):
@@ -93,22 +95,22 @@ def observe(items: Iterable[Measured], name: str, measure: Measure) -> list[Obse
 
 def measured_by(items: Iterable[ItemT], name: str) -> Iterator[ItemT]:
     """Yield the items that a measure applies to: those with a value, those that failed to get one,
-    and those without a score, unless no scored item of their category has a value.
+    and those without a score, unless their category has scored items and no value.
     """
     items = list(items)
     has_value = [item.value(name) is not None for item in items]
     scored = {item.category for item in items if item.score is not None}
     valued = {item.category for item in compress(items, has_value)}
-    without = scored - valued
+    not_measured = scored - valued
     for item, is_valued in zip(items, has_value, strict=True):
-        is_missing = item.score is None and item.category not in without
+        is_missing = item.score is None and item.category not in not_measured
         if is_valued or is_missing or name in item.missing:
             yield item
 
 
 def estimate_group(group: str, observations: Sequence[Observation]) -> Estimate | None:
-    """Estimate the mean over the pairs of a group, or the macro mean for `overall`; `None` where a
-    category of `overall`, or the group, has no value.
+    """Estimate the mean over the pairs of a group, or for `overall` the macro mean; `None` if the
+    group, or a category in `overall`, has no value.
     """
     pairs = [pair for pair in observations if pair.is_in(group)]
     known = [pair for pair in pairs if pair.value is not None]
@@ -123,7 +125,9 @@ def estimate_group(group: str, observations: Sequence[Observation]) -> Estimate 
 
 
 def means_before(groups: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
-    """Return the baseline's mean of each group, over the pairs that have a difference."""
+    """Return the baseline's mean of each group, over the pairs that have a difference; groups
+    without such a mean are left out.
+    """
     known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
     members = by_group(known, Observation.all_groups)
     estimates = {group: estimate_group(group, members.get(group, ())) for group in groups}
@@ -131,9 +135,10 @@ def means_before(groups: Iterable[str], differences: Sequence[Observation]) -> d
 
 
 def filled(observations: Sequence[Observation], part: float) -> list[Observation]:
-    """Fill missing values by interpolating between each pair's bounds, where these are finite.
+    """Return the observations with each missing value between its pair's bounds, if these are
+    finite.
 
-    `part` is 0 for the lowest value and 1 for the highest.
+    `part` is how far up it is: 0 at the lowest value, 1 at the highest.
     """
     filled_pairs = []
     for pair in observations:
@@ -187,8 +192,8 @@ def foresee(
 
 
 def costly_categories(pairs: Sequence[Observation]) -> str:
-    """Say which categories of few sources make the macro mean less certain than that of the others
-    by over a tenth, where pairs vary alike; an empty text if none do.
+    """Say which categories of fewer than `ENOUGH` sources make the error of the macro mean `COSTLY`
+    times that of the others, where all sources vary alike; an empty text if they do not.
     """
     sources: defaultdict[str, set[str]] = defaultdict(set)
     for pair in pairs:
@@ -210,7 +215,9 @@ def costly_categories(pairs: Sequence[Observation]) -> str:
 
 
 def _error_of(sizes: Collection[int]) -> float:
-    """Standard error of the mean of category means, in standard deviations of a source."""
+    """Return the standard error of the mean of the means of K categories, in standard deviations of
+    a source: √(Σ 1/size) / K.
+    """
     return math.sqrt(sum(1 / size for size in sizes)) / len(sizes)
 
 
@@ -220,7 +227,8 @@ def cluster_unit(estimate: Estimate) -> str:
 
 
 def allowed_pairs(limit: float, pairs: int) -> int:
-    """Turn a limit on pairs into a count: a float is a fraction of the pairs, rounded down."""
+    """Return a limit on pairs as a count: a float is a fraction of the pairs, rounded down."""
+    # a product that is whole may fall short of that by rounding
     return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
 
 
@@ -230,9 +238,11 @@ def check_fields(
     groups: Collection[str],
     measures: Mapping[str, Measure] | None = SCORE_ONLY,
 ) -> None:
-    """Raise `UsageError` if a gate of `name` is on a group or a measure that the run has not, or
-    its limit is beyond the scale of the measure. Measures of a judge that declares none (`None`)
-    are known at the end alone.
+    """Raise `UsageError` if a gate of the option `name` is on a group or a measure that the run
+    does not have, or its limit is beyond the scale of the measure.
+
+    The limit of a drop may be as large as the scale is wide. `measures` is `None` for a judge that
+    declares none: they are known at the end alone, and neither they nor limits are checked.
     """
     for text, limit in limits.items():
         check_field(name, text, groups, measures)
@@ -251,7 +261,9 @@ def check_fields(
 def check_field(
     name: str, text: str, groups: Collection[str], measures: Mapping[str, Measure] | None
 ) -> None:
-    """Raise `UsageError` if a field of `name` is of a group or a measure that the run has not."""
+    """Raise `UsageError` if a field of the option `name` is of a group or a measure that the run
+    does not have; without `measures` only the group is checked.
+    """
     measure, group = Field.parse(text)
     if group not in groups:
         known = [group for group in groups if "=" not in group]
@@ -270,7 +282,9 @@ def check_field(
 
 
 def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` if a gated group has fewer than two of the selected pairs."""
+    """Raise `UsageError` if a gated group other than `overall` has fewer than two of the selected
+    pairs; `counts` are theirs by group, `name` is the option.
+    """
     for text in fields:
         group = Field.parse(text).group
         if group != OVERALL and counts.get(group, 0) < 2:
@@ -295,7 +309,9 @@ class Selection:
     def of(
         cls, selected: Mapping[str, int], counts: Mapping[str, int], skipped: Mapping[str, int]
     ) -> Selection:
-        """Take the numbers of selected, of all and of skipped pairs, by group."""
+        """Make a selection of the numbers of selected, of all (`counts`) and of skipped pairs, by
+        group.
+        """
         whole = Counter(counts) - Counter(skipped)
         return cls(selected, whole, skipped.get(OVERALL, 0))
 
@@ -309,8 +325,10 @@ def narrow(
 ) -> tuple[GatesSettings, list[results.GateResult]]:
     """Split gates into those that the selected pairs decide, and those that are NOT SELECTED.
 
-    Gates of the command line (`asked`) are decided on whatever is selected. A gate of a config is
-    not selected if none of its pairs is, or only some and `gates.partial` is `skip`.
+    Gates of the command line (`asked`) are decided on any selection. A gate on a mean from a config
+    needs all pairs of its group, two at least unless that is `overall`; where `gates.partial` is
+    `decide`, two are enough. The one on coverage needs all pairs, unless that is `decide`. Without
+    gates on means, nothing is decided before the end (`gates.until`), unless that was asked for.
     """
     update: dict[str, Any] = {kind: {} for kind in KINDS}
     resting: list[results.GateResult] = []

@@ -34,7 +34,8 @@ class Alike:
 
 
 def largest_alike(edits: Iterable[tuple[str, str, str]]) -> Alike | None:
-    """Return the pairs of most sources whose edits are one image; `None` if there are none.
+    """Return the pairs whose edits are the one image that most different sources were edited into;
+    `None` if no image has two sources.
 
     An edit is the id of its pair, and the digests of source and edit. Edits of one source may be
     alike: their instructions may be, too.
@@ -58,7 +59,7 @@ def largest_alike(edits: Iterable[tuple[str, str, str]]) -> Alike | None:
 
 
 def alike_edits(items: Iterable[Item]) -> Alike | None:
-    """Return the pairs whose edits are one image, without those that are their pair's reference."""
+    """Return the pairs of `largest_alike`, without the edits that are their pair's reference."""
     return largest_alike(
         (item.id, item.cluster, edit.blob)
         for item in items

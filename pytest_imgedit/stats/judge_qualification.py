@@ -11,7 +11,7 @@ from pytest_imgedit.core import results
 from pytest_imgedit.core.false_instructions import CLASSES
 from pytest_imgedit.core.measures import OVERALL
 from pytest_imgedit.core.text import counted, number
-from pytest_imgedit.stats.estimates import ENOUGH, Draft, complete, draft, estimate
+from pytest_imgedit.stats.estimates import ALPHA, ENOUGH, Draft, complete, draft, estimate
 
 #: Editors whose edits are of known quality, best first.
 EDITED = ("oracle", "blend", "damaged", "identity", "shuffled", "blank", "noise")
@@ -39,11 +39,13 @@ def describe_controls(
     alpha: float,
     untried: str = "",
 ) -> results.Controls:
-    """Describe how the judge scored the controls.
+    """Describe how the judge scored the controls, each in a row for every better edit that it must
+    score under; while trials are pending, nothing is decided.
 
+    With references, controls must score under `oracle`, and some under others (`ALSO_BELOW`).
     Where no pair has a reference, controls must score under `WORTHLESS`, and the run's own edits
-    (`own`, scores by pair) over themselves with other instructions. `untried` says what the judge
-    was not asked about.
+    (`own`, scores by pair) over themselves with other instructions. `alpha` is that of each test.
+    `untried` says what the judge was not asked about.
     """
     trials = sorted(trials, key=lambda trial: (CONTROLS.index(trial.control), trial.pair))
     scores: dict[str, dict[str, tuple[float, str]]] = {trial.control: {} for trial in trials}
@@ -57,7 +59,7 @@ def describe_controls(
     own_mean = None if has_oracle or not own_scores else fmean(own_scores)
     rows = []
     for name, scored in scores.items():
-        summary = complete([draft_control(name, trials)])[0]
+        (summary,) = complete([draft_control(name, trials)])
         pending = sum(trial.pending for trial in trials if trial.control == name)
         row = results.ControlRow(**asdict(summary), control=name, pending=pending)
         if name == "oracle" or is_waiting:
@@ -87,7 +89,7 @@ def _best_first(row: results.ControlRow) -> tuple[bool, float]:
 
 
 def draft_control(name: str, trials: Sequence[results.ControlTrial]) -> Draft:
-    """Draft the summary of the scores of a control."""
+    """Draft the summary of the scores of a control; trials without one are pending or errors."""
     of_control = [trial for trial in trials if trial.control == name]
     scores = []
     clusters = []
@@ -106,9 +108,10 @@ def _known_worthless(
     own_mean: float | None,
     alpha: float,
 ) -> results.ControlRow:
-    """Decide, without references, whether scores stay under `WORTHLESS`.
+    """Decide, without references, whether the scores of worthless edits stay under `WORTHLESS`.
 
-    Without the editor's own edits nothing shows that the judge gives a right edit more.
+    Without scores of the editor's own edits nothing shows that the judge gives a right edit more: a
+    PASS is then INCONCLUSIVE.
     """
     finding = _told_apart(row, scored, dict.fromkeys(scored, WORTHLESS), alpha, points=0.0)
     if finding.state == "PASS" and own_mean is None:
@@ -124,9 +127,10 @@ def _not_as_asked(
     alpha: float,
 ) -> results.ControlRow:
     """Decide, without references, whether the editor's `own` edits are worth less under other
-    instructions; edits that are worth under `WORTHLESS` themselves decide nothing.
+    instructions; edits that have no scores, or a mean under `WORTHLESS`, decide nothing.
 
-    Some of these edits are wrong, so that the means have to differ, and not most pairs.
+    Some of these edits are wrong, so that the means have to differ, and not most pairs: an area of
+    0.5 is enough.
     """
     if own_mean is None or own_mean < WORTHLESS:
         return row
@@ -144,6 +148,10 @@ def _told_apart(
 ) -> results.ControlRow:
     """Decide whether scores are lower than those of `better` edits of the same pairs, beyond
     chance, by `points` on average and with an area under the ROC curve of at least `area`.
+
+    `scored` has the score and the source of each pair. INCONCLUSIVE is what only the area does not
+    show, while its interval reaches `area`, and what too few sources could not show. If no pair
+    has both scores, it is INVALID, or INCONCLUSIVE if none is `scored`.
     """
     higher = []
     lower = []
@@ -171,25 +179,27 @@ def _told_apart(
 def auc(
     higher: Sequence[float], lower: Sequence[float], clusters: Sequence[str]
 ) -> tuple[float, tuple[float, float]]:
-    """Area under the ROC curve, in [0, 1], with the 95% percentile interval of a bootstrap over
-    clusters.
+    """Return the area under the ROC curve, in [0, 1], with the 95% percentile interval of a
+    bootstrap over clusters.
 
-    The chance that a score of one pair in `higher` is over that of any pair in `lower`, a tie
-    counting half: 0.5 where nothing is told apart. All three have one entry a pair, at least one.
+    The area is the chance that a random pair's score in `higher` is over a random pair's in
+    `lower`, a tie counting half: 0.5 where nothing is told apart. All three arguments have one
+    entry a pair, at least one.
     """
     wins = np.greater.outer(higher, lower) + 0.5 * np.equal.outer(higher, lower)
     _, cluster = np.unique(clusters, return_inverse=True)
     groups = int(cluster.max()) + 1
     counts = np.random.default_rng(0).multinomial(groups, np.full(groups, 1 / groups), RESAMPLES)
     drawn = counts[:, cluster]
+    # Σ_ij drawn_i·wins_ij·drawn_j / (Σ_i drawn_i)² of each resample
     areas = ((drawn @ wins) * drawn).sum(axis=1) / drawn.sum(axis=1) ** 2
-    low, high = np.quantile(areas, [0.025, 0.975])
+    low, high = np.quantile(areas, [ALPHA / 2, 1 - ALPHA / 2])
     return float(wins.mean()), (float(low), float(high))
 
 
 def controls_gate(controls: results.Controls) -> results.GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a
-    right edit, or half done from not done. Without references, see `describe_controls`.
+    right edit, or half done from not done; without references, as `describe_controls` says.
 
     INCONCLUSIVE for want of source images alone is a warning. A judge that gives everything one
     score is INVALID; without references it is INCONCLUSIVE and fails the run, as a good judge of a
@@ -240,6 +250,9 @@ def _verdict(controls: results.Controls) -> tuple[results.State, str]:
 
 
 def _not_shown(controls: results.Controls, inconclusive: Sequence[results.ControlRow]) -> str:
+    """Say that the pairs are too few to show that the judge tells these controls from better
+    edits.
+    """
     right = "a right edit"
     if not controls.has_oracle:
         right += ", of which the suite has none (no reference)"
@@ -251,8 +264,8 @@ def _not_shown(controls: results.Controls, inconclusive: Sequence[results.Contro
 
 
 def passed(controls: results.Controls | None) -> bool:
-    """Tell whether a trial shows that a judge tells edits apart: it passed, and had better edits to
-    compare the worthless with.
+    """Tell whether a trial shows that a judge tells edits apart: there was one, it passed, and it
+    had better edits to compare the worthless with.
     """
     if controls is None or controls_gate(controls).state != "PASS":
         return False
@@ -261,7 +274,7 @@ def passed(controls: results.Controls | None) -> bool:
 
 def _only_score(controls: results.Controls) -> float | None:
     """Return the score that a judge gave all controls, and without references the run's own edits
-    too; `None` where it gave others, or not everything was asked.
+    on average; `None` for fewer than two controls, if scores differ, or if one of them has none.
     """
     scores = {row.min for row in controls.rows} | {row.max for row in controls.rows}
     if not controls.has_oracle:
@@ -290,6 +303,9 @@ def _without_references(controls: results.Controls) -> str:
 def _invalid_without_references(
     controls: results.Controls, invalid: Sequence[results.ControlRow]
 ) -> str:
+    """Say what a judge failed at on a suite without references: worthless edits that it does not
+    score low, and this editor's edits that it does not score lower with other words.
+    """
     worthless = [row for row in invalid if not row.control.startswith(COUNTERFACTUAL)]
     reworded = [row for row in invalid if row not in worthless]
     reasons = []
@@ -307,7 +323,9 @@ def _invalid_without_references(
 
 
 def _apart(rows: Sequence[results.ControlRow], right: str) -> str:
-    """Write `identity, blank from a right edit and identity from a half-done one`."""
+    """Write `identity, blank from a right edit and identity from a half-done one`, where `right`
+    names the right edit.
+    """
     from_right = _names([row for row in rows if row.below == "oracle"])
     from_half_done = _names([row for row in rows if row.below == "blend"])
     parts = []
@@ -323,7 +341,9 @@ def _names(rows: Sequence[results.ControlRow]) -> str:
 
 
 def _ranking(rows: Sequence[results.ControlRow]) -> str:
-    """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
+    """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`, each
+    control once; `rows` are the best first.
+    """
     rows = [row for row in rows if row.below == "oracle"]
     scored = [row for row in rows if row.mean is not None]
     ranks = []

@@ -41,40 +41,40 @@ class RankedRuns:
 def rank_runs(
     runs: Sequence[Baseline], reference: Baseline | None, names: Sequence[str]
 ) -> RankedRuns:
-    """Rank runs that can be compared by the measures of these names, or by all that they share.
+    """Rank runs that can be compared by the measures of these names, or by all that they share if
+    there are no names. `reference` is one of the runs, or `None`.
 
     Raise `UsageError` for a measure that a run lacks or has on another scale, and where `rank`
     does for the score or a measure that was named. Another measure is left out with a note.
     """
     systems = dict(zip(system_names(runs), runs, strict=True))
-    base = None
-    for system, run in systems.items():
-        if run is reference:
-            base = system
+    reference_system = None
     measures = {}
     notes = []
     for system, run in systems.items():
+        if run is reference:
+            reference_system = system
         if run.editor.lossy:
             notes.append(f"{system} trades quality for speed: {', '.join(run.editor.lossy)}")
     for name, measure in shared_measures(systems, names).items():
         scale = measure.ends if measure.is_bounded else None
         direction: Direction = "lower" if measure.lower_is_better else "higher"
         try:
-            board = rank(scores_of(systems, name), direction, scale, base)
+            board = rank(scores_of(systems, name), direction, scale, reference_system)
         except errors.UsageError as error:
             if names or name == SCORE:
                 raise errors.UsageError(f"measure {name}: {error}") from None
             notes.append(f"measure {name} is not ranked: {error}")
             continue
         measures[name] = RankedMeasure(measure, board)
-    return RankedRuns(systems, measures, base, notes)
+    return RankedRuns(systems, measures, reference_system, notes)
 
 
 def system_names(runs: Sequence[Baseline]) -> list[str]:
-    """Name systems by the names of their runs, or else by their editors; the ids of the runs make
-    names unique.
+    """Return a name for the system of each run: that of the run, or else its editor's spec; the id
+    of the run is added to a name that several have.
     """
-    names = [_own_name(run) for run in runs]
+    names = [_name_of(run) for run in runs]
     counts = Counter(names)
     unique = []
     for name, run in zip(names, runs, strict=True):
@@ -83,13 +83,14 @@ def system_names(runs: Sequence[Baseline]) -> list[str]:
     return unique
 
 
-def _own_name(run: Baseline) -> str:
+def _name_of(run: Baseline) -> str:
     return run.name if run.is_named else run.editor.spec
 
 
 def shared_measures(systems: Mapping[str, Baseline], names: Sequence[str]) -> dict[str, Measure]:
-    """Return the measures of these names, or all that every run has values of; raise `UsageError`
-    for a name that a run lacks, and for a scale or direction that differs.
+    """Return the measures of these names, or without names the score and all others that every run
+    has values of; raise `UsageError` for a name that is not among these, and for a scale or
+    direction that differs.
     """
     first_system, first_run = next(iter(systems.items()))
     shared = []

@@ -53,7 +53,9 @@ class Outcome:
         fails: bool = False,
         warns: bool = False,
     ) -> Outcome:
-        """Make a verdict of the parts and notes that fit; notes that do not fit stay notes."""
+        """Make a verdict of the parts and notes that fit, the first cut to fit; notes that do not
+        fit stay notes.
+        """
         line = f"{state} (warning): " if warns else f"{state}: "
         parts = [printable(part) for part in parts]
         notes = [printable(note) for note in notes]
@@ -67,8 +69,8 @@ class Outcome:
 
 
 def cut(text: str, columns: int, least: float = 1 / 4) -> str:
-    """Return a text, or its statements that fit, without what explains them; or its words that fit,
-    if the statements fill less than a share `least` of the columns.
+    """Return a text if it fits into the columns; or its statements that fit, without what explains
+    them; or its words that fit, if the statements fill less than a share `least` of the columns.
     """
     if cell_len(text) <= columns:
         return text
@@ -81,7 +83,9 @@ def cut(text: str, columns: int, least: float = 1 / 4) -> str:
 
 
 def clip(text: str, columns: int) -> str:
-    """Return a text, or its words that fit and an ellipsis."""
+    """Return a text if it fits into the columns; or its words that fit and an ellipsis. A word that
+    is longer than half of the columns is cut.
+    """
     if cell_len(text) <= columns:
         return text
     shown = set_cell_size(text, columns - 1)
@@ -91,10 +95,10 @@ def clip(text: str, columns: int) -> str:
 
 
 def outcome(results: Results) -> Outcome:
-    """Say whether the run's gates passed and whether it was complete.
+    """Return the outcome of a run: the state of its worst gate, and INVALID without gates.
 
-    The state is that of the worst gate. A run in which all other gates pass or only warn does not
-    fail.
+    A run does not fail if all gates pass or only warn. One that was stopped is INCOMPLETE and
+    fails; a shard is NOT SELECTED, as `imgedit merge` decides its gates.
     """
     items = results.items
     scored = sum(item.status == "scored" for item in items)
@@ -122,7 +126,9 @@ def _severity(gate: GateResult) -> tuple[int, bool]:
 
 
 def _incomplete(results: Results, scored: int) -> Outcome:
-    """Return the outcome of a run that was stopped."""
+    """Return the outcome of a run that was stopped: why it was, how far it has come, and what to
+    do.
+    """
     run = results.run
     edited = sum(bool(item.edits) for item in results.items)
     done = f"{edited} of {counted(len(results.items), 'pair')} edited, {scored} scored"
@@ -136,7 +142,9 @@ def _incomplete(results: Results, scored: int) -> Outcome:
 
 
 def _passed(results: Results, gates: Sequence[GateResult], copies: Sequence[str]) -> list[str]:
-    """Report what passed: the overall mean, or else the gates."""
+    """Report what passed: the edits of a run without scores, the overall mean, or else the gates;
+    and near-copies.
+    """
     head = _overall(results)
     if results.run.options.run.stage == "edit":
         head = [f"{counted(len(results.items), 'pair')} edited, no scores asked for"]
@@ -148,7 +156,10 @@ def _passed(results: Results, gates: Sequence[GateResult], copies: Sequence[str]
 def _not_passed(
     results: Results, gates: Sequence[GateResult], *, only_warns: bool, scored: int
 ) -> list[str]:
-    """Report why a run did not pass: why it has no scores, or its worst gate."""
+    """Report why a run did not pass: why its pairs failed, if there are no scores or too many
+    errors, or else its worst gate; how many more gates did not pass; and the overall mean, unless
+    the worst gate tells it. `gates` are the worst first.
+    """
     items = results.items
     bad = [gate for gate in gates if gate.state != "PASS"]
     worst = bad[0] if bad else None
@@ -185,7 +196,7 @@ def failed_for(items: Sequence[Item], columns: int) -> str:
 
 
 def fails(gate: GateResult, options: GateOptions) -> bool:
-    """Tell whether a gate fails a run: it neither passed nor only warns."""
+    """Tell whether a gate fails a run: it was decided, did not pass, and does not only warn."""
     return gate.state not in ("PASS", "NOT SELECTED") and not options.only_warns(gate)
 
 
@@ -198,7 +209,9 @@ def _is_overall_drop(gate: GateResult) -> bool:
 
 
 def _overall(results: Results) -> list[str]:
-    """Report the mean over all pairs, and that of the baseline, if there is one."""
+    """Report the overall mean, with that of the baseline if there is one; nothing without a
+    mean.
+    """
     comparison = results.comparison
     if comparison is not None and comparison.rows[OVERALL].difference is not None:
         return [_compared(comparison.rows[OVERALL], comparison.name)]
@@ -207,7 +220,9 @@ def _overall(results: Results) -> list[str]:
 
 
 def _compared(row: ComparisonRow, baseline: str) -> str:
-    """Report the overall mean and that of the baseline."""
+    """Report the overall mean, that of the baseline, and the finding, unless that is the state of a
+    gate, which is reported anyway.
+    """
     finding = row.finding
     p = row.p_rise if finding == "rose" else row.p
     if p is not None and finding in ("rose", "fell"):
@@ -244,7 +259,9 @@ def mostly_copies(results: Results) -> list[str]:
 
 
 def count_replaced(items: Sequence[Item]) -> tuple[int, int]:
-    """Count the pairs with a reply that `compat` replaced or dropped, and all judged pairs."""
+    """Return the number of pairs with a reply that `compat` replaced or dropped, and that of all
+    judged pairs.
+    """
     touched = 0
     judged = 0
     for item in items:
@@ -279,8 +296,8 @@ def failed_alike(comparison: Comparison) -> list[str]:
 
 
 def left_out(results: Results) -> list[str]:
-    """Report the pairs that a run leaves out: not needed, not selected, skipped, or missing from
-    the baseline.
+    """Report what a run leaves out, a line each: pairs that were not needed, not selected, skipped,
+    or failed as in the baseline, and gates that were not selected.
     """
     items = results.items
     compared = results.comparison

@@ -185,14 +185,18 @@ def rank(
 
 
 def _rank_interval(is_better: NDArray[np.bool_], system: int) -> tuple[int, int]:
-    """Return the lowest and the highest rank that clear wins leave open."""
+    """Return the lowest and the highest rank that clear wins leave open: one more than the systems
+    that are better, and as many as are not worse.
+    """
     better = int(is_better[:, system].sum())
     worse = int(is_better[system].sum())
     return 1 + better, len(is_better) - worse
 
 
 def _check_names(systems: Sequence[str], reference: str | None) -> None:
-    """Raise `UsageError` if names of systems or the reference cannot be used."""
+    """Raise `UsageError` if there is no system, two have one name, or the reference is none of
+    them.
+    """
     if not systems:
         raise errors.UsageError("no system to rank, expected at least one")
     repeated = [name for name, count in Counter(systems).items() if count > 1]
@@ -208,7 +212,9 @@ def _check_names(systems: Sequence[str], reference: str | None) -> None:
 
 
 def _check_scores(scores: SystemScores, common: SystemScores, scale: Scale) -> None:
-    """Raise `UsageError` if a score is beyond the scale, or a category has no common pair."""
+    """Raise `UsageError` if there is no pair, a score is beyond the scale, or a category has no
+    pair among those in `common`, which all systems have a score of.
+    """
     if not scores.categories:
         raise errors.UsageError("no pair to rank systems by, expected at least one")
     lowest, highest = scale or (-np.inf, np.inf)
@@ -234,7 +240,9 @@ def _check_scores(scores: SystemScores, common: SystemScores, scale: Scale) -> N
 def _category_columns(
     scores: SystemScores, bootstrap: simultaneous_intervals.ClusterBootstrap, scale: Scale
 ) -> dict[str, list[RankedMean]]:
-    """Means of all systems in each category, with simultaneous intervals."""
+    """Return the means of all systems in each category, with intervals that are simultaneous within
+    it.
+    """
     columns = {}
     for category in in_order(scores.categories):
         inside = scores.in_category(category)
@@ -245,7 +253,9 @@ def _category_columns(
 
 
 def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[RankedMean]:
-    """Means of all systems in one column, with simultaneous intervals."""
+    """Return the means of all systems in one column with simultaneous intervals, which stay within
+    the scale if it has ends. `resampled` are the errors of the means.
+    """
     alpha = simultaneous_intervals.alpha_of_means(resampled, means[0].even_clusters)
     if scale is None:
         intervals = [mean.interval(alpha) for mean in means]
@@ -257,13 +267,13 @@ def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[
 def _clear_wins(
     scores: SystemScores, resampled: Floats, even_clusters: float, sign: int
 ) -> NDArray[np.bool_]:
-    """Tell for each two systems whether the first (row) is shown to be better than the second.
+    """Tell for each two systems whether the first (row) is shown to be better than the second
+    (column).
 
-    `resampled` are the errors of their means, by `ClusterBootstrap.errors`.
-
-    Simultaneous intervals of all paired differences, at 95%, must exclude 0 (Mogstad, Romano,
-    Shaikh and Wilhelm, Review of Economic Studies 2024), and there must be enough clusters to show
-    it (`Estimate.can_show`).
+    `resampled` are the errors of their means, by `ClusterBootstrap.errors`; `sign` is -1 where
+    lower is better. Simultaneous intervals of all paired differences, at 95%, must exclude 0
+    (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 2024), and there must be enough
+    clusters to show it (`Estimate.can_show`).
     """
     count = len(scores.systems)
     is_better = np.zeros((count, count), dtype=bool)
@@ -273,7 +283,7 @@ def _clear_wins(
     for system, other in combinations(range(count), 2):
         difference = scores.difference(system, other)
         interval = difference.interval(alpha)
-        if interval is None or not difference.can_show(alpha / 2):
+        if interval is None or not difference.can_show(alpha / 2):  # the interval has two sides
             continue
         low, high = sorted(sign * end for end in interval)
         is_better[system, other] = low > ROUNDING
@@ -282,10 +292,11 @@ def _clear_wins(
 
 
 def _groups(order: Sequence[int], is_better: NDArray[np.bool_]) -> list[set[int]]:
-    """Largest sets of systems that cannot be told apart, that of the best first.
+    """Return the largest sets of systems that cannot be told apart, that of the best first; `order`
+    are all systems, the best first.
 
-    Starts with one set of all, splits it by each two systems that can be told apart, and drops what
-    another set holds (insert and absorb: Piepho, J. Comput. Graph. Stat. 2004).
+    Start with one set of all, split sets that hold two systems which can be told apart, and drop
+    sets that another set holds (insert and absorb: Piepho, J. Comput. Graph. Stat. 2004).
     """
     groups = [set(order)]
     for better, worse in np.argwhere(is_better).tolist():
@@ -305,7 +316,9 @@ def _groups(order: Sequence[int], is_better: NDArray[np.bool_]) -> list[set[int]
 
 
 def _largest(groups: Sequence[set[int]]) -> list[set[int]]:
-    """Drop sets that are part of another, or equal to an earlier one."""
+    """Return the sets that are not part of another or equal to an earlier one, the largest
+    first.
+    """
     largest: list[set[int]] = []
     for group in sorted(groups, key=len, reverse=True):
         if not any(group <= other for other in largest):
@@ -316,7 +329,9 @@ def _largest(groups: Sequence[set[int]]) -> list[set[int]]:
 def _reference_differences(
     scores: SystemScores, reference: str | None
 ) -> dict[int, ReferenceDifference]:
-    """Differences from the reference, by the position of the system."""
+    """Return the difference of each other system from the reference, by the position of the system;
+    none without a reference.
+    """
     if reference is None:
         return {}
     base = scores.systems.index(reference)
@@ -327,7 +342,7 @@ def _reference_differences(
     }
     p_values = []
     for difference in estimates.values():
-        one_sided = min(difference.p_below(0), difference.p_above(0))
+        one_sided = min(difference.p_below(0), difference.p_above(0))  # doubled for two sides
         p_values.append(min(1.0, 2 * one_sided))
     differences = {}
     for system, p in zip(estimates, holm(p_values), strict=True):

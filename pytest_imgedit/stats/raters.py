@@ -45,9 +45,10 @@ class RaterAgreement:
 
     `alpha` is Krippendorff's α with the interval metric, at most 1, and 0 if raters agree as by
     chance. `against_others` is the human ceiling: the mean over raters of Spearman's ρ between a
-    rater and the mean of the other raters. `against_rater` is the mean ρ over all pairings of
-    raters, which lies between `least` and `most`. Pairings that share fewer than three pairs do not
-    count. These three are over `compared` pairings, a random sample of all if it `is_sample`.
+    rater and the mean of the other raters. `against_rater` is the mean ρ over pairings of raters,
+    `least` and `most` are the smallest and the largest; `None` if no pairing has a ρ. Pairings that
+    share fewer than three pairs do not count. `compared` pairings did, a random sample of all if it
+    `is_sample`.
     """
 
     raters: int
@@ -99,12 +100,13 @@ def rater_agreement(
 
 
 def _alpha(ratings: RatingRows, samples: Samples) -> Floats:
-    """Krippendorff's α in each sample: 1 - observed / expected disagreement, which are mean squared
-    differences of ratings of one pair and of all pairs.
+    """Return Krippendorff's α in each sample: 1 - observed / expected disagreement, which are mean
+    squared differences of ratings of one pair and of all pairs. NaN where all ratings are alike.
 
     The formula for missing ratings and the interval metric is that of Krippendorff, "Computing
-    Krippendorff's Alpha-Reliability" (2011). With n ratings, of pairs that have two or more,
-    Σ(v - v')² over all two of m values is m·Σv² - (Σv)². NaN where all ratings are alike.
+    Krippendorff's Alpha-Reliability" (2011). Pairs with a single rating do not count. For n ratings
+    v in all, and m of a pair, Σ(v - v')² over all two of the m is m·Σv² - (Σv)². The quotient is
+    (n - 1)·Σ_pairs (m·Σv² - (Σv)²)/(m - 1), over n·Σv² - (Σv)² of all ratings.
     """
     counts: Floats = np.bincount(ratings.pair, minlength=len(samples.cluster)).astype(np.float64)
     repeated = counts >= 2
@@ -119,11 +121,11 @@ def _alpha(ratings: RatingRows, samples: Samples) -> Floats:
     counts = counts[repeated]
     samples = samples.subset(repeated)
     n = samples.totals(counts)
-    whole_square = samples.totals(squares)
+    total_squares = samples.totals(squares)
     within_pairs = (counts * squares - sums**2) / (counts - 1)
     observed = samples.totals(within_pairs) * (n - 1)
-    expected = n * whole_square - samples.totals(sums) ** 2
-    return 1 - divided(observed, expected, expected > ROUNDING * n * whole_square)
+    expected = n * total_squares - samples.totals(sums) ** 2
+    return 1 - divided(observed, expected, expected > ROUNDING * n * total_squares)
 
 
 def _with_others(ratings: RatingRows, samples: Samples) -> Iterator[Paired]:
@@ -148,7 +150,9 @@ class _Pairings:
 
 
 def _with_another(ratings: RatingRows, samples: Samples, pairings: _Pairings) -> Iterator[Paired]:
-    """Yield the ratings of the pairs that two raters share, if they are enough."""
+    """Yield for each pairing of raters their ratings of the pairs that both rate, if these are at
+    least `SHARED`. `ratings` are sorted by rater.
+    """
     rows_of = {int(ratings.rater[rows.start]): rows for rows in _rows(ratings.rater)}
     for first, second in zip(pairings.firsts.tolist(), pairings.seconds.tolist(), strict=True):
         first_rows = rows_of[first]
@@ -168,7 +172,7 @@ def _with_another(ratings: RatingRows, samples: Samples, pairings: _Pairings) ->
 
 
 def _rows(sorted_labels: Indices) -> Iterator[slice]:
-    """Yield the positions of each label that occurs."""
+    """Yield the positions of each label that occurs; none is negative."""
     ends = np.flatnonzero(np.diff(sorted_labels, append=-1)) + 1
     start = 0
     for end in ends.tolist():
@@ -202,8 +206,11 @@ def _pairings(ratings: RatingRows) -> _Pairings:
 
 
 def _matches(pair: Indices, rater: Indices, raters: int) -> tuple[Indices, bool]:
-    """Match the ratings of one pair; return the pairing of each match, as first rater · `raters` +
-    second rater, and whether there are more than `CANDIDATES`.
+    """Match ratings of one pair; return the pairing of each match, as first rater · `raters` +
+    second rater, and whether matches were left out.
+
+    In the order of raters, each rating of a pair is matched with the next one, the second next and
+    so on, as long as there are at most `CANDIDATES` matches; those with the next one are all kept.
     """
     order = np.lexsort((rater, pair))
     pair = pair[order]
