@@ -127,7 +127,7 @@ class PairContent:
     is_plain: bool = False
 
     def unlike(self, before: PairContent) -> str:
-        """Name what has changed since; empty if nothing has."""
+        """Name the first thing that has changed since; an empty text if nothing has."""
         if before.sha256 == self.sha256:
             return ""
         if before.category != self.category:
@@ -191,7 +191,10 @@ def _content_of(item: BaselineItem) -> PairContent:
 
 
 def make_baseline(results: Results, name: str) -> Baseline:
-    """Reduce results to the values that later runs are compared with."""
+    """Reduce results to the values that later runs are compared with, under a name."""
+    controls = results.controls
+    if controls is not None:
+        controls = controls.model_copy(update={"trials": ()})
     items = tuple(sorted(map(reduced, results.items), key=lambda item: item.id))
     overall, categories = means_of(items)
     return Baseline(
@@ -211,7 +214,7 @@ def make_baseline(results: Results, name: str) -> Baseline:
         measures={name: measured.bare for name, measured in results.measures.items()},
         overall=overall,
         categories=categories,
-        controls=results.controls and results.controls.model_copy(update={"trials": ()}),
+        controls=controls,
         items=items,
     )
 
@@ -244,7 +247,7 @@ def _count_not_needed(items: Iterable[BaselineItem]) -> int:
 def reduced(item: Item) -> BaselineItem:
     """Reduce an item of a run to the values that are compared."""
     seeds = tuple(map(_reduced_seed, item.seeds))
-    score = None if item.score is None else _score_of(seeds)
+    score = None if item.score is None else _mean_score(seeds)
     return BaselineItem(
         id=item.id,
         category=item.category,
@@ -260,7 +263,7 @@ def reduced(item: Item) -> BaselineItem:
     )
 
 
-def _score_of(seeds: Sequence[BaselineSeed]) -> float | None:
+def _mean_score(seeds: Sequence[BaselineSeed]) -> float | None:
     return _rounded(repetitions.mean_score([seed.score for seed in seeds]))
 
 
@@ -286,22 +289,24 @@ def content_sha256(content: Sequence[str | None]) -> str:
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:
-    """Write `folder/NAME.json` with a digest of the whole in its head, so that git finds a conflict
-    wherever two branches saved it, and one item a line, so that a diff shows which pairs changed.
+    """Write `folder/NAME.json`, and return its path; raise `OSError` if it cannot be written, and
+    `StoreError` for a baseline that contradicts itself.
 
-    Raises `OSError`, and `StoreError` for a baseline that contradicts itself.
+    A digest of the whole is in its head, so that git finds a conflict wherever two branches saved
+    it. Each item has a line, so that a diff shows which pairs changed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{baseline.name}.json"
-    if problem := contradiction(path, contradictions(baseline)):
+    problem = contradiction(path, contradictions(baseline))
+    if problem is not None:
         raise errors.StoreError(f"{problem}: it is not saved")
     document = baseline.model_dump(mode="json")
     signed = {"schema": SCHEMA, "digest": digest_of(document), **document}
     head = json.dumps({**signed, "items": []}, ensure_ascii=False, indent=1, allow_nan=False)
-    lines = ",\n  ".join(
+    items = ",\n  ".join(
         json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"]
     )
-    text = head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n"
+    text = head.removesuffix("[]\n}") + f"[\n  {items}\n ]\n}}\n"
     files.write_text(path, escaped_json(text))
     return path
 
@@ -310,15 +315,15 @@ def digest_of(document: strict_json.JsonObject) -> str:
     """Return the SHA-256, in hex, of all that a baseline says beside its digest; the layout of the
     file does not count.
     """
-    said = {key: value for key, value in document.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    content = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def contradictions(baseline: Baseline) -> Iterator[str]:
     """Yield where a baseline says something twice, and not alike."""
     for index, item in enumerate(baseline.items):
         place = f"items.{index} ({item.id})"
-        score = _score_of(item.seeds) if item.status == "scored" else None
+        score = _mean_score(item.seeds) if item.status == "scored" else None
         yield from unlike(f"{place}.score", item.score, score, "its status and its seeds")
         if item.status == "scored" and item.score is None:
             yield f"{place}.status: scored, its score: none"
@@ -329,14 +334,14 @@ def contradictions(baseline: Baseline) -> Iterator[str]:
             yield f"{place}.values: {name!r}, which is missing too"
     overall, categories = means_of(baseline.items)
     for name in {**categories, **baseline.categories}:
-        of_items = categories.get(name)
-        row = baseline.categories.get(name)
-        if row is None or of_items is None:
-            yield f"categories.{name}: {_named(row)}, its items: {_named(of_items)}"
+        told = baseline.categories.get(name)
+        made = categories.get(name)
+        if told is None or made is None:
+            yield f"categories.{name}: {_presence(told)}, its items: {_presence(made)}"
         else:
-            for key, value in row:
+            for key, value in told:
                 yield from unlike(
-                    f"categories.{name}.{key}", value, getattr(of_items, key), "its items"
+                    f"categories.{name}.{key}", value, getattr(made, key), "its items"
                 )
     yield from unlike("overall", baseline.overall, overall, "its items")
     yield from unlike(
@@ -346,7 +351,9 @@ def contradictions(baseline: Baseline) -> Iterator[str]:
 
 
 def _unlike_environments(baseline: Baseline) -> Iterator[str]:
-    """Compare the environments with their digests, and their counts with the edits and verdicts."""
+    """Compare the environments, if there are any, with their digests, and the sums of their counts
+    with the edits and verdicts of the items.
+    """
     seeds = [seed for item in baseline.items for seed in item.seeds]
     edits = sum(seed.edit is not None for seed in seeds)
     verdicts = sum(seed.score is not None for seed in seeds)
@@ -366,12 +373,12 @@ def unlike_digests(environments: Mapping[str, ComputedIn]) -> Iterator[str]:
 
 
 def unlike(place: str, told: object, made: object, source: str) -> Iterator[str]:
-    """Yield a contradiction if what is told at a place is not what its source makes it."""
+    """Yield a contradiction if what is `told` at a place is not what its source has `made` it."""
     if told != made:
         yield f"{place}: {_shown(told)}, {source}: {_shown(made)}"
 
 
-def _named(row: object) -> str:
+def _presence(row: object) -> str:
     return "not there" if row is None else "there"
 
 
@@ -380,12 +387,16 @@ def _shown(value: object) -> str:
 
 
 def contradiction(path: Path, found: Iterable[str]) -> str | None:
-    """Return a line about the first two contradictions of a document; `None` if there are none."""
-    first = list(islice(found, 3))
-    if not first:
+    """Return a line about the first two contradictions that were found in a document; `None` if
+    there are none.
+    """
+    remaining = iter(found)
+    first_two = list(islice(remaining, 2))
+    if not first_two:
         return None
-    more = ", and more" if len(first) > 2 else ""
-    return f"{path}: contradicts itself: {printable('; '.join(first[:2]))}{more}"
+    has_more = next(remaining, None) is not None
+    more = ", and more" if has_more else ""
+    return f"{path}: contradicts itself: {printable('; '.join(first_two))}{more}"
 
 
 def baseline_path(reference: str, folder: Path) -> Path | None:
@@ -395,8 +406,10 @@ def baseline_path(reference: str, folder: Path) -> Path | None:
 
 
 def baseline_of(path: Path, document: strict_json.JsonObject) -> Baseline:
-    """Return the baseline that a document holds; raises `UsageError`, which names the file and the
-    places, for anything else, and for one that contradicts itself.
+    """Return the baseline that a document holds, whose digest is taken out of it.
+
+    Raise `UsageError`, which names the file and the places, for anything else, and for a baseline
+    that contradicts itself.
     """
     told = document.pop("digest", None)
     try:
@@ -406,8 +419,9 @@ def baseline_of(path: Path, document: strict_json.JsonObject) -> Baseline:
             f"{path}: {errors.first_problem(error)}, expected a baseline as --imgedit-save "
             "writes it, or a results.json"
         ) from None
-    digest = unlike("digest", told, digest_of(document), "its content")
-    if problem := contradiction(path, chain(contradictions(baseline), digest)):
+    other_digest = unlike("digest", told, digest_of(document), "its content")
+    problem = contradiction(path, chain(contradictions(baseline), other_digest))
+    if problem is not None:
         raise errors.UsageError(
             f"{problem}: merged by hand or by git? take one side's file whole, or "
             "remove it and save it again (--imgedit-save)"
@@ -416,7 +430,9 @@ def baseline_of(path: Path, document: strict_json.JsonObject) -> Baseline:
 
 
 def read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
-    """Read a JSON object whose `schema` is one of these; raises `UsageError`."""
+    """Return the JSON object of a file; raise `UsageError` if it cannot be read, or its `schema` is
+    none of these.
+    """
     document = files.read_json(path, MAX_BYTES, "a baseline or a results.json", strict_json.loads)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
@@ -433,30 +449,34 @@ def read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
 
 
 def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -> str | None:
-    """Say why verdicts cannot be compared, as far as the known fields of `judge`, those of
-    `JudgeInfo`, tell.
-
-    Judges of one fingerprint are the same, whatever their specs; the specs count only if there is
-    no fingerprint.
+    """Say why the verdicts of a run cannot be compared: another judge, by the fields of `JudgeInfo`
+    that are known of it, or another number of seeds. `None` if they can.
     """
-    if unlike := _unlike_judge(baseline.judge, judge):
-        return unlike
+    reason = _unlike_judge(baseline.judge, judge)
+    if reason is not None:
+        return reason
     if seeds != baseline.seeds:
         return f"another number of seeds: {baseline.seeds} there, {seeds} here"
     return None
 
 
 def unlike_further(baseline: Baseline, further: Mapping[str, Mapping[str, object]]) -> str | None:
-    """Say why values of a further judge or metric cannot be compared, by the fields of `JudgeInfo`
-    that are known of those of both.
+    """Say why values of a further judge or metric that both have cannot be compared, by the fields
+    of `JudgeInfo` that are known of this run's; `None` if all can.
     """
     for name in baseline.further.keys() & further.keys():
-        if unlike := _unlike_judge(baseline.further[name], further[name]):
-            return f"{unlike} ({baseline.further[name].role} {name})"
+        reason = _unlike_judge(baseline.further[name], further[name])
+        if reason is not None:
+            return f"{reason} ({baseline.further[name].role} {name})"
     return None
 
 
 def _unlike_judge(there: JudgeInfo, judge: Mapping[str, object]) -> str | None:
+    """Say in what a judge differs from the one of a baseline, by the fields of `JudgeInfo` that are
+    known of it; `None` if in nothing.
+
+    Specs alone do not count: judges of one fingerprint are the same under any spec.
+    """
     another = f"another judge: {there.spec} there, {judge.get('spec')} here"
     # A judge without a protocol measures.
     if "protocol" in judge and (judge["protocol"] is None) != (there.protocol is None):
@@ -467,9 +487,9 @@ def _unlike_judge(there: JudgeInfo, judge: Mapping[str, object]) -> str | None:
         ("variant", "variant of the protocol"),
         ("protocol_sha256", "content of the protocol"),
     ):
-        was = getattr(there, key)
-        if key in judge and judge[key] != was:
-            return f"another {name}: {_short(was)} there, {_short(judge[key])} here"
+        value_there = getattr(there, key)
+        if key in judge and judge[key] != value_there:
+            return f"another {name}: {_short(value_there)} there, {_short(judge[key])} here"
     if "fingerprint" in judge and judge["fingerprint"] != there.fingerprint:
         if there.spec != judge.get("spec"):
             return another
@@ -482,7 +502,7 @@ def _unlike_judge(there: JudgeInfo, judge: Mapping[str, object]) -> str | None:
 
 def unlike_losses(baseline: Baseline, lossy: Sequence[str]) -> str | None:
     """Say why a gate cannot separate a worse model from a faster one: the parameters that trade
-    quality for speed differ.
+    quality for speed differ. `None` if they do not.
     """
     if baseline.editor.lossy == tuple(lossy):
         return None
@@ -495,7 +515,9 @@ def unlike_losses(baseline: Baseline, lossy: Sequence[str]) -> str | None:
 
 
 def unlike_rewrites(baseline: Baseline, is_rewritten: bool) -> str | None:
-    """Say why edits cannot be compared: instructions were rewritten for one of them alone."""
+    """Say why edits cannot be compared: instructions were rewritten on one side alone. `None` if
+    they were on both sides, or on neither.
+    """
     there = baseline.editor.rewrites is not None
     if there == is_rewritten:
         return None
@@ -504,18 +526,23 @@ def unlike_rewrites(baseline: Baseline, is_rewritten: bool) -> str | None:
 
 
 def unlike_items(baseline: Baseline, items: Mapping[str, PairContent]) -> str | None:
-    """Say why pairs cannot be compared; `items` are this run's by their ids."""
+    """Say why pairs cannot be compared, `None` if they can; `items` are this run's by their ids.
+
+    Each must be in the baseline, with the same content and the same seeds.
+    """
     known = baseline.contents
-    if absent := [name for name in items if name not in known]:
+    absent = [name for name in items if name not in known]
+    if absent:
         return f"{len(absent)} of {len(items)} pairs are not in it ({first_of(absent)})"
     changed: dict[str, list[str]] = {}
     for name, content in items.items():
-        if what := content.unlike(known[name]):
-            changed.setdefault(what, []).append(name)
+        part = content.unlike(known[name])
+        if part:
+            changed.setdefault(part, []).append(name)
     if changed:
         return ", ".join(
-            f"the {what} of {len(names)} of {len(items)} pairs has changed ({first_of(names)})"
-            for what, names in changed.items()
+            f"the {part} of {len(names)} of {len(items)} pairs has changed ({first_of(names)})"
+            for part, names in changed.items()
         )
     for name, content in items.items():
         if known[name].seeds != content.seeds:
@@ -532,5 +559,6 @@ def refuse(baseline: Baseline, reason: str | None) -> None:
 
 
 def _short(value: object) -> str:
+    """Return a value as text of at most 80 characters, a SHA-256 as its first 12 digits."""
     text = value if isinstance(value, str) else json.dumps(value)
     return f"{text[:12]}…" if re.fullmatch("[0-9a-f]{64}", text) else text[:80]

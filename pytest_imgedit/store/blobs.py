@@ -35,12 +35,13 @@ class Blobs:
     def put(self, data: bytes, durable: bool = True) -> str:
         """Store an encoded image and return its SHA-256 in hex.
 
-        A durable blob is on disk when this returns (file and folder synced). Others are for reports
-        only, and may be lost when the machine stops. Raises `StoreError` if it cannot be written.
+        A blob that is there and whole is not written again. A durable one is on disk when this
+        returns (file and folder synced). Others are for reports only, and may be lost when the
+        machine stops. Raise `StoreError` if it cannot be written, or the store is gone.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256, images.suffix_of(data))
-        with suppress(OSError):  # it is not there
+        with suppress(OSError):  # it is not there, or cannot be read: it is written
             if path.stat().st_size == len(data) and path.read_bytes() == data:
                 return sha256
         self.require_there()
@@ -73,7 +74,7 @@ class Blobs:
         return path if images.is_thumbnail(path) else None
 
     def made_thumbnail(self, sha256: str, suffix: str = ".png") -> Path | None:
-        """Return the path of a blob's thumbnail, which is made again if it is missing or damaged;
+        """Return the path of a blob's thumbnail, which is made again if `thumbnail` has none;
         `None` if that cannot be done.
         """
         path = self.thumbnail(sha256)
@@ -86,7 +87,7 @@ class Blobs:
         return self.thumbnail(sha256)
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
-        """Store the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be
+        """Store the thumbnail of a blob, unless there is one; raise `StoreError` if it cannot be
         written.
 
         It may be lost or damaged when the machine stops; `made_thumbnail` makes it again.
@@ -99,7 +100,9 @@ class Blobs:
             raise errors.StoreError(files.why_not_stored(path, error)) from error
 
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
-        """Return a blob's bytes; `None` if it is missing or does not have the hash of its name."""
+        """Return a blob's bytes; `None` if it cannot be read, or does not have the hash of its
+        name.
+        """
         try:
             data = files.read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
         except errors.UsageError:

@@ -103,7 +103,8 @@ class Journal(Generic[R]):
     A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set.
     With `reads_only` it stays in the file, since a run may be writing it. A damaged line before the
     last, or a line with a correct checksum that is no record of this `kind`, raises `UsageError`
-    with `file:line`.
+    with `file:line`; so does a last line that no crash can have left, which is of another type of
+    file.
     """
 
     def __init__(
@@ -133,7 +134,9 @@ class Journal(Generic[R]):
             os.truncate(path, self._size)
 
     def _load(self) -> None:
-        """Read the records, and add up the bytes of the whole lines."""
+        """Read the records, and add up the bytes of the whole lines; the class says which lines
+        raise `UsageError`.
+        """
         with self.path.open("rb") as file:
             size = self.path.stat().st_size
             for number, line in enumerate(file, start=1):
@@ -151,6 +154,9 @@ class Journal(Generic[R]):
                 self._size += len(line)
 
     def _parse(self, body: bytes, number: int) -> R:
+        """Return the record of the line of this number; raise `UsageError` if it is none, or its
+        digests are not those of its recipe.
+        """
         try:
             record = self.kind.model_validate(strict_json.loads(body.decode()))
             field = record.contradiction() if isinstance(record, Record) else ""
@@ -167,6 +173,7 @@ class Journal(Generic[R]):
         )
 
     def _remember(self, record: R) -> None:
+        """Add a record as the newest; it replaces one of the same key."""
         self.records.pop(record.key, None)  # so that the newest stands last
         self.records[record.key] = record
         if isinstance(record, Record):
@@ -179,8 +186,8 @@ class Journal(Generic[R]):
         return [self.records[key] for key in self._keys.get(content, ())]
 
     def append(self, records: Sequence[R]) -> None:
-        """Write records and sync once; raises `StoreError`, for example if the disk is full, and
-        then keeps none of them.
+        """Write records and sync once; raise `StoreError` if that fails, for example as the disk is
+        full, or if the store is gone. After any error none of them is kept.
         """
         self.require_there()
         data = b"".join(map(_pack, records))
@@ -214,7 +221,7 @@ def _pack(record: ModelRecord) -> bytes:
 
 
 def _unpack(line: bytes) -> bytes | None:
-    """Return the body of a line; `None` if the line is torn or damaged."""
+    """Return the body of a line, without its checksum; `None` if the line is torn or damaged."""
     body, tab, checksum = line.rstrip(b"\n").rpartition(b"\t")
     is_whole = tab and line.endswith(b"\n") and f"{zlib.crc32(body):08x}".encode() == checksum
     return body if is_whole else None

@@ -34,10 +34,11 @@ class _Head:
 
 
 def find_run(reference: str, out: Path) -> Path:
-    """Return the results.json that a reference means: `latest` (the newest run), a path, an id in
-    the store `out`, or the name of its newest run of that name.
+    """Return the results.json that a reference means: `latest` is the newest run of the store
+    `out`, an id is a run in it, a path a file or the folder of one, and a name its newest run of
+    that name.
 
-    Raises `UsageError` if it means none.
+    Raise `UsageError` if it means none.
     """
     path = _find_by_place(reference, out) or _find_by_name(reference, out)
     if path is not None:
@@ -54,22 +55,22 @@ def find_run(reference: str, out: Path) -> Path:
 
 
 def find_whole(reference: str, out: Path, suite: Collection[str] = ()) -> Found:
-    """Return what `find_run` returns, but for `latest` the newest run of all pairs of a suite: the
-    one with the name or the SHA-256 `suite`, if that is given.
+    """Return what `find_run` returns, but for `latest` the newest run of all pairs of its suite.
 
-    If there is none, `latest` is the newest run.
+    `suite` holds names or SHA-256s, one of which that suite has; if it is empty, any suite does. If
+    there is no such run, `latest` is the newest run.
     """
     if reference != LATEST:
         return Found(find_run(reference, out))
     known = _newest_first(out)
     passed: list[str] = []
     for path in known:
-        why = _unfit(path, suite)
-        if not why:
+        reason = _unfit(path, suite)
+        if not reason:
             count = counted(len(passed), "newer run")
             note = f"latest: {path.parent.name}; passed over {count}: {first_of(passed)}"
             return Found(path, note if passed else "")
-        passed.append(f"{path.parent.name} ({why})")
+        passed.append(f"{path.parent.name} ({reason})")
     return Found(known[0], f"latest: {passed[0]}; no run of all pairs of the suite in {out}")
 
 
@@ -77,7 +78,7 @@ def find_either(reference: str, out: Path, baselines: Path, suite: Collection[st
     """Return the document of a run or a baseline; a baseline in the folder `baselines` comes before
     a run of the same name, and `latest` is the one of `find_whole`.
 
-    Raises `UsageError` if the reference means neither.
+    Raise `UsageError` if the reference means neither.
     """
     if reference == LATEST:
         return find_whole(reference, out, suite)
@@ -109,7 +110,11 @@ def no_runs(out: Path) -> str:
 
 
 def _find_by_place(reference: str, out: Path) -> Path | None:
-    """Return the results.json that `latest`, a path or an id means."""
+    """Return the results.json that `latest`, an id or a path means; `None` if there is none. A file
+    in the current folder must end in `.json`, as other words may be names.
+
+    Raise `UsageError` for `latest` if there is no run.
+    """
     if reference == LATEST:
         return _newest_first(out)[0]
     for path in (out / "runs" / reference, Path(reference)):
@@ -122,7 +127,9 @@ def _find_by_place(reference: str, out: Path) -> Path | None:
 
 
 def _newest_first(out: Path) -> list[Path]:
-    """Return the results.json of each run of a store; raises `UsageError` if there is none."""
+    """Return the results.json of each run of a store, the newest first; raise `UsageError` if there
+    is none.
+    """
     known = [path for path in reversed(finished_runs(out)) if path.is_file()]
     if not known:
         raise errors.UsageError(f"latest: {no_runs(out)}")
@@ -130,8 +137,11 @@ def _newest_first(out: Path) -> list[Path]:
 
 
 def _unfit(path: Path, suite: Collection[str]) -> str:
-    """Say why a run is not one of all pairs of a suite; empty if it is, or cannot be read: who
-    reads it says what is wrong.
+    """Say why a run is not one of all pairs of a suite: another suite than `suite` names, or a
+    part.
+
+    Empty if it is one. It is also empty if the run cannot be read, so that this is not passed over:
+    the reader of the run says what is wrong.
     """
     head = _head_of(path)
     if head is None:
@@ -142,7 +152,7 @@ def _unfit(path: Path, suite: Collection[str]) -> str:
 
 
 def _find_by_name(reference: str, out: Path) -> Path | None:
-    """Return the results.json of the newest run of a name."""
+    """Return the results.json of the newest run of a name; `None` if there is none."""
     for path in reversed(finished_runs(out)):
         if reference and _name_of(path) == reference:
             return path
@@ -162,6 +172,7 @@ def _name_of(path: Path) -> str:
 
 
 def _head_of(path: Path) -> _Head | None:
+    """Return the head of a run; `None` if it cannot be read."""
     try:
         return _read_head(path, path.stat().st_mtime_ns)
     except OSError:
@@ -170,7 +181,9 @@ def _head_of(path: Path) -> _Head | None:
 
 @lru_cache(maxsize=1024)
 def _read_head(path: Path, _modified_ns: int) -> _Head | None:
-    """Read the head of a run; a command may look for many runs among the same large files."""
+    """Return the head of a run, `None` if the file is no results.json. It is cached until the file
+    is modified: a command may look for many runs among the same large files.
+    """
     try:
         document = files.read_json(path, MAX_BYTES, "a results.json")
         suite = document["suite"]
@@ -185,7 +198,9 @@ def _read_head(path: Path, _modified_ns: int) -> _Head | None:
 
 
 def _part(results: JsonObject) -> str:
-    """Say which part of its suite a run has; empty if it has all pairs, judged."""
+    """Say which part of its suite a run has; empty if it has all pairs, judged. Raise `KeyError`,
+    `TypeError` or `AttributeError` for what is no results.json.
+    """
     run = results["run"]
     selection = results["selection"]
     items = results["items"]
@@ -200,7 +215,9 @@ def _part(results: JsonObject) -> str:
 
 
 def _exists(path: Path) -> bool:
-    """Tell whether a file is there, of whatever kind: reading it says what is wrong with it."""
+    """Tell whether there is anything but a folder at a path; reading it says what is wrong with
+    it.
+    """
     try:
         return path.exists() and not path.is_dir()
     except OSError:  # a name that is too long

@@ -48,15 +48,15 @@ class Store:
         return Journal(self.folder / "models.jsonl", ModelRecord, self._require_there)
 
     def remember(self, digest: str, recipe: strict_json.JsonObject) -> None:
-        """Store the recipe of an editor or judge, which other recipes name by its digest; raises
-        `StoreError`.
+        """Store the recipe of an editor or judge, which other recipes name by its digest, unless it
+        is there; raise `StoreError` if it cannot be written.
         """
         if digest not in self.models.records:
             self.models.append([ModelRecord(key=digest, recipe=recipe)])
 
     def __enter__(self) -> Store:
-        """Raises `UsageError` if the folder cannot be written, is no store, or is locked by another
-        process.
+        """Make the folder, unless it is there, and take its lock; raise `UsageError` if it cannot
+        be written, is no store, or is locked by another process.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -65,13 +65,13 @@ class Store:
                 raise errors.UsageError(
                     f"{self.folder}: holds other files, expected a store or an empty or new folder"
                 )
-            ignore = self.folder / ".gitignore"
+            gitignore = self.folder / ".gitignore"
             lock = self.folder / "lock"
-            for path in (ignore, lock):
+            for path in (gitignore, lock):
                 if path.exists() and not path.is_file():
                     raise errors.UsageError(f"{path}: not a regular file, expected that of a store")
-            if not ignore.exists() or not ignore.stat().st_size:
-                ignore.write_text("*\n")
+            if not gitignore.exists() or not gitignore.stat().st_size:
+                gitignore.write_text("*\n")
             self._lock = self._take_lock(lock)
             try:
                 self._opened = self.folder.stat()
@@ -87,7 +87,9 @@ class Store:
         return self
 
     def _take_lock(self, path: Path) -> locks.Lock:
-        """Take the lock; raises `UsageError` for one that is held, a link, or of another user."""
+        """Return the lock, taken; raise `UsageError` for one that is held, a link, or of another
+        user. On a file system without locks, `warning` says what stands in for one.
+        """
         try:
             lock = locks.take(path)
         except locks.Held as held:
@@ -137,6 +139,7 @@ class Store:
         )
 
     def __exit__(self, *error: object) -> None:
+        """Close the journals that were opened, and release the lock."""
         for name in ("edits", "verdicts", "models"):
             if name in self.__dict__:
                 with suppress(OSError):  # all of it is synced
@@ -150,8 +153,8 @@ class Store:
             self._lock = None
 
     def new_run(self) -> Path:
-        """Create and return the folder of a new run, `runs/<UTC time>-<random id>`; raises
-        `StoreError`.
+        """Create and return the folder of a new run, `runs/<UTC time>-<random id>`; raise
+        `StoreError` if it cannot be created.
         """
         now = datetime.now(UTC)
         folder = self.folder / "runs" / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
@@ -170,7 +173,9 @@ def store_names(folder: Path) -> int:
 
 
 def store_of(path: Path) -> Path | None:
-    """Return the folder above a path that is a store, if any: one name alone may be of another."""
+    """Return the nearest folder above a path that is a store, if any: it has two of a store's names
+    or more, as one alone may be another folder's.
+    """
     return next((folder for folder in path.parents if store_names(folder) > 1), None)
 
 
