@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.measures import SCORE, Field, by_group, groups_in, groups_of
@@ -218,8 +217,8 @@ def _rows_of_family(
     """Return the row of each group, with p values after Holm's correction over these groups.
 
     `pairs` are items of the run with their differences. A group whose mean difference is not known
-    counts in the correction with a p of 1. Its row has no difference; without a standard error it
-    has no p values, and its finding is `unknown`.
+    counts in the correction with a p of 1. Its row has no difference. A row without a standard
+    error has no p values.
     """
     differences = [difference for _, difference in pairs]
     members = by_group(differences, Observation.all_groups)
@@ -235,29 +234,18 @@ def _rows_of_family(
     for group, drop, rise in zip(groups, holm.holm(drops), holm.holm(rises), strict=True):
         values_of_group = values.get(group, [])
         now = estimate_group(group, values_of_group)
-        columns: dict[str, Any] = {
-            "difference": None,
-            "ci95": None,
-            "p": None,
-            "p_rise": None,
-            "finding": "unknown",
-            "mde": None,
-        }
         estimate = estimates[group]
-        if estimate is not None:
-            columns |= {"difference": estimate.mean, "ci95": estimate.interval()}
-        if estimate is not None and estimate.se is not None:
-            columns |= {
-                "p": drop,
-                "p_rise": rise,
-                "finding": _finding(estimate, drop, rise, alpha),
-                "mde": estimate.mde(alpha / len(groups)),
-            }
+        has_p = estimate is not None and estimate.se is not None
         rows[group] = ComparisonRow(
             n=len(values_of_group),
             before=before.get(group),
             now=None if now is None else now.mean,
-            **columns,
+            difference=None if estimate is None else estimate.mean,
+            ci95=None if estimate is None else estimate.interval(),
+            p=drop if has_p else None,
+            p_rise=rise if has_p else None,
+            finding=_finding(estimate, drop, rise, alpha),
+            mde=None if estimate is None else estimate.mde(alpha / len(groups)),
         )
     return rows
 
@@ -274,10 +262,13 @@ def _values_now(
     return by_group(values, Observation.all_groups)
 
 
-def _finding(estimate: Estimate, drop: float, rise: float, alpha: float) -> str:
+def _finding(estimate: Estimate | None, drop: float, rise: float, alpha: float) -> str:
     """Say whether a mean fell or rose; `drop` and `rise` are the p values of that after Holm's
-    correction. It is the `same` at a mean of 0 without any spread.
+    correction. It is the `same` at a mean difference of 0 without any spread, and `unknown`
+    without a standard error.
     """
+    if estimate is None or estimate.se is None:
+        return "unknown"
     if estimate.se == 0 and estimate.mean == 0:
         return "same"
     if drop <= alpha:

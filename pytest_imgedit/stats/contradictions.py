@@ -329,8 +329,8 @@ def _errors_gate_contradictions(place: str, gate: GateResult, results: Results) 
 def _mean_gate_contradictions(place: str, gate: GateResult, results: Results) -> Iterator[str]:
     """Compare a gate on a mean with the options and the tables, and its state with its p.
 
-    Of a gate that may have been decided before the end only the limit is compared, as it rests on
-    the pairs of that time; of one without a p or not selected, too.
+    Only the limit is compared if the gate has no p, was not selected, or may have been decided
+    before the end, on the pairs of that time.
     """
     options = results.run.options.gates
     limits = getattr(options, gate.kind)

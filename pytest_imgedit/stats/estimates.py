@@ -491,19 +491,20 @@ def bounded_intervals(
     deviations = [mean.deviations for mean in means]
     columns = np.stack(weights + deviations, axis=1)
     blocks = _kept_shares(clusters) if clusters <= KEPT_SHARES else _shares(clusters)
-    of_unseen = []
-    of_seen = []
+    unseen_blocks = []
+    seen_blocks = []
     for shares in blocks:
-        of_unseen.append(shares[:, 0])
-        of_seen.append(shares[:, 1:] @ columns)
-    unseen = np.concatenate(of_unseen, dtype=np.float64)
-    totals, moves = np.split(np.concatenate(of_seen).T, 2)
-    return [
-        _bounded_interval(
+        unseen_blocks.append(shares[:, 0])
+        seen_blocks.append(shares[:, 1:] @ columns)
+    unseen = np.concatenate(unseen_blocks, dtype=np.float64)
+    totals, moves = np.split(np.concatenate(seen_blocks).T, 2)
+    intervals = []
+    for index, (mean, scale) in enumerate(zip(means, ends, strict=True)):
+        interval = _bounded_interval(
             mean, scale, totals=totals[index], moves=moves[index], unseen=unseen, alpha=alpha
         )
-        for index, (mean, scale) in enumerate(zip(means, ends, strict=True))
-    ]
+        intervals.append(interval)
+    return intervals
 
 
 def _bounded_interval(
@@ -659,6 +660,6 @@ def _bounded_intervals_of(drafts: Sequence[Draft]) -> dict[int, tuple[float, flo
         for start in range(0, len(positions), MEANS_AT_ONCE):
             block = positions[start : start + MEANS_AT_ONCE]
             ends = [drafts[position].ends for position in block]
-            of_block = bounded_intervals([means[position] for position in block], ends)
-            intervals |= dict(zip(block, of_block, strict=True))
+            block_intervals = bounded_intervals([means[position] for position in block], ends)
+            intervals |= dict(zip(block, block_intervals, strict=True))
     return intervals

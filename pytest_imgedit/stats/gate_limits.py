@@ -157,6 +157,7 @@ class FailUnder(Limit):
         return f" ({p_value})"
 
     def missed(self, mde: float, pairs: str) -> str:
+        """Name the mean beyond the limit that may be missed."""
         oriented = self.threshold - mde
         mean = -oriented if self.measure.lower_is_better else oriented
         return (
@@ -170,6 +171,7 @@ class FailUnder(Limit):
 
     @staticmethod
     def detectable(mde: float, measure: Measure, value: float | None) -> str:
+        """Name the mean that is detected, within the scale, or how far beyond the limit it is."""
         decimals = measure.decimals
         if value is None:
             beyond = "over" if measure.lower_is_better else "under"
@@ -248,6 +250,7 @@ class MaxDrop(Limit):
         return f", {p_value}"
 
     def missed(self, mde: float, pairs: str) -> str:
+        """Name the largest change for the worse that may be missed."""
         more = f" of more than {self.value:g}" if self.value else ""
         furthest = f"{self.value + mde:.{self.measure.decimals}f}"
         return (
@@ -257,6 +260,7 @@ class MaxDrop(Limit):
 
     @staticmethod
     def detectable(mde: float, measure: Measure, value: float | None) -> str:
+        """Name the change that is detected, or how far over the limit it is."""
         change = f"{mde + (value or 0.0):.{measure.decimals}f}"
         over = " over the limit" if value is None else ""
         return f"a {_change(measure)} of about {change}{over}"

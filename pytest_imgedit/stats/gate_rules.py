@@ -335,6 +335,7 @@ class Rule:
         needs_proof = self.settings.strict or not self.limit.measure.is_bounded
 
         def decides(drawn: list[tuple[Observation, str]]) -> bool:
+            """Tell whether pairs of a simulated run, with their clusters, decide the gate."""
             values = [pair.value for pair, _ in drawn if pair.value is not None]
             clusters = [cluster for _, cluster in drawn]
             categories = None

@@ -35,7 +35,7 @@ RESAMPLES = 2_000
 
 def describe_controls(
     trials: Sequence[results.ControlTrial],
-    own: Mapping[str, float],
+    own_scores: Mapping[str, float],
     alpha: float,
     untried: str = "",
 ) -> results.Controls:
@@ -44,7 +44,7 @@ def describe_controls(
 
     With references, controls must score under `oracle`, and some under others (`ALSO_BELOW`).
     Where no pair has a reference, controls must score under `WORTHLESS`, and the run's own edits
-    (`own`, scores by pair) over themselves with other instructions. `alpha` is that of each test.
+    (`own_scores`, by pair) over themselves with other instructions. `alpha` is that of each test.
     `untried` says what the judge was not asked about.
     """
     trials = sorted(trials, key=lambda trial: (CONTROLS.index(trial.control), trial.pair))
@@ -55,8 +55,8 @@ def describe_controls(
     is_waiting = any(trial.pending for trial in trials)
     pairs = {trial.pair: trial.cluster for trial in trials}
     has_oracle = "oracle" in scores
-    own_scores = [own[pair] for pair in pairs if pair in own]
-    own_mean = None if has_oracle or not own_scores else fmean(own_scores)
+    tried_scores = [own_scores[pair] for pair in pairs if pair in own_scores]
+    own_mean = None if has_oracle or not tried_scores else fmean(tried_scores)
     rows = []
     for name, scored in scores.items():
         (summary,) = complete([draft_control(name, trials)])
@@ -69,7 +69,7 @@ def describe_controls(
                 better = {pair: score for pair, (score, _) in scores[below].items()}
                 rows.append(_told_apart(replace(row, below=below), scored, better, alpha))
         elif name.startswith(COUNTERFACTUAL):
-            rows.append(_not_as_asked(row, scored, own, own_mean, alpha))
+            rows.append(_not_as_asked(row, scored, own_scores, own_mean, alpha))
         else:
             rows.append(_known_worthless(row, scored, own_mean, alpha))
     rows.sort(key=_best_first)
@@ -122,11 +122,11 @@ def _known_worthless(
 def _not_as_asked(
     row: results.ControlRow,
     scored: Mapping[str, tuple[float, str]],
-    own: Mapping[str, float],
+    own_scores: Mapping[str, float],
     own_mean: float | None,
     alpha: float,
 ) -> results.ControlRow:
-    """Decide, without references, whether the editor's `own` edits are worth less under other
+    """Decide, without references, whether the editor's own edits are worth less under other
     instructions; edits that have no scores, or a mean under `WORTHLESS`, decide nothing.
 
     Some of these edits are wrong, so that the means have to differ, and not most pairs: an area of
@@ -134,7 +134,7 @@ def _not_as_asked(
     """
     if own_mean is None or own_mean < WORTHLESS:
         return row
-    return _told_apart(row, scored, own, alpha, area=0.5)
+    return _told_apart(row, scored, own_scores, alpha, area=0.5)
 
 
 def _told_apart(
@@ -286,17 +286,17 @@ def _only_score(controls: results.Controls) -> float | None:
 
 def _without_references(controls: results.Controls) -> str:
     """Say what a judge has shown on a suite without references."""
-    own = controls.own_mean
+    mean = controls.own_mean
     worthless = f"the judge scores worthless edits under {WORTHLESS:g}"
-    if own is None:
+    if mean is None:
         return worthless
-    if own < WORTHLESS:
+    if mean < WORTHLESS:
         return (
-            f"{worthless}; this editor's edits, of {own:.2f} on average, are too poor to try it "
+            f"{worthless}; this editor's edits, of {mean:.2f} on average, are too poor to try it "
             "with other words"
         )
     if any(row.control.startswith(COUNTERFACTUAL) for row in controls.rows):
-        return f"{worthless}, and this editor's, of {own:.2f} on average, lower with other words"
+        return f"{worthless}, and this editor's, of {mean:.2f} on average, lower with other words"
     return worthless
 
 

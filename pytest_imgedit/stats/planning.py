@@ -77,27 +77,27 @@ def pairs_needed(
     clusters = sum(map(len, strata))
     share_left = (clusters - len(strata)) / (clusters + len(strata))
 
-    def run(factor: float, generator: np.random.Generator) -> list[tuple[Pair, str]]:
+    def simulate(factor: float, generator: np.random.Generator) -> list[tuple[Pair, str]]:
+        """Return the pairs of a run of a multiple of the clusters, with the names of these."""
         drawn: list[tuple[Pair, str]] = []
         for number, groups in enumerate(strata):
             weights = generator.standard_exponential(len(groups))
             size = max(1, round(share_left * factor * len(groups)))
             picks = generator.choice(len(groups), size, p=weights / weights.sum())
-            drawn += [
-                (pair, f"{number}-{n}") for n, pick in enumerate(picks) for pair in groups[pick]
-            ]
+            for position, pick in enumerate(picks):
+                drawn += [(pair, f"{number}-{position}") for pair in groups[pick]]
         return drawn
 
-    def enough(factor: float) -> bool:
+    def is_enough(factor: float) -> bool:
         generator = np.random.default_rng(0)
         undecided = 0
         for _ in range(RUNS):
-            undecided += not decides(run(factor, generator))
+            undecided += not decides(simulate(factor, generator))
             if undecided > (1 - share) * RUNS + 1e-9:  # `1 - share` is rounded
                 return False
         return True
 
-    index = bisect_left(FACTORS, True, key=enough)
+    index = bisect_left(FACTORS, True, key=is_enough)
     return round(FACTORS[index] * len(pairs)) if index < len(FACTORS) else None
 
 
@@ -121,16 +121,16 @@ def size_for(effect: float, error: float, freedom: float, alpha: float) -> float
     if error == 0:
         return None
 
-    def enough(factor: float) -> bool:
+    def is_enough(factor: float) -> bool:
         return mde(error / factor**0.5, factor * freedom, alpha) <= effect
 
     low = 1 / freedom
     high = 1e6
-    if not enough(high):
+    if not is_enough(high):
         return None
     while high > 1.0001 * low:
         middle = (low * high) ** 0.5
-        if enough(middle):
+        if is_enough(middle):
             high = middle
         else:
             low = middle

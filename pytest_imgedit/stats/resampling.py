@@ -151,10 +151,10 @@ def spearman(x: Floats, y: Floats, samples: Samples) -> Floats:
     if not len(x):
         return rho
     # pairs that are alike in both have the same ranks
-    cells, cell = np.unique(np.stack((x, y)), axis=1, return_inverse=True)
+    (cell_x, cell_y), cell = np.unique(np.stack((x, y)), axis=1, return_inverse=True)
     for block, weights in samples.weights(cell.reshape(-1)):
-        x_ranks = _centered_ranks(cells[0], weights)
-        y_ranks = _centered_ranks(cells[1], weights)
+        x_ranks = _centered_ranks(cell_x, weights)
+        y_ranks = _centered_ranks(cell_y, weights)
         x_spread = (weights * x_ranks**2).sum(axis=0)
         y_spread = (weights * y_ranks**2).sum(axis=0)
         covariance = (weights * x_ranks * y_ranks).sum(axis=0)

@@ -1,5 +1,4 @@
-"""Gates that are decided as scores come in: e-processes, which hold at whatever time one looks and
-stops.
+"""Gates that are decided as scores come in: e-processes, which hold whenever one looks and stops.
 """
 
 from __future__ import annotations
@@ -303,8 +302,8 @@ class Looks:
     def _tests_agree(
         self, estimate: estimates.Estimate, state: Literal["PASS", "FAIL"], limit: Limit
     ) -> bool:
-        """Tell whether Student's t and the sign-flip test show a state of a drop too, or all edits
-        are the baseline's; never without a standard error over 0 otherwise.
+        """Tell whether all edits are the baseline's, or Student's t and the sign-flip test show a
+        state of a drop too; without a standard error over 0 they show none.
         """
         if all(pair.alike and pair.value == 0 for pair in self._seen):
             return True
