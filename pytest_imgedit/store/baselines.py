@@ -268,6 +268,7 @@ def _mean_score(seeds: Sequence[BaselineSeed]) -> float | None:
 
 
 def _reduced_seed(result: SeedResult) -> BaselineSeed:
+    """Reduce a repetition to its rounded score and its edit; what it lacks is `None`."""
     score = _rounded(result.verdict.score) if result.verdict else None
     if result.edit is None:
         return BaselineSeed(seed=result.seed, score=score)
@@ -354,16 +355,16 @@ def _unlike_environments(baseline: Baseline) -> Iterator[str]:
     """Compare the environments, if there are any, with their digests, and the sums of their counts
     with the edits and verdicts of the items.
     """
+    places = baseline.environments
+    if not places:
+        return
+    yield from unlike_digests(places)
     seeds = [seed for item in baseline.items for seed in item.seeds]
     edits = sum(seed.edit is not None for seed in seeds)
     verdicts = sum(seed.score is not None for seed in seeds)
-    counts = {"edits": edits, "verdicts": verdicts}
-    places = baseline.environments
-    yield from unlike_digests(places)
-    for name, count in counts.items():
-        if places:
-            told = sum(getattr(place, name) for place in places.values())
-            yield from unlike(f"environments: {name}", told, count, "its items")
+    for name, made in {"edits": edits, "verdicts": verdicts}.items():
+        told = sum(getattr(place, name) for place in places.values())
+        yield from unlike(f"environments: {name}", told, made, "its items")
 
 
 def unlike_digests(environments: Mapping[str, ComputedIn]) -> Iterator[str]:

@@ -142,16 +142,20 @@ class Journal(Generic[R]):
             for number, line in enumerate(file, start=1):
                 body = _unpack(line)
                 if body is None:
-                    expected = "JSON with its checksum"
-                    problem = f"{self.path}:{number}: damaged record, expected {expected}"
-                    if file.tell() < size:
-                        raise files.unusable(self.path, expected, problem)
-                    found = file_types.misfit(line)
-                    if found is not None and line.strip(b"\0 "):  # no end that a crash left
-                        raise errors.UsageError(found.message(str(self.path), expected))
+                    self._require_torn(line, number, is_last=file.tell() >= size)
                     break
                 self._remember(self._parse(body, number))
                 self._size += len(line)
+
+    def _require_torn(self, line: bytes, number: int, *, is_last: bool) -> None:
+        """Raise `UsageError` unless a damaged line is the last one, and as a crash may leave it."""
+        expected = "JSON with its checksum"
+        if not is_last:
+            problem = f"{self.path}:{number}: damaged record, expected {expected}"
+            raise files.unusable(self.path, expected, problem)
+        found = file_types.misfit(line)
+        if found is not None and line.strip(b"\0 "):  # a crash leaves zeros and blanks, too
+            raise errors.UsageError(found.message(str(self.path), expected))
 
     def _parse(self, body: bytes, number: int) -> R:
         """Return the record of the line of this number; raise `UsageError` if it is none, or its

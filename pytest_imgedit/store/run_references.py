@@ -147,7 +147,8 @@ def _unfit(path: Path, suite: Collection[str]) -> str:
     if head is None:
         return ""
     if suite and set(suite).isdisjoint(head.suite):
-        return f"suite {head.suite[0]}"
+        name, _ = head.suite
+        return f"suite {name}"
     return head.part
 
 

@@ -31,7 +31,7 @@ class Store:
         self._opened: os.stat_result | None = None
         #: Environments of the records that were read or written, by their digests.
         self.environments: dict[str, environments.Environment] = {}
-        #: What a user should know of how the store is held; empty if it is as ever.
+        #: What a user should know of how the store is held; empty if it is held as usual.
         self.warning = ""
         self._lock: locks.Lock | None = None
 
