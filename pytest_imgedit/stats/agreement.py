@@ -25,10 +25,10 @@ from pytest_imgedit.stats.resampling import (
 class RankAgreement:
     """Agreement of a judge and people on the ranks of `n` pairs of `sources` source images.
 
-    `spearman` (ρ) and `kendall` (τ-b) lie in [-1, 1]. `pairwise` is the share in [0, 1] of all two
-    pairs that people rank which the judge ranks alike; a tie in the scores counts half.
-    `within_source` is the same share of two pairs that share a source image; people rank
-    `ranked_within` of these.
+    `spearman` (ρ) and `kendall` (τ-b) lie in [-1, 1]. `pairwise` is the share, in [0, 1], that the
+    judge ranks as people do, of every two pairs that people rank; a tie in the scores counts half.
+    `within_source` is the same share of every two pairs of one source image that people rank, and
+    `ranked_within` the number of these.
     """
 
     n: int
@@ -97,7 +97,7 @@ def describe_agreement(items: Iterable[Item], measure: str, is_judge: bool) -> r
     """Describe the rank agreement of a measure with the score, over the items that have both.
 
     `is_judge` says that the measure is the score of a further judge, whose mean difference from the
-    score is then given. Without such items all is `None`.
+    score is then given. Without such items everything but `n` is `None`.
     """
     scores = []
     values = []

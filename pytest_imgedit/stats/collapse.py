@@ -79,9 +79,9 @@ def max_collapsed(
 
     A pair collapsed if its edits do not all look as in the baseline, and it fell by
     `gates.collapse` points or more. The gate fails if more pairs collapsed than are allowed, and
-    the falls without those allowed are beyond chance (`p_collapsed`). It is invalid if no pair has
-    a score on both sides. Pairs without a score that could turn the gate leave it inconclusive, and
-    so does a mean that fell so far without proof.
+    falls are beyond chance even without the furthest ones, as many as are allowed (`p_collapsed`).
+    It is invalid if no pair has a score on both sides. Pairs without a score that could turn the
+    gate leave it inconclusive, and so does a mean that fell so far without proof.
     """
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)

@@ -91,8 +91,8 @@ def _difference(
 ) -> Observation:
     """Return the difference of an item in a measure from the `old` one, now − before.
 
-    Without a value on one side it has no value, and its bounds are the differences from the ends of
-    the scale. `alike` says that the edits look alike.
+    Without a value on one side it has no value; its bounds are the differences with the ends of the
+    scale for what is missing. `alike` says that the edits look alike.
     """
     before = old.value(name)
     now = item.value(name)

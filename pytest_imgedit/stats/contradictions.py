@@ -85,7 +85,9 @@ def _selection_contradictions(results: Results) -> Iterator[str]:
 
 
 def _item_contradictions(place: str, item: Item, results: Results) -> Iterator[str]:
-    """Compare the status, the score and the aspects of an item with those of its seeds."""
+    """Compare the status, the error, the score and the other values of an item with those of its
+    seeds, and the number of these with the options.
+    """
     seeds = item.seeds
     needs_verdict = results.run.options.run.stage != "edit"
     aspects = repetitions.aspects_of(seeds, needs_verdict)
@@ -278,8 +280,8 @@ def _row_contradictions(place: str, told: Summary, made: Draft) -> Iterator[str]
 
 
 def _environment_contradictions(results: Results) -> Iterator[str]:
-    """Compare the environments with their digests, and the numbers of edits, verdicts and further
-    verdicts that each is said to have computed with the items.
+    """Compare the environments with their digests, and their numbers of edits, verdicts and further
+    verdicts with the items.
     """
     yield from unlike_digests(results.environments)
     edits: Counter[str] = Counter()
@@ -302,8 +304,8 @@ def _environment_contradictions(results: Results) -> Iterator[str]:
 
 
 def _gate_contradictions(place: str, gate: GateResult, results: Results) -> Iterator[str]:
-    """Compare a gate on errors or on a mean with the options, the items and the tables; nothing
-    else says what the other gates say.
+    """Compare a gate on errors or on a mean with the options, the items and the tables; other gates
+    are not compared.
     """
     if gate.kind == "max_errors":
         yield from _errors_gate_contradictions(place, gate, results)

@@ -557,9 +557,9 @@ def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats
 
     A stratum is a category, and a value the mean of a cluster, which weighs as many pairs as it
     has. Where categories share clusters there is one stratum: a value is the weighted mean of a
-    cluster, which weighs what its pairs weigh in the macro mean. The largest weight of a stratum is
-    1. Since Σ w·(μ − m) = 0 holds for
-    the clusters' means μ, no bet on them gains either.
+    cluster, which weighs what its pairs weigh in the macro mean. Weights are relative to the
+    largest of their stratum. Since Σ w·(μ − m) = 0 holds for the clusters' means μ, no bet on them
+    gains either.
     """
     shape = (cluster.max() + 1, category.max() + 1)
     counts = np.zeros(shape)

@@ -128,7 +128,7 @@ def _with_p_values(rules: Sequence[Rule]) -> list[tuple[Rule, float]]:
 def _allow_for_missing(
     gate: results.GateResult, rule: Rule, filled_rules: Sequence[tuple[Rule, float]]
 ) -> results.GateResult:
-    """Return a gate that any of the filled rules, with their p values, would turn as INCONCLUSIVE.
+    """Return a gate, INCONCLUSIVE if any of the filled rules, with their p values, would turn it.
 
     A gate that warns stays a warning only if it is one by all of them.
     """
@@ -386,7 +386,7 @@ class Rule:
         return f"{missed}; {advice}"
 
     def _why_too_few(self) -> str:
-        """Complete `hindrance` by the α that the sources are too few for."""
+        """Return what completes `hindrance`: the α that the sources are too few for."""
         looks = "" if self.settings.until == "all" else ", what the looks left of it"
         return f" to show anything at alpha {self.family_alpha:g}{looks}"
 

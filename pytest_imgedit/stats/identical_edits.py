@@ -34,8 +34,8 @@ class Alike:
 
 
 def largest_alike(edits: Iterable[tuple[str, str, str]]) -> Alike | None:
-    """Return the pairs whose edits are the one image that most different sources were edited into;
-    `None` if no image has two sources.
+    """Return the pairs whose edits are one image, that of the most sources; `None` if no image is
+    the edit of two sources.
 
     An edit is the id of its pair, and the digests of source and edit. Edits of one source may be
     alike: their instructions may be, too.

@@ -149,9 +149,9 @@ def _told_apart(
     """Decide whether scores are lower than those of `better` edits of the same pairs, beyond
     chance, by `points` on average and with an area under the ROC curve of at least `area`.
 
-    `scored` has the score and the source of each pair. INCONCLUSIVE is what only the area does not
-    show, while its interval reaches `area`, and what too few sources could not show. If no pair
-    has both scores, it is INVALID, or INCONCLUSIVE if none is `scored`.
+    `scored` has the score and the source of each pair. The state is INCONCLUSIVE if only the area
+    falls short, and its interval reaches `area`, or if the sources are too few to show anything. If
+    no pair has both scores, it is INVALID, or INCONCLUSIVE if none is `scored`.
     """
     higher = []
     lower = []

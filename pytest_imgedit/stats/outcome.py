@@ -83,8 +83,8 @@ def cut(text: str, columns: int, least: float = 1 / 4) -> str:
 
 
 def clip(text: str, columns: int) -> str:
-    """Return a text if it fits into the columns; or its words that fit and an ellipsis. A word that
-    is longer than half of the columns is cut.
+    """Return a text if it fits into the columns; or its words that fit and an ellipsis. A word is
+    cut where the whole ones would fill no more than half of the columns.
     """
     if cell_len(text) <= columns:
         return text

@@ -111,7 +111,7 @@ def mde(error: float, freedom: float, alpha: float) -> float:
 
 
 def size_for(effect: float, error: float, freedom: float, alpha: float) -> float | None:
-    """Return the smallest factor on the pairs at hand, to a ten-thousandth, with which a test at
+    """Return the smallest factor on the pairs at hand, to 0.01%, with which a test at
     `alpha` finds `effect`; `None` if there was no spread, or beyond a million.
 
     `error` is the standard error with the pairs at hand, `freedom` its degrees of freedom: with k

@@ -267,7 +267,7 @@ def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[
 def _clear_wins(
     scores: SystemScores, resampled: Floats, even_clusters: float, sign: int
 ) -> NDArray[np.bool_]:
-    """Tell for each two systems whether the first (row) is shown to be better than the second
+    """Tell for every two systems whether the first (row) is shown to be better than the second
     (column).
 
     `resampled` are the errors of their means, by `ClusterBootstrap.errors`; `sign` is -1 where

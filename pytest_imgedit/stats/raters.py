@@ -105,7 +105,7 @@ def _alpha(ratings: RatingRows, samples: Samples) -> Floats:
 
     The formula for missing ratings and the interval metric is that of Krippendorff, "Computing
     Krippendorff's Alpha-Reliability" (2011). Pairs with a single rating do not count. For n ratings
-    v in all, and m of a pair, Σ(v - v')² over all two of the m is m·Σv² - (Σv)². The quotient is
+    v in all, and m of a pair, Σ(v - v')² over every two of the m is m·Σv² - (Σv)². The quotient is
     (n - 1)·Σ_pairs (m·Σv² - (Σv)²)/(m - 1), over n·Σv² - (Σv)² of all ratings.
     """
     counts: Floats = np.bincount(ratings.pair, minlength=len(samples.cluster)).astype(np.float64)

@@ -65,7 +65,7 @@ class Samples:
         return Samples(self.cluster[pairs], self.draws)
 
     def totals(self, values: Floats) -> Floats:
-        """Sum one number a pair over the pairs of each sample, in shape (samples,)."""
+        """Return the sum over each sample of `values`, one a pair, in shape (samples,)."""
         by_cluster = np.bincount(self.cluster, weights=values, minlength=self.clusters)
         return np.asarray(by_cluster @ self.draws, dtype=np.float64)
 
@@ -229,8 +229,8 @@ def _centered_ranks(values: Floats, weights: Floats) -> Floats:
 def sum_over_two(
     compare: Callable[[Indices, Indices], Floats], samples: Samples
 ) -> tuple[Floats, Floats]:
-    """Return two sums in each sample, in shape (samples,), of a number of each two pairs in both
-    orders: over all two pairs, and over the two pairs of one source.
+    """Return two sums in each sample, in shape (samples,), of a number of two pairs, in both
+    orders: over every two pairs, and over every two pairs of one source.
 
     `compare` gets the indices of m and of n pairs, and returns their numbers in shape (m, n). Two
     copies of a cluster in a sample are two sources: the second sum has each copy with itself alone.

@@ -102,8 +102,8 @@ def alpha_of_means(errors: Floats, even_clusters: float) -> float:
 
 
 def alpha_of_differences(errors: Floats, even_clusters: float) -> float:
-    """Return the error rate of each interval at which those of the differences of all two of at
-    least two means hold with a chance of 95%.
+    """Return the error rate of each interval at which those of the differences of every two of
+    at least two means hold with a chance of 95%.
 
     The arguments are those of `alpha_of_means`.
     """

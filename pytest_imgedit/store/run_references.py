@@ -34,11 +34,10 @@ class _Head:
 
 
 def find_run(reference: str, out: Path) -> Path:
-    """Return the results.json that a reference means: `latest` is the newest run of the store
-    `out`, an id is a run in it, a path a file or the folder of one, and a name its newest run of
-    that name.
+    """Return the results.json that a reference means in the store `out`.
 
-    Raise `UsageError` if it means none.
+    It is `latest` (the newest run), the id of a run, a path of a document or of its folder, or the
+    name of a run (the newest of that name). Raise `UsageError` if it means none.
     """
     path = _find_by_place(reference, out) or _find_by_name(reference, out)
     if path is not None:
