@@ -54,10 +54,10 @@ Ratings = Mapping[str, Sequence[Rating]]
 
 
 def read_ratings(path: Path) -> dict[str, list[Rating]]:
-    """Read the ratings of each pair from rows `id,score` or `id,score,rater`, which may have
-    further columns.
+    """Return the ratings of each pair, by its id, from a CSV file.
 
-    Raises `UsageError` with file:line, also for a rater who rates a pair twice.
+    Its columns are `id`, `score` and optionally `rater`; further ones are ignored. Raises
+    `UsageError`, with file:line for a wrong row and for a rater who rates a pair twice.
     """
     ratings: dict[str, list[Rating]] = {}
     first_lines: dict[tuple[str, str], int] = {}
@@ -71,17 +71,18 @@ def read_ratings(path: Path) -> dict[str, list[Rating]]:
             pair_id = _name(row["id"])
             rating = _rating(location, pair_id, row, "rater" in header)
             if rating.rater:
-                key = (pair_id, rating.rater)
-                if key in first_lines:
+                rated = (pair_id, rating.rater)
+                if rated in first_lines:
                     raise errors.UsageError(
                         f"{location}: rater {_shown(rating.rater)} rates id {_shown(row['id'])} "
-                        f"again, expected one rating: the first is in line {first_lines[key]}, "
+                        f"again, expected one rating: the first is in line {first_lines[rated]}, "
                         "delete one of them"
                     )
-                first_lines[key] = rows.line_num
+                first_lines[rated] = rows.line_num
             ratings.setdefault(pair_id, []).append(rating)
     except csv.Error as error:
-        problem = f"{path}:{rows.line_num + 1}: not valid CSV: {error}"
+        line = rows.line_num + 1  # the one after the last row that was read
+        problem = f"{path}:{line}: not valid CSV: {error}"
         raise files.unusable(path, "a CSV file", problem) from None
     return ratings
 
@@ -98,6 +99,9 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 
 
 def _rating(location: str, pair_id: str, row: Mapping[str, str | None], has_raters: bool) -> Rating:
+    """Return the rating in a row; raise `UsageError` for a wrong id or score, and for no rater in a
+    file that `has_raters`.
+    """
     score = _score(row["score"])
     if score is None or not pair_id:
         raise errors.UsageError(
@@ -134,7 +138,7 @@ def _shown(value: str | None) -> str:
 
 
 class _Progress:
-    """Prints a line to stderr now and then, if a comparison takes more than `PROGRESS_S`."""
+    """Prints a line to stderr at most every `PROGRESS_S` seconds."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -148,6 +152,8 @@ class _Progress:
 def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
     """Compare a run's scores with the mean rating of each pair, and raters with each other, overall
     and by category.
+
+    Raters are compared if the file names them. The exit code is 1 if no rated pair has a score.
     """
     ratings_by_id = read_ratings(ratings)
     results = read_run(reference, out)
@@ -158,11 +164,11 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     known = {item.id for item in results.items}
     unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
     judge_rows, rater_rows = _agreements(scored, ratings_by_id, raters)
-    count = sum(map(len, ratings_by_id.values()))
+    rating_count = sum(map(len, ratings_by_id.values()))
     rated_pairs = counted(len(ratings_by_id), "pair")
     judge = printable(tables.judge_name(results))
     lines = [
-        f"judge {judge} against {counted(count, 'rating')} of {rated_pairs}{_by(raters)} in "
+        f"judge {judge} against {counted(rating_count, 'rating')} of {rated_pairs}{_by(raters)} in "
         f"{ratings}",
         _judge_table(judge_rows),
     ]
@@ -177,7 +183,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
         lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {example}")
     document = {
         "pairs": len(scored),
-        "ratings": count,
+        "ratings": rating_count,
         "raters": len(raters) if raters else None,
         "unscored": unscored,
         "unknown": unknown,
@@ -198,7 +204,7 @@ def _agreements(
     scored: Sequence[Item], ratings: Ratings, raters: Sequence[str]
 ) -> tuple[dict[str, RankAgreement], dict[str, RaterAgreement]]:
     """Return the agreement of the judge with the ratings, and that of the raters with each other,
-    by category and `overall`.
+    by category and `overall`; the latter is empty without `raters`.
     """
     judge_rows: dict[str, RankAgreement] = {}
     rater_rows: dict[str, RaterAgreement] = {}
@@ -220,13 +226,14 @@ def _as_dicts(rows: Mapping[str, RankAgreement | RaterAgreement]) -> JsonObject:
 
 
 def _judge_agreement(members: Sequence[Item], ratings: Ratings) -> RankAgreement:
+    """Return the agreement of the judge's scores with the mean ratings of pairs, all scored."""
     means = []
     for item in members:
         scores = [rating.score for rating in ratings[item.id]]
         means.append(math.fsum(scores) / len(scores))
-    scores_of_judge = [item.score or 0.0 for item in members]
+    judge_scores = [item.score for item in members if item.score is not None]
     clusters = [item.cluster for item in members]
-    return agreement(scores_of_judge, means, clusters)
+    return agreement(judge_scores, means, clusters)
 
 
 def _rater_agreement(
@@ -235,9 +242,10 @@ def _rater_agreement(
     raters: Sequence[str],
     progress: Callable[[str], None],
 ) -> RaterAgreement:
-    index = {rater: position for position, rater in enumerate(raters)}
+    """Return the agreement of raters with each other; `progress` is told what is done so far."""
+    rater_indices = {rater: index for index, rater in enumerate(raters)}
     rows = [
-        (index[rating.rater], pair, rating.score)
+        (rater_indices[rating.rater], pair, rating.score)
         for pair, item in enumerate(members)
         for rating in ratings[item.id]
     ]
@@ -254,7 +262,8 @@ def _by(raters: Sequence[str]) -> str:
 
 
 def _judge_table(rows: Mapping[str, RankAgreement]) -> str:
-    cells = [
+    """Render a row for each category and `overall` with the judge's agreement with the ratings."""
+    table = [
         (
             field,
             str(row.n),
@@ -265,11 +274,12 @@ def _judge_table(rows: Mapping[str, RankAgreement]) -> str:
         )
         for field, row in rows.items()
     ]
-    return terminal.render_table(_HEADER, cells)
+    return terminal.render_table(_HEADER, table)
 
 
 def _rater_table(rows: Mapping[str, RaterAgreement]) -> str:
-    cells = [
+    """Render a row for each category and `overall` with the raters' agreement with each other."""
+    table = [
         (
             field,
             str(row.raters),
@@ -279,11 +289,11 @@ def _rater_table(rows: Mapping[str, RaterAgreement]) -> str:
         )
         for field, row in rows.items()
     ]
-    return terminal.render_table(_RATER_HEADER, cells)
+    return terminal.render_table(_RATER_HEADER, table)
 
 
 def _samples(rows: Mapping[str, RaterAgreement]) -> Iterator[str]:
-    """Name the rows whose last column was computed from a sample."""
+    """Yield a line that names the rows whose last column was computed from a sample, if any."""
     sampled = {field: row.compared for field, row in rows.items() if row.is_sample}
     if sampled:
         yield (

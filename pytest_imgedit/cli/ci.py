@@ -59,25 +59,28 @@ class Needs:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Collect what editor, judges, metrics, suite and executor need."""
-        named: list[tuple[Role, EditorSettings | JudgeSettings]] = [
+        """Return what editor, judges, metrics, suite and executor need.
+
+        A server on this machine is not asked for a key.
+        """
+        models: list[tuple[Role, EditorSettings | JudgeSettings]] = [
             ("editor", settings.editor),
             ("judge", settings.judge),
         ]
-        named += [
+        models += [
             (entry.role, entry.settings.judge) for entry in settings.additional_scorers.values()
         ]
         packages: set[str] = set()
-        keys: dict[str, None] = {}
-        here: dict[Role, None] = {}
-        for role, section in named:
+        keys: dict[str, None] = {}  # in the order of the config
+        served_here: dict[Role, None] = {}
+        for role, section in models:
             packages |= _packages(role, section.spec, section.params)
             kind = kind_of(role, section.spec)
             if kind is None or not kind.is_served:
                 continue
             packages.add("openai")
             if _LOCAL_HOSTS.fullmatch(_host(section.spec)):
-                here[role] = None
+                served_here[role] = None
                 continue
             key = _key_of(kind, section.params)
             if key is not None:
@@ -86,7 +89,7 @@ class Needs:
             packages.add("pyarrow")
         if settings.workers.executor == "ray":
             packages.add("ray")
-        return cls(tuple(sorted(packages & _EXTRAS.keys())), tuple(keys), tuple(here))
+        return cls(tuple(sorted(packages & _EXTRAS.keys())), tuple(keys), tuple(served_here))
 
     @property
     def extras(self) -> list[str]:
@@ -94,7 +97,7 @@ class Needs:
 
 
 def _packages(role: Role, spec: str, params: Mapping[str, Any]) -> set[str]:
-    """Return the packages that a model needs; none if it is missing or set wrongly."""
+    """Return the packages that a model needs; an empty set if it is missing or set wrongly."""
     try:
         return set(make_model(role, spec, params).requirements.packages)
     except errors.UsageError:
@@ -109,6 +112,10 @@ def _host(spec: str) -> str:
 
 
 def _key_of(kind: type[Model], params: Mapping[str, Any]) -> str | None:
+    """Return the environment variable that holds the key of a server.
+
+    It is `None` if the kind of model takes no key, or if no variable can have that name.
+    """
     fields = kind.Params.model_fields if kind.Params else {}
     if "api_key_env" not in fields:
         return None
@@ -124,7 +131,10 @@ def requirement(extras: Sequence[str]) -> str:
 
 
 def with_extras(text: str, extras: Iterable[str]) -> str:
-    """Add extras to this package in a file of requirements; nothing else of it changes."""
+    """Return a file of requirements with extras added to this package.
+
+    The text stays as it is if the package has all of them, or if the file does not name it.
+    """
     match = _REQUIREMENT.search(text)
     known = _extras_of(match)
     new = [name for name in extras if name not in known]
@@ -148,7 +158,8 @@ def _extras_of(match: re.Match[str] | None) -> list[str]:
 def of_origin(origin: Any, name: str = _PACKAGE) -> str:
     """Return the requirement for a `direct_url.json` (PEP 610).
 
-    `origin` is `None` for a package from an index, which leaves no such file.
+    `origin` is `None` for a package from an index, which leaves no such file; it gets this version.
+    A folder that is a clone is named by its remote and commit, if both are known.
     """
     if origin is None:
         return f"{name}=={versions.__version__}"
@@ -171,7 +182,7 @@ def is_local(text: str) -> bool:
 
 def _remote(folder: Path) -> str | None:
     """Return the URL of the remote of a clone, with the commit that is checked out, as pip takes
-    it.
+    it; `None` for a folder that is no clone, or whose remote is on this machine.
     """
     remote = provenance.git("-C", str(folder), "remote", "get-url", "origin")
     commit = provenance.git("-C", str(folder), "rev-parse", "HEAD")
@@ -183,9 +194,10 @@ def _remote(folder: Path) -> str | None:
 
 
 def systems(ci: str) -> tuple[list[str], str]:
-    """Return the CI systems to write for, and a line about them if they need one.
+    """Return the CI systems to write a workflow for, and a note for the user or an empty text.
 
-    The host of the git remote decides, then the workflows that are there; GitHub is the default.
+    `ci` is a system, `none`, or `auto`: the systems in use, or GitHub. In a folder of a repository
+    there are none, since a workflow counts at its top alone.
     """
     if ci == "none":
         return [], ""
@@ -194,17 +206,24 @@ def systems(ci: str) -> tuple[list[str], str]:
         return [], f"no workflow written: CI systems read workflows in {top} only"
     if ci != "auto":
         return [ci], ""
-    remote = provenance.git("remote", "get-url", "origin") or ""
-    host = re.split("[:/]", remote.partition("://")[2] or remote)[0]
-    known = [name for name in FILES if name in host]
-    if not known:
-        known = [name for name, path in FILES.items() if os.path.lexists(path)]
-    if known:
-        return known, ""
+    used = _systems_in_use()
+    if used:
+        return used, ""
     return ["github"], (
         "workflow for GitHub, since no git remote names GitLab; for GitLab: imgedit init "
         "--ci=gitlab"
     )
+
+
+def _systems_in_use() -> list[str]:
+    """Return the CI systems that the host of the git remote names, or else those that have their
+    workflow file here.
+    """
+    remote = provenance.git("remote", "get-url", "origin") or ""
+    scheme, _, address = remote.partition("://")
+    host, *_ = re.split("[:/]", address or scheme)  # user@host:path has no scheme
+    named = [name for name in FILES if name in host]
+    return named or [name for name, path in FILES.items() if os.path.lexists(path)]
 
 
 def workflow(system: str, on_gpus: bool, keys: Iterable[str] = ()) -> str:
@@ -224,8 +243,9 @@ def workflow(system: str, on_gpus: bool, keys: Iterable[str] = ()) -> str:
 
 
 def with_keys(text: str, system: str, keys: Sequence[str]) -> str:
-    """Return the workflow for these keys if the text is one that `workflow` makes; if not, the
-    text as it is.
+    """Return the workflow with these keys in place of its own.
+
+    A text that `workflow` does not make, such as one that a user has edited, stays as it is.
     """
     before = _USED_SECRET.findall(text)
     for on_gpus in (False, True):
@@ -235,7 +255,7 @@ def with_keys(text: str, system: str, keys: Sequence[str]) -> str:
 
 
 def key_to_do(system: str, text: str, key: str) -> Iterator[str]:
-    """Say how to give the jobs of a CI system a key; `text` is its workflow."""
+    """Say how to give a key to the jobs of a CI system, whose workflow is `text`."""
     path = FILES[system]
     if system == "gitlab":
         yield (

@@ -22,29 +22,39 @@ from pytest_imgedit.store.run_references import LATEST, find_whole
 
 
 def refuse_to_compare(
-    a: Baseline, b: Baseline, names: str, gated: bool = False, only_common: bool = False
+    earlier: Baseline,
+    later: Baseline,
+    names: str,
+    *,
+    gated: bool = False,
+    only_common: bool = False,
 ) -> None:
-    """Raise `UsageError` if two baselines have different judges or pairs, or, if `gated`, editors
-    made faster with different losses. With `only_common`, only the pairs of both are compared.
+    """Raise `UsageError` if two baselines differ in judges, further judges, rewrites or pairs, or,
+    if `gated`, in the losses by which their editors were made faster.
+
+    `names` are what the message calls the two. Pairs of the earlier one alone are ignored; with
+    `only_common`, those of the later one alone too.
     """
-    reason = _difference(a, b, only_common)
+    reason = _difference(earlier, later, only_common)
     if gated and not reason:
-        reason = unlike_losses(a, b.editor.lossy)
+        reason = unlike_losses(earlier, later.editor.lossy)
     if reason:
         raise errors.UsageError(f"{names} cannot be compared, {reason}")
 
 
-def _difference(a: Baseline, b: Baseline, only_common: bool) -> str | None:
-    """Say how the judges, rewrites or pairs of two baselines differ."""
-    contents = b.contents
+def _difference(earlier: Baseline, later: Baseline, only_common: bool) -> str | None:
+    """Say how the judges, further judges, rewrites or pairs of two baselines differ, if they do."""
+    contents = later.contents
     if only_common:
-        contents = {name: content for name, content in contents.items() if name in a.contents}
-    further = {name: dict(judge) for name, judge in b.further.items()}
+        contents = {
+            pair_id: content for pair_id, content in contents.items() if pair_id in earlier.contents
+        }
+    further = {name: dict(judge) for name, judge in later.further.items()}
     return (
-        unlike_judges(a, dict(b.judge), b.seeds)
-        or unlike_further(a, further)
-        or unlike_rewrites(a, b.editor.rewrites is not None)
-        or unlike_items(a, contents)
+        unlike_judges(earlier, dict(later.judge), later.seeds)
+        or unlike_further(earlier, further)
+        or unlike_rewrites(earlier, later.editor.rewrites is not None)
+        or unlike_items(earlier, contents)
     )
 
 
@@ -58,8 +68,10 @@ def baselines_folder() -> Path:
 
 
 def read_all(references: Sequence[str], out: Path) -> list[Baseline]:
-    """Read runs and baselines; `latest` is the newest run of all pairs of the suite of the first
-    other one.
+    """Return runs and baselines by their references.
+
+    `latest` is the newest run of all pairs of a suite: that of the first other reference whose
+    suite is known, or any.
     """
     runs = {name: read_either(name, out) for name in references if name != LATEST}
     if LATEST in references:
@@ -70,8 +82,10 @@ def read_all(references: Sequence[str], out: Path) -> list[Baseline]:
 
 
 def read_either(reference: str, out: Path, suite: Collection[str] = ()) -> Baseline:
-    """Read a run or a baseline; `latest` is the newest run of all pairs of a suite, and newer runs
-    that were passed over are named on stderr.
+    """Return a run or a baseline.
+
+    `latest` is the newest run of all pairs of a suite, known by its names, or of any suite without
+    them. Newer runs that were passed over are named on stderr.
     """
     baseline, note = read.read_either(reference, out, baselines_folder(), suite)
     _tell(note)
@@ -79,7 +93,7 @@ def read_either(reference: str, out: Path, suite: Collection[str] = ()) -> Basel
 
 
 def read_run(reference: str, out: Path, suite: Collection[str] = ()) -> Results:
-    """Read a run; `latest` as in `read_either`."""
+    """Return a run; `latest` is as in `read_either`."""
     run = find_whole(reference, out, suite)
     _tell(run.note)
     return read.read_results(run.path)
@@ -91,7 +105,7 @@ def _tell(note: str) -> None:
 
 
 def names_of(suite: SuiteInfo | None) -> tuple[str, ...]:
-    """Return the names by which a suite is known."""
+    """Return the names by which a suite is known; none for `None`."""
     return () if suite is None else (suite.name, suite.sha256)
 
 

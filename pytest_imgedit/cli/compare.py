@@ -49,7 +49,8 @@ def compare_runs(
     """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs
     as pytest does, with the trial of the later run's judge. `options` are those of gates, by name.
 
-    More than two are ranked in a leaderboard, whose reference is the first.
+    More than two are ranked in a leaderboard, whose reference is the first. The exit code is 1 if
+    a gate fails. Raises `UsageError` for a single run, and for runs that cannot be compared.
     """
     is_gated = bool(options["max_drop"] or options["max_collapsed"] is not None)
     if len(references) > 2:
@@ -92,7 +93,7 @@ def compare_runs(
 def _gates_settings(options: Mapping[str, Any]) -> GatesSettings:
     """Return the settings of gates; raise `UsageError` for an option with a wrong value."""
     values = dict(options)
-    values["max_collapsed"] = options["max_collapsed"] or 0
+    values["max_collapsed"] = options["max_collapsed"] or 0  # none is allowed without the option
     try:
         return GatesSettings.model_validate(values)
     except ValidationError as error:
@@ -113,11 +114,11 @@ def _compare(before: Baseline, now: Baseline, settings: GatesSettings, is_gated:
     results = gate_rules.max_drop(
         settings, paired.differences, before.name, measures, is_judge_tried
     )
-    tail, collapsed = collapse.max_collapsed(settings, paired.moves, before.name)
+    tail_gate, collapsed = collapse.max_collapsed(settings, paired.moves, before.name)
     environment = environment_differences(before, now)
     comparison = compare(paired, settings.alpha, results, environment, collapsed)
     if is_gated:
-        results.append(tail)
+        results.append(tail_gate)
         if now.controls is not None:
             results.append(judge_qualification.controls_gate(now.controls))
     return _Compared(comparison, measures, results, settings)
@@ -132,7 +133,7 @@ def _gate_lines(compared: _Compared) -> Iterator[str]:
 
 def _verdict(compared: _Compared) -> str:
     """Say in at most 80 columns which state the gates have, and how the overall mean of the first
-    measure moved that both have.
+    measure moved that both have; if there is none, say so.
     """
     head = _worst_state(compared)
     for name, rows in compared.comparison.measures.items():
@@ -141,13 +142,15 @@ def _verdict(compared: _Compared) -> str:
             continue
         moved = _moved(row, compared.measures[name])
         field = str(Field(name, OVERALL))
-        room = WIDTH - len(head) - len(moved) - 1
+        room = WIDTH - len(head) - len(moved) - 1  # for the blank
         return printable(f"{head}{field[:room]} {moved}")
     return f"{head}no pair has a value on both sides"
 
 
 def _worst_state(compared: _Compared) -> str:
-    """Return the state that decides, as the head of a verdict; an empty text without gates."""
+    """Return the worst state of the gates as the head of a verdict, marked as a warning if none of
+    them fails; an empty text without gates.
+    """
     if not compared.gates:
         return ""
     worst = min(compared.gates, key=lambda gate: WORST_FIRST.index(gate.state))

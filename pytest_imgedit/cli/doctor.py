@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -31,8 +31,10 @@ _FITS = {True: "fits", False: "does not fit", None: "whether they fit is not kno
 
 
 def examine(config: Path | None) -> tuple[JsonObject, str, int]:
-    """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded
-    ones).
+    """Look at packages, memory and GPUs, and at the suite and the models of a config; without one,
+    at the embedded ones.
+
+    The exit code is 1 if there is a problem. Raises `UsageError` for a config that cannot be read.
     """
     find_user_modules(config)
     settings = make_settings(read_tables(config))
@@ -42,44 +44,46 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     if pools.is_remote(settings):
         document["elsewhere"] = settings.workers.ray_address or "a Ray cluster"
     problems = list(_package_problems())
-    try:
+    with _noting(problems):
         pairs = load_suite(settings.suite).pairs
         document["suite"] = {"spec": settings.suite.spec, "pairs": len(pairs)}
         problems += doubts_of_store(settings, pairs)
-    except errors.UsageError as error:
-        problems.append(str(error))
-    try:
+    with _noting(problems):
         with settings_checks.naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
         settings_checks.check_executor(settings)
-    except errors.UsageError as error:
-        problems.append(str(error))
     document["models"] = _models(settings, machine, problems)
     document["problems"] = list(dict.fromkeys(problems))
     return document, _text(document), int(bool(problems))
 
 
+@contextmanager
+def _noting(problems: list[str], prefix: str = "") -> Iterator[None]:
+    """Add the message of a `UsageError` to the problems, so that the next check follows."""
+    try:
+        yield
+    except errors.UsageError as error:
+        problems.append(f"{prefix}{error}")
+
+
 def _models(settings: Settings, machine: Hardware, problems: list[str]) -> list[JsonObject]:
-    """Describe all models of a config, and add what is wrong with them to the problems."""
-    named: list[tuple[Role, Settings, str]] = [(role, settings, "") for role in ROLES]
-    named += [
+    """Describe the models of a config that can be made, and add what is wrong with any of them to
+    the problems.
+    """
+    models: list[tuple[Role, Settings, str]] = [(role, settings, "") for role in ROLES]
+    models += [
         (entry.role, entry.settings, entry.section)
         for entry in settings.additional_scorers.values()
     ]
     rows: list[JsonObject] = []
-    for role, own, section in named:
-        try:
-            model = resolve(role, own, section)
-            settings_checks.check_models(own, [model], machine, section)
-        except errors.UsageError as error:
-            problems.append(str(error))
-            continue
-        try:
-            rows.append(_model(model, settings, machine, problems))
-            if pools.python_of(settings, role) is None:
-                model.reach()
-        except errors.UsageError as error:
-            problems.append(f"{section or role}: {error}")
+    for role, model_settings, section in models:
+        with _noting(problems):
+            model = resolve(role, model_settings, section)
+            settings_checks.check_models(model_settings, [model], machine, section)
+            with _noting(problems, f"{section or role}: "):
+                rows.append(_model(model, settings, machine, problems))
+                if pools.python_of(settings, role) is None:
+                    model.reach()
     return rows
 
 
@@ -96,12 +100,14 @@ def _machine(machine: Hardware) -> JsonObject:
 
 
 def _host_memory() -> float:
-    """Memory of this machine in GiB."""
+    """Return the memory of this machine in GiB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
 
 
 def _package_problems() -> Iterator[str]:
-    """Name the requirements of this package that the environment does not meet."""
+    """Yield the requirements of this package that the environment does not meet, or that the
+    package itself is not installed.
+    """
     try:
         requirements = list(map(Requirement, requires("pytest-imgedit") or ()))
     except PackageNotFoundError:
@@ -121,8 +127,10 @@ def _package_problems() -> Iterator[str]:
 
 
 def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
-    """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold
-    that.
+    """Describe a model: where its weights are, what they take, and whether they fit, which is not
+    known of other machines.
+
+    Weights that do not fit are added to the problems.
     """
     row: JsonObject = {
         "role": model.role,
@@ -137,8 +145,17 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
     if not hardware.has_gpus and "dtype" not in model.params:
         model = model.with_params(dtype="float32")
     row["weights_gib"] = round((model.memory().reads or 0) / GIB, 2)
-    if pools.is_remote(settings):
-        return row
+    if not pools.is_remote(settings):
+        row["fits"] = _fits(model, hardware, problems)
+    return row
+
+
+def _fits(model: Model, hardware: Hardware, problems: list[str]) -> bool | None:
+    """Return whether the weights of a model fit into its GPUs, or into the memory of this machine
+    if they stay there; `None` if the memory of the GPUs is not known.
+
+    Weights that do not fit are added to the problems.
+    """
     model = placement.settle(model, hardware)
     need = placement.need_of(model, hardware)
     needed = need.memory.weights
@@ -148,20 +165,21 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
         needed = need.memory.kept * len(need.groups) or model.memory().reads or 0
         memories = [_host_memory()]
         where = " of host memory"
-    if memories:
-        smallest = min(memories)
-        row["fits"] = needed / GIB <= smallest
-        if not row["fits"]:
-            problems.append(
-                f"{model.role} {model.spec}: {needed / GIB:.1f} GiB of weights do not fit into "
-                f"{smallest:.1f} GiB{where}"
-            )
-    return row
+    if not memories:
+        return None
+    smallest = min(memories)
+    fits = needed / GIB <= smallest
+    if not fits:
+        problems.append(
+            f"{model.role} {model.spec}: {needed / GIB:.1f} GiB of weights do not fit into "
+            f"{smallest:.1f} GiB{where}"
+        )
+    return fits
 
 
 def _group_memories(need: placement.Need, hardware: Hardware) -> list[float]:
-    """Return the memory in GiB of each group of GPUs that a model would take, as far as it is
-    known.
+    """Return the memory in GiB of each group of GPUs that a model would take, without groups that
+    have a GPU of unknown memory.
     """
     totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
     memories = []
@@ -172,6 +190,7 @@ def _group_memories(need: placement.Need, hardware: Hardware) -> list[float]:
 
 
 def _text(document: JsonObject) -> str:
+    """Return the lines that `imgedit doctor` prints of its document."""
     machine = document["machine"]
     lines = [
         " · ".join(f"{name} {number}" for name, number in document["versions"].items()),
@@ -195,6 +214,7 @@ def _text(document: JsonObject) -> str:
 
 
 def _gpu_table(gpus: Sequence[JsonObject]) -> str:
+    """Render a row for each GPU, or a line that says that there is none."""
     if not gpus:
         return "no GPU visible: editors and judges run on the CPU"
     rows = [
@@ -220,7 +240,8 @@ def qualify(
 ) -> tuple[JsonObject, str, int]:
     """Have a judge score the controls of a suite; arguments take precedence over the config.
 
-    Verdicts are kept in the store `out`, where runs with gates find them.
+    Verdicts are kept in the store `out`, where runs with gates find them. The exit code is 1 unless
+    the judge passes.
     """
     find_user_modules(config)
     raw = read_tables(config)
@@ -238,21 +259,21 @@ def qualify(
         qualification = qualify_judge(session, sys.stderr)
     scorer = qualification.scorer
     gate = controls_gate(qualification.controls)
-    judged = results.JudgeInfo(
+    judge_info = results.JudgeInfo(
         spec=scorer.identity.model.spec,
         **scorer.identity.told,
         protocol=scorer.protocol.name,
         variant=scorer.protocol.variant,
         protocol_sha256=scorer.protocol.sha256,
     )
-    pairs = session.suite
-    described = results.SuiteInfo(
-        name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks
+    loaded = session.suite
+    suite_info = results.SuiteInfo(
+        name=loaded.name, sha256=loaded.sha256, pairs=len(loaded.pairs), remarks=loaded.remarks
     )
     environments = qualification.environments
     document = {
-        "judge": judged.model_dump(mode="json"),
-        "suite": described.model_dump(mode="json"),
+        "judge": judge_info.model_dump(mode="json"),
+        "suite": suite_info.model_dump(mode="json"),
         "environments": {
             digest: environment.model_dump() for digest, environment in environments.items()
         },
@@ -260,8 +281,8 @@ def qualify(
         "gate": asdict(gate),
     }
     lines = [
-        f"judge {judged.spec}, protocol {scorer.protocol.label}, on suite {pairs.name}",
-        f"fingerprint {judged.fingerprint}",
+        f"judge {judge_info.spec}, protocol {scorer.protocol.label}, on suite {suite_info.name}",
+        f"fingerprint {judge_info.fingerprint}",
     ]
     lines += [str(environment) for environment in environments.values()]
     table = tables.controls_table(qualification.controls)
@@ -271,8 +292,8 @@ def qualify(
 
 
 def _settings_of_judge(raw: Tables) -> Settings:
-    """Check settings for the judge alone; raise `UsageError` for those of a judge that scores
-    nothing.
+    """Return settings for a trial of the judge alone, from tables that are changed for it; raise
+    `UsageError` if the judge does not score edits.
     """
     raw["editor"] = {"spec": "identity"}  # none of the config's is needed
     raw.setdefault("run", {})["stage"] = "all"

@@ -29,6 +29,8 @@ TABLE = "pairs.csv"
 _MOST_TEXT = 2**16
 #: Files and folders that cannot be used and are named.
 _MOST_NAMED = 3
+#: Characters of the path of each.
+_MOST_SHOWN = 300
 #: A column names images if it does so in at least this part of the rows.
 _MOST_ROWS = 0.8
 
@@ -58,10 +60,10 @@ class Guess:
 
 
 def guess_suite(data: Path | None) -> Guess:
-    """Guess from a path, or from what this folder holds; if that is nothing usable, return the
-    embedded suite.
+    """Return the suite that a path holds; without a path, that of this folder, or the embedded one
+    if this folder holds nothing usable.
 
-    Raises `UsageError` if a path does not name a suite; the message names the wrong row.
+    Raises `UsageError` if a path holds no suite; the message names the wrong row.
     """
     _walk.cache_clear()  # a folder is looked through once a call
     if data is None:
@@ -84,13 +86,15 @@ def guess_suite(data: Path | None) -> Guess:
 
 
 def _of_folder(folder: Path, is_named: bool) -> Guess:
-    """Take the first table of a folder, or its images; raise `UsageError` if one `is_named` by the
-    user has neither.
+    """Return the first table of a folder as a suite, or else its images, or the embedded suite.
+
+    Raises `UsageError` if a folder that the user named has neither, or holds a dataset in a form
+    that is not read.
     """
     if is_named:
-        what = folders.hub_cache_hint(folder) or folders.arrow_hint(folder)
-        if what is not None:
-            raise errors.UsageError(f"{folder} is {what}")
+        other_form = folders.hub_cache_hint(folder) or folders.arrow_hint(folder)
+        if other_form is not None:
+            raise errors.UsageError(f"{folder} is {other_form}")
     unused = _unusable(folder)
     guess = _first_table(folder, unused) or _all_images(folder, is_named, unused)
     if guess is None and is_named:
@@ -100,6 +104,9 @@ def _of_folder(folder: Path, is_named: bool) -> Guess:
 
 
 def _first_table(folder: Path, unused: list[str]) -> Guess | None:
+    """Return the first table of a folder that can be a suite, if any, and add to `unused` why the
+    others are not; a JSON file that is no suite goes unmentioned.
+    """
     guess = None
     for table in _usable(folder, _TABLES):
         if guess is not None:
@@ -114,6 +121,11 @@ def _first_table(folder: Path, unused: list[str]) -> Guess | None:
 
 
 def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None:
+    """Return the images of a folder as a suite; `None` if there are none.
+
+    In a folder that the user has not named, images without instructions are not taken either:
+    `unused` says so. An error is raised only for a folder that the user has named.
+    """
     images = _usable(folder, SUFFIXES)
     if not images:
         return None
@@ -133,15 +145,14 @@ def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None
 
 
 def _of_table(path: Path) -> Guess:
-    """Take a file as it is if it is a suite; otherwise find its columns."""
-    try:
-        suite = base.load_suite(settings.SuiteSettings(spec=f"native:{path}"))
-        sources = (getattr(pair.source, "path", None) for pair in suite.pairs)
-        if not suite.remarks and all(source is None or source.is_file() for source in sources):
-            return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
-    except errors.UsageError:
-        if path.suffix.lower() not in _TABLES:  # it has no columns that could be found
-            raise
+    """Return a file as it is if it is a suite, or else a new suite from its columns.
+
+    Raises `UsageError` if no column names images or holds instructions, for a row without either,
+    and for an id that several rows have.
+    """
+    ready = _ready_suite(path)
+    if ready is not None:
+        return ready
     problems: list[errors.UsageError] = []
     rows = list(read_rows(path, problems))
     raise_problems(problems)
@@ -152,10 +163,11 @@ def _of_table(path: Path) -> Guess:
     others = [name for name in names if name != image]
     instruction = _column(others, rows, "instruction", _is_text)
     if image is None or instruction is None:
-        what = "holds instructions"
+        expected = "holds instructions"
         if image is None:
-            what = f"names images below {finder.root.resolve()}"
-        raise errors.UsageError(f"{path}: no column {what}, found {', '.join(names) or 'none'}")
+            expected = f"names images below {finder.root.resolve()}"
+        found = ", ".join(names) or "none"
+        raise errors.UsageError(f"{path}: no column {expected}, found {found}")
     pairs = [_pair(row, image, instruction, finder) for row in rows]
     _check_unique_ids(path, pairs)
     return Guess(
@@ -163,6 +175,24 @@ def _of_table(path: Path) -> Guess:
         rows=pairs,
         root=finder.root,
     )
+
+
+def _ready_suite(path: Path) -> Guess | None:
+    """Return a file that can be read as a suite without remarks and whose images are there; `None`
+    for a table that needs another look at its columns.
+
+    Raises `UsageError` for a file that is neither.
+    """
+    try:
+        suite = base.load_suite(settings.SuiteSettings(spec=f"native:{path}"))
+    except errors.UsageError:
+        if path.suffix.lower() not in _TABLES:  # it has no columns that could be found
+            raise
+        return None
+    sources = [getattr(pair.source, "path", None) for pair in suite.pairs]
+    if suite.remarks or not all(source is None or source.is_file() for source in sources):
+        return None
+    return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
 
 
 def _check_unique_ids(path: Path, pairs: Sequence[strict_json.JsonObject]) -> None:
@@ -176,8 +206,10 @@ def _check_unique_ids(path: Path, pairs: Sequence[strict_json.JsonObject]) -> No
 
 
 def _pair(row: SuiteRow, image: str, instruction: str, finder: _Finder) -> strict_json.JsonObject:
-    """Return a row of the new suite: its image as a path below the root, its instruction, and all
-    else under its usual name.
+    """Return a row of the new suite: its image as a path below the root, its instruction, and what
+    else it holds under its usual name, or its own if the usual one is taken.
+
+    Raises `UsageError` for an image that is not found, an empty instruction, and a wrong value.
     """
     result: strict_json.JsonObject = {
         "image": _path(row, image, finder),
@@ -203,6 +235,7 @@ def _pair(row: SuiteRow, image: str, instruction: str, finder: _Finder) -> stric
 
 
 def _path(row: SuiteRow, name: str, finder: _Finder) -> str:
+    """Return the image that a cell names, below the root; raise `UsageError` if there is none."""
     path = finder.find(row.values.get(name))
     if path is None:
         raise row.error(
@@ -216,11 +249,11 @@ def _usual_name(name: str) -> str:
     """Return what the format calls a column, such as `category` for `Kind`; an unknown name
     stays.
     """
-    small = name.strip().lower()
-    if small in chain.from_iterable(native.FIELDS.values()):
-        return small
+    lowered = name.strip().lower()
+    if lowered in chain.from_iterable(native.FIELDS.values()):
+        return lowered
     for key in ("category", "reference"):
-        if small in native.USUAL_NAMES[key]:
+        if lowered in native.USUAL_NAMES[key]:
             return key
     return name
 
@@ -228,7 +261,9 @@ def _usual_name(name: str) -> str:
 def _column(
     names: Sequence[str], rows: Sequence[SuiteRow], key: str, holds: Callable[[Any], bool]
 ) -> str | None:
-    """Return a column that most rows have a value in; columns with a usual name come first."""
+    """Return the first column that `holds` a value in most rows, `None` without one; columns with a
+    usual name for `key` come first.
+    """
     usual = [
         name
         for name in names
@@ -241,7 +276,8 @@ def _column(
 
 
 def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
-    """Make each image a row; a text file of the same name beside it holds its instruction.
+    """Return a suite with a row for each image; a text file of the same name beside it holds its
+    instruction, which is missing without one.
 
     Raises `UsageError` for an instruction that is too long, not text, or outside the folder.
     """
@@ -275,7 +311,7 @@ class _Finder:
                     self._known[name] = None
 
     def find(self, value: Any) -> Path | None:
-        """Return an image's path below the root."""
+        """Return an image's path below the root; `None` if the value names no image, or several."""
         if not isinstance(value, str | int) or value == "":
             return None
         text = str(value).removeprefix("./")
@@ -287,40 +323,42 @@ class _Finder:
 
 
 def _usable(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """Return the files below a folder that a suite can name."""
-    return [path for path in _walk(folder)[0] if path.suffix.lower() in suffixes]
+    """Return the files below a folder that have one of the suffixes and that a suite can name."""
+    usable, _ = _walk(folder)
+    return [path for path in usable if path.suffix.lower() in suffixes]
 
 
 def _unusable(folder: Path) -> list[str]:
     """Say why no suite can name some tables and images below a folder, and which folders could not
-    be read.
+    be read; the first few of these, and how many more there are.
     """
-    lines = list(_walk(folder)[1])
-    if len(lines) > _MOST_NAMED:
-        lines[_MOST_NAMED:] = [f"and {len(lines) - _MOST_NAMED} more"]
+    _, unusable = _walk(folder)
+    lines = unusable[:_MOST_NAMED]
+    if len(unusable) > _MOST_NAMED:
+        lines.append(f"and {len(unusable) - _MOST_NAMED} more")
     return lines
 
 
 @lru_cache(maxsize=4)
 def _walk(top: Path) -> tuple[list[Path], list[str]]:
-    """Return the tables and images below a folder that a suite can name, and why it can name no
-    others.
+    """Return the tables and images below a folder that a suite can name, and for each other one,
+    and each folder that cannot be read, a line that says why.
 
-    The files of a folder come before those of folders in it. Environments and hidden folders hold
-    none.
+    The files of a folder come before those of folders in it. Environments, what is hidden, links to
+    folders, irregular files and folders of `_SKIPPED` are passed over.
     """
     named_suffixes = set(_TABLES) | set(SUFFIXES)
     usable: list[Path] = []
     unusable: list[str] = []
-    folders = [top]
-    while folders:
-        folder = folders.pop()
-        inside = []
+    pending = [top]
+    while pending:
+        folder = pending.pop()
+        subfolders = []
         try:
             with os.scandir(folder) as scanned:
                 entries = sorted(scanned, key=lambda entry: entry.name)
         except OSError as error:  # it may be another user's, or gone by now
-            unusable.append(f"{shorten(ascii(str(folder)), 300)}: {error.strerror}")
+            unusable.append(f"{_shown(folder)}: {error.strerror}")
             continue
         if folder != top and any(entry.name == "pyvenv.cfg" for entry in entries):
             continue
@@ -330,7 +368,7 @@ def _walk(top: Path) -> tuple[list[Path], list[str]]:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _SKIPPED:
-                    inside.append(path)
+                    subfolders.append(path)
             elif path.suffix.lower() in named_suffixes:
                 try:
                     if not entry.is_file():
@@ -339,14 +377,19 @@ def _walk(top: Path) -> tuple[list[Path], list[str]]:
                 except OSError as error:
                     problem = error.strerror or str(error)
                 if problem:
-                    unusable.append(f"{shorten(ascii(str(path)), 300)}: {problem}")
+                    unusable.append(f"{_shown(path)}: {problem}")
                 else:
                     usable.append(path)
-        folders += reversed(inside)
+        pending += reversed(subfolders)
     return usable, unusable
 
 
+def _shown(path: Path) -> str:
+    return shorten(ascii(str(path)), _MOST_SHOWN)
+
+
 def _problem(path: Path, folder: Path) -> str:
+    """Say why no suite can name a file below a folder; return an empty text if one can."""
     problem = _bad_name(path)
     # No folder on the way is a link.
     if not problem and path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):

@@ -19,7 +19,8 @@ from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import number, one_line, shorten
 from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
-from pytest_imgedit.report import outputs, tables, terminal
+from pytest_imgedit.report import outputs, terminal
+from pytest_imgedit.report.tables import MICRO
 
 #: The most bytes of a config.
 MOST = 2**20
@@ -95,13 +96,17 @@ _Entry = tuple[str, str, yaml.Node]
 #: Columns of a report.
 _NUMBERS = ("mean", "std", "median", "min", "max")
 _KEYS = ("num_samples", *_NUMBERS)
+#: Numbers of a report lie between this and its negative.
+_MOST_NUMBER = 1e12
 #: Writes a value as TOML does: text, numbers, booleans and lists of them look the same in JSON.
 _to_toml = partial(json.dumps, ensure_ascii=False)
 
 
 def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
-    """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of
-    a report.
+    """Read a YAML config, and write what has a counterpart to the TOML config `to`, with a protocol
+    beside it if the config has prompts; of a report in JSON, show the table, and write nothing.
+
+    Raises `UsageError` for a file that is neither, and if a new file is there already.
     """
     if path.suffix == ".json":
         return _report(path)
@@ -119,7 +124,7 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
         if key.startswith("prompts."):
             rows.append(_prompt(key, location, node, prompts, prompts_file))
         else:
-            rows += _rows(key, location, node, folder=path.parent, target=to.parent, tables=tables)
+            rows += _take(key, location, node, folder=path.parent, target=to.parent, tables=tables)
     always = dict(ALWAYS)
     has_prompts = bool(prompts.user or prompts.system)
     if has_prompts:
@@ -128,8 +133,9 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
         always["judge.protocol"] = OWN_PROMPTS
         tables[f"protocols.{OWN_PROMPTS}"] = {"file": prompts_file.name}
     _name_models(path, entries, rows, tables)
-    rows += [_always(key, value, path, tables) for key, value in always.items()]
-    _without_batches(tables.get("editor", {}), rows)
+    for key, value in always.items():
+        rows.append(_set_always(key, value, path, tables))
+    _drop_batches(tables.get("editor", {}), rows)
 
     text = _config_text(path, tables)
     texts = {}
@@ -158,7 +164,7 @@ def _name_models(
     rows: list[JsonObject],
     tables: dict[str, JsonObject],
 ) -> None:
-    """Name the models that have no `model_name`."""
+    """Set the spec of each model that has no `model_name`."""
     for role, (section, _) in _MODELS.items():
         if "spec" not in tables.get(section, {}):
             _name_model(role, _class_entry(role, path, entries), rows, tables)
@@ -170,15 +176,14 @@ def _class_entry(
     """Return the key of a model's class with its location and node; one without a node if there is
     none.
     """
-    for entry in entries:
-        key = entry[0]
+    for key, location, node in entries:
         if key == f"{role}.class_path":
-            return entry
+            return key, location, node
     return role, str(path), None
 
 
 def _config_text(path: Path, tables: Mapping[str, JsonObject]) -> str:
-    """Write tables as TOML; raise `UsageError` if the text would not be valid."""
+    """Return tables as TOML; raise `UsageError` if the text would not be valid."""
     blocks = []
     for section, table in tables.items():
         block = f"[{section}]\n"
@@ -204,7 +209,12 @@ def _write_all(texts: Mapping[Path, str]) -> None:
         on_failure.pop_all()
 
 
-def _rows(
+def _row(location: str, key: str) -> JsonObject:
+    """Return the row of a key that has no counterpart as yet."""
+    return {"place": location, "key": key, "as": None, "value": None, "why": None}
+
+
+def _take(
     key: str,
     location: str,
     node: yaml.Node,
@@ -212,11 +222,14 @@ def _rows(
     folder: Path,
     target: Path,
     tables: dict[str, JsonObject],
-) -> Iterator[JsonObject]:
-    """Add the counterparts of a key to the tables of the new config; yield a row for each, or one
+) -> list[JsonObject]:
+    """Add the counterparts of a key to the tables of the new config; return a row for each, or one
     that says why there is none.
+
+    Raises `UsageError` for a value that cannot be taken over. A key without a counterpart may have
+    any value.
     """
-    row = {"place": location, "key": key, "as": None, "value": None, "why": None}
+    row = _row(location, key)
     value = ""
     problem = None
     try:
@@ -225,26 +238,28 @@ def _rows(
         problem = error
     counterparts = _counterparts(key, value, folder, target)
     if isinstance(counterparts, str):
-        yield {**row, "why": counterparts}
-        return
+        return [{**row, "why": counterparts}]
     if problem is not None:
         raise problem
+    rows: list[JsonObject] = []
     for name, new_value in counterparts.items():
         section, _, new_key = name.partition(".")
         known = tables.setdefault(section, {}).setdefault(new_key, new_value)
         if known != new_value:
-            yield {**row, "why": f"{name} is {_to_toml(known)} already"}
+            rows.append({**row, "why": f"{name} is {_to_toml(known)} already"})
         else:
-            yield {**row, "as": name, "value": new_value, "why": _of_hub(name, value, new_value)}
+            remark = _hub_remark(name, value, new_value)
+            rows.append({**row, "as": name, "value": new_value, "why": remark})
+    return rows
 
 
 def _prompt(
     key: str, location: str, node: yaml.Node, prompts: own_prompts.PromptTexts, file: Path
 ) -> JsonObject:
     """Add a prompt of the config, `prompts.CATEGORY.KIND` or `prompts.KIND` for all categories;
-    return its row.
+    return its row, which says why if it was not added.
     """
-    row = {"place": location, "key": key, "as": None, "value": None, "why": None}
+    row = _row(location, key)
     *_, category, name = key.removeprefix("prompts").rsplit(".", 2)
     kind = own_prompts.KEYS.get(name)
     if kind is None:
@@ -264,25 +279,30 @@ def _name_model(
     rows: list[JsonObject],
     tables: dict[str, JsonObject],
 ) -> None:
-    """Name the class of a model without `model_name`, which the `entry` holds. Without a class name
-    a model that ends the run, so that no embedded one takes its place.
+    """Set the spec of a model to the class that the `entry` names, and replace the rows of its key.
+
+    If the entry names no class, the spec is one that ends the run, so that no embedded model takes
+    the place of the missing one.
     """
-    section = _MODELS[role][0]
+    section, _ = _MODELS[role]
     key, location, node = entry
-    row: JsonObject = {"place": location, "key": key, "as": f"{section}.spec"}
+    row = _row(location, key)
+    row["as"] = f"{section}.spec"
     if isinstance(node, yaml.ScalarNode):
         module, _, kind = node.value.rpartition(".")
         row |= {"value": f"{module}:{kind}", "why": "rewrite this class: docs/models.md"}
     else:
         why = f"no model_name: the run ends until {section}.spec names a model"
         row |= {"value": NO_MODEL, "why": why}
-    rows[:] = [known for known in rows if known["key"] != row["key"]]
+    rows[:] = [known for known in rows if known["key"] != key]
     rows.append(row)
     tables[section] = {"spec": row["value"], **tables.get(section, {})}
 
 
-def _of_hub(name: str, value: Any, spec: Any) -> str | None:
-    """Say that the hub has no model of a name, or probably has none."""
+def _hub_remark(name: str, value: Any, spec: Any) -> str | None:
+    """Say that the hub has no model of a name, or probably has none; `None` for other keys and
+    values.
+    """
     if not name.endswith(".spec") or name == "suite.spec":
         return None
     if value in hub_names.WRONG:
@@ -290,9 +310,11 @@ def _of_hub(name: str, value: Any, spec: Any) -> str | None:
     return hub_names.remark(str(spec).partition(":")[2]) or None
 
 
-def _without_batches(editor: JsonObject, rows: list[JsonObject]) -> None:
-    """Leave out the batch size of a pipeline that edits one by one."""
-    pipeline = hub_names.PIPELINES.get(str(editor.get("spec")).partition(":")[2].partition("@")[0])
+def _drop_batches(editor: JsonObject, rows: list[JsonObject]) -> None:
+    """Remove the batch size of an editor whose pipeline edits one by one, and say so in its row."""
+    _, _, checkpoint = str(editor.get("spec")).partition(":")
+    name, _, _ = checkpoint.partition("@")
+    pipeline = hub_names.PIPELINES.get(name)
     if pipeline is None or ADAPTERS[pipeline].batches or "batch_size" not in editor:
         return
     del editor["batch_size"]
@@ -306,13 +328,15 @@ def _comment(key: str) -> str:
     return f"  # {BESIDE[key]}" if key in COMMENTED else ""
 
 
-def _always(key: str, value: str, path: Path, tables: dict[str, JsonObject]) -> JsonObject:
+def _set_always(key: str, value: str, path: Path, tables: dict[str, JsonObject]) -> JsonObject:
+    """Set a key that the YAML config leaves unsaid; return its row."""
     section, _, name = key.partition(".")
     tables.setdefault(section, {})[name] = value
     return {"place": str(path), "key": "in every config", "as": key, "value": value, "why": None}
 
 
 def _line(row: JsonObject) -> str:
+    """Say what a key has become, or why it has no counterpart."""
     location = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
         return f"{location}no counterpart: {row['why']}"
@@ -322,6 +346,9 @@ def _line(row: JsonObject) -> str:
 
 
 def _root(path: Path) -> yaml.MappingNode:
+    """Return the top table of a YAML config; raise `UsageError` for a file that is no table in YAML
+    or is too large.
+    """
     text = files.read_utf8(path, MOST, "a config in YAML")
     try:
         _check_size(text, path)
@@ -335,7 +362,9 @@ def _root(path: Path) -> yaml.MappingNode:
 
 
 def _check_size(text: str, path: Path) -> None:
-    """Raise `UsageError` for a text that is too large for a config, before it is parsed further."""
+    """Raise `UsageError` for a text with an alias, too deep tables or too many values, before it is
+    parsed further.
+    """
     depth = 0
     for count, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -358,7 +387,11 @@ def _check_size(text: str, path: Path) -> None:
 
 
 def _entries(table: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
-    """Yield each key that holds a value or a list, with its `file:line` and its node."""
+    """Yield each key of a table, and of those inside it, that holds a value or a list, with its
+    `file:line` and its node. `prefix` comes before its name.
+
+    Raises `UsageError` for a key that is no text.
+    """
     for name, node in table.value:
         location = f"{path}:{name.start_mark.line + 1}"
         if not isinstance(name, yaml.ScalarNode):
@@ -378,6 +411,11 @@ def _plain(node: yaml.Node, location: str) -> Any:
 
 
 def _scalar(node: yaml.Node, location: str, most: int = MOST_CHARACTERS) -> Any:
+    """Return the value of a scalar, a date as text.
+
+    Raises `UsageError` for another node, for more than `most` characters, for text that is no value
+    or not UTF-8, and for an integer beyond 64 bits.
+    """
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
         raise errors.UsageError(
             f"{location}: found {node.tag:.80}, expected text, a number, true or false, or a list "
@@ -402,7 +440,10 @@ def _scalar(node: yaml.Node, location: str, most: int = MOST_CHARACTERS) -> Any:
 
 
 def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str, Any] | str:
-    """Return the keys here with their values, or why there is none."""
+    """Return the keys here with their values, or say why there is none.
+
+    Paths below the `folder` of the YAML config become relative to `target`, that of the new one.
+    """
     role, _, name = key.partition(".params.")
     if value is None:
         return "it has no value"
@@ -434,7 +475,9 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
 
 
 def _why_none(key: str) -> str:
-    """Say why a key has no counterpart, by its own name or by that of a table around it."""
+    """Say why a key has no counterpart, by its own name or by that of a table around it; if none of
+    these is known, say that.
+    """
     for cut in range(key.count(".") + 1):
         name = key.rsplit(".", cut)[0]
         if name in NO_COUNTERPART:
@@ -443,38 +486,23 @@ def _why_none(key: str) -> str:
 
 
 def _size(value: Any) -> dict[str, Any] | str:
-    """Take a width and a height as they are; a single side gives the area of its square."""
+    """Return the keys of a width and a height, or of the area of a square with a single side; for
+    other values, say what was expected.
+    """
     sides = value if isinstance(value, list) else re.findall(r"\d+", str(value))
-    if not all(str(side).isdecimal() and int(side) > 0 for side in sides):
-        return "expected one size in pixels, or width and height"
-    if len(sides) == 1:
-        return {"editor.area": int(sides[0]) ** 2}
-    if len(sides) == 2:
-        return {"editor.width": int(sides[0]), "editor.height": int(sides[1])}
+    if all(str(side).isdecimal() and int(side) > 0 for side in sides):
+        if len(sides) == 1:
+            [side] = sides
+            return {"editor.area": int(side) ** 2}
+        if len(sides) == 2:
+            width, height = sides
+            return {"editor.width": int(width), "editor.height": int(height)}
     return "expected one size in pixels, or width and height"
 
 
 def _report(path: Path) -> tuple[JsonObject, str, int]:
-    """Print the table of an `evaluation_report_*.json`."""
-    document = files.read_object(path, "a report of image_edit_benchmark")
-    statistics = document.get("category_statistics")
-    overall = document.get("overall_statistics")
-    if not isinstance(statistics, dict) or not isinstance(overall, dict):
-        raise errors.UsageError(
-            f"{path}: no category_statistics, expected a report of image_edit_benchmark"
-        )
-    rows: list[JsonObject] = []
-    named_rows = list(statistics.items())
-    named_rows.append((tables.MICRO, overall))
-    for name, row in named_rows:
-        if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
-            raise errors.UsageError(
-                f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
-            )
-        slug = pairs.category_slug(name)
-        category = slug if slug in pairs.CATEGORIES else shorten(name, 100)
-        values = {key: row[key] for key in _KEYS}
-        rows.append({"category": category} | values)
+    """Return what `imgedit import` shows of an `evaluation_report_*.json`."""
+    rows = _statistics(path)
     table = []
     for row in rows:
         numbers = [number(row[key]) for key in _NUMBERS]
@@ -490,5 +518,34 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
     return {"statistics": rows, "notes": notes}, text, 0
 
 
+def _statistics(path: Path) -> list[JsonObject]:
+    """Return the numbers of each category of a report, and those over all pairs as the last row.
+
+    Raises `UsageError` for a file that is no such report.
+    """
+    document = files.read_object(path, "a report of image_edit_benchmark")
+    statistics = document.get("category_statistics")
+    overall = document.get("overall_statistics")
+    if not isinstance(statistics, dict) or not isinstance(overall, dict):
+        raise errors.UsageError(
+            f"{path}: no category_statistics, expected a report of image_edit_benchmark"
+        )
+    rows: list[JsonObject] = []
+    named_rows = list(statistics.items())
+    named_rows.append((MICRO, overall))
+    for name, row in named_rows:
+        if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
+            raise errors.UsageError(
+                f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
+            )
+        slug = pairs.category_slug(name)
+        category = slug if slug in pairs.CATEGORIES else shorten(name, 100)
+        values = {key: row[key] for key in _KEYS}
+        rows.append({"category": category} | values)
+    return rows
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1e12 < value < 1e12
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST_NUMBER
+    )

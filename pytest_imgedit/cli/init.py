@@ -42,7 +42,9 @@ ATTRIBUTES = Path(".gitattributes")
 UNMERGED = f"/{BASELINES.as_posix()}/*.json -merge"
 _SHIPPED = files("pytest_imgedit.benchmark")
 #: What the second line of a ready config says.
-_NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
+_NEEDS = re.compile(
+    r"^# needs: (?P<gpus>(?P<count>\d+) GPUs? of (?P<gigabytes>\d+) GB), (?P<others>.+)$", re.M
+)
 #: The ready config by the least memory of its GPUs in GB.
 _FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
 #: GPUs hold a few percent less than the number that they are sold by.
@@ -135,7 +137,8 @@ def init(
 
     A file that is there stays as it is, with three exceptions: this package gets the extras that
     the config needs in the requirements, a workflow that is as `init` wrote it gets the keys, and
-    `.gitattributes` gets a line.
+    `.gitattributes` gets a line. `data` is the suite, `config` the name of a ready config, `ci` the
+    CI system, and `editor` and `judge` are specs. Raises `UsageError` for one that cannot be used.
     """
     _check_config_name(config)
     specs: dict[Role, str | None] = {"editor": editor, "judge": judge}
@@ -227,7 +230,7 @@ def _without_config(
 ) -> _Start:
     """Make a config and a suite from the data and the GPUs that are there."""
     guess = guess_suite(data)
-    gpus = find_gpus("auto")[1]
+    _, gpus = find_gpus("auto")
     name = config
     if name is None and not any(specs.values()):
         name = _config_for(gpus)
@@ -251,7 +254,7 @@ def _without_config(
 
 
 def _with_config(data: Path | None, config: str | None, specs: Mapping[Role, str | None]) -> _Start:
-    """Take the config that is there as it is."""
+    """Start with the config that is there, and say which arguments it leaves without effect."""
     text = _text_of(CONFIG)
     start = _Start(
         origin=f"that of {CONFIG}",
@@ -265,10 +268,11 @@ def _with_config(data: Path | None, config: str | None, specs: Mapping[Role, str
         unused.append(f"--config={config}")
     start.notes += [f"not used: {name}; {CONFIG} is there already and is kept" for name in unused]
     try:
-        settings = start.settings = make_settings(read_tables(CONFIG))
+        settings = make_settings(read_tables(CONFIG))
     except errors.UsageError as error:
         start.to_do.append(f"to do: correct {error}")
         return start
+    start.settings = settings
     start.to_do += _to_do(settings, _missing_instructions(settings))
     start.to_do += _to_do_for_specs(settings, specs)
     return start
@@ -287,7 +291,9 @@ def _to_do_for_specs(settings: Settings, specs: Mapping[Role, str | None]) -> It
 
 
 def _missing_instructions(settings: Settings) -> int:
-    """Count the rows without an instruction in the table that `init` made of images."""
+    """Count the rows without an instruction in the table that `init` made of images; 0 if the suite
+    is another one.
+    """
     path = FOLDER / TABLE
     if Path(settings.suite.spec).name != TABLE or not path.is_file():
         return 0
@@ -296,7 +302,9 @@ def _missing_instructions(settings: Settings) -> int:
 
 
 def _text_of(path: Path) -> str:
-    """Read a file that `init` may have written; a link, or a file that is not text, is empty."""
+    """Return the text of a file that `init` may have written; an empty one for a link, and for a
+    file that is missing or is not text.
+    """
     if path.is_symlink() or not path.is_file():
         return ""
     with suppress(errors.UsageError):
@@ -305,7 +313,9 @@ def _text_of(path: Path) -> str:
 
 
 def _check_suite(guess: Guess) -> None:
-    """Raise `UsageError` if the suite that would be written could not be read."""
+    """Raise `UsageError` if a new suite could not be read; one that lacks instructions is not
+    checked yet.
+    """
     if not guess.rows or guess.missing:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -320,25 +330,29 @@ def _check_suite(guess: Guess) -> None:
 
 
 def _config_for(gpus: Sequence[Gpu]) -> str | None:
-    """Return the name of the ready config that fits the GPUs of this machine."""
-    smallest = min((gpu.total_gib * GIB / 10**9 for gpu in gpus), default=0.0)
+    """Return the name of the ready config that fits the smallest GPU of this machine, if any."""
+    smallest = min(map(_gigabytes, gpus), default=0.0)
     for size, name in _FOR_GPUS_OF.items():
         if smallest >= size * _ROUNDING:
             return name
     return None
 
 
+def _gigabytes(gpu: Gpu) -> float:
+    return gpu.total_gib * GIB / 10**9
+
+
 def _fit(config: str, gpus: Sequence[Gpu]) -> Iterator[str]:
-    """Say what a ready config needs, and whether this machine has it."""
+    """Say what a ready config needs, and whether this machine has it; nothing of another config."""
     needed = _NEEDS.search(config)
     if needed is None:
         return
-    least = int(needed[3]) * _ROUNDING
-    large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= least]
+    least = int(needed["gigabytes"]) * _ROUNDING
+    large = [gpu for gpu in gpus if _gigabytes(gpu) >= least]
     here = f"here: {len(large) or 'none'}"
-    if len(large) >= int(needed[2]):
+    if len(large) >= int(needed["count"]):
         here = "available here"
-    yield f"{CONFIG} needs {needed[1]} ({here}) and {needed[4]}"
+    yield f"{CONFIG} needs {needed['gpus']} ({here}) and {needed['others']}"
 
 
 def _to_do(settings: Settings, missing: int) -> Iterator[str]:
@@ -413,7 +427,7 @@ def _check_folder(path: Path) -> None:
 
 
 def _write_all(texts: Mapping[Path, str], existing: Collection[Path]) -> None:
-    """Write files; after an error, those before it are as they were."""
+    """Write new and existing files; after an error, none is left new or changed."""
     with ExitStack() as on_failure:
         for path, text in texts.items():
             if path in existing:
@@ -460,7 +474,9 @@ def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) ->
 
 
 def _with_suite(config: str, guess: Guess) -> str:
-    """Name the guessed suite in a config in place of `scenes`."""
+    """Return a config with the guessed suite in place of `scenes`; one that does not name `scenes`
+    stays as it is.
+    """
     match = re.search(r'^spec = "scenes.*$', config, flags=re.M)
     if match is None:
         return config
@@ -468,10 +484,10 @@ def _with_suite(config: str, guess: Guess) -> str:
 
 
 def _with_gates(config: str, sources: int) -> str:
-    """Say in a comment which drops the gates can decide with `sources` source images, if these are
-    over `_DROP` points.
+    """Return a config with a comment on the drop that gates can detect with this many source
+    images, if that is over `_DROP` points.
     """
-    size = max(2, sources)
+    size = max(2, sources)  # one image alone gives no degree of freedom
     error = _SPREAD / math.sqrt(size)
     freedom = size - 1
     mde = planning.mde(error, freedom, _ALPHA)
@@ -489,14 +505,14 @@ def _with_gates(config: str, sources: int) -> str:
 
 
 def _with_model(config: str, role: Role, spec: str) -> str:
-    """Replace a model of a config and its parameters."""
+    """Return a config with another model in place of that of a role and its parameters."""
     before, section, after = config.partition(f"[{role}]\n")
     _, following, rest = after.partition("\n[")
     return f"{before}{section}spec = {_quoted(_for_config(role, spec))}\n{following}{rest}"
 
 
 def _for_config(role: Role, spec: str) -> str:
-    """Make a path in a spec relative to the config's folder."""
+    """Return a spec as the config has it: a relative path in it starts at the config's folder."""
     name, colon, argument = spec.partition(":")
     argument_is = getattr(kind_of(role, spec), "argument_is", "")
     is_path = argument_is == "path" or (argument_is == "checkpoint" and Path(argument).is_dir())
@@ -506,6 +522,7 @@ def _for_config(role: Role, spec: str) -> str:
 
 
 def _suite_lines(guess: Guess) -> str:
+    """Return the lines of a config that name the guessed suite, a new one with its root."""
     if guess.spec is not None:
         return f"spec = {_quoted(os.path.relpath(guess.spec, FOLDER))}"
     return (
@@ -515,9 +532,9 @@ def _suite_lines(guess: Guess) -> str:
     )
 
 
-def _quoted(path: str) -> str:
-    """Write a text as a TOML string: as in JSON, but with DEL escaped."""
-    return json.dumps(path, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _quoted(text: str) -> str:
+    """Return a text as a TOML string: as in JSON, but with DEL escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _suite_text(guess: Guess) -> str:

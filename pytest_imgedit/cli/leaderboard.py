@@ -35,14 +35,15 @@ def leaderboard(
     html: Path | None,
     out: Path,
 ) -> tuple[JsonObject, str, int]:
-    """Rank runs or baselines over the pairs that all of them have.
+    """Rank runs or baselines over the pairs that all of them have, and write a file in each format
+    that has a path.
 
     The `reference` of differences takes part too. `measure` names measures; without any they are
     all that the runs share. Raises `UsageError` for runs that cannot be compared.
     """
     chosen = {"md": md, "csv": csv, "html": html}
     paths = {kind: path for kind, path in chosen.items() if path is not None}
-    outputs.check(paths, outputs.inputs(out))
+    outputs.check(paths, outputs.inputs(out))  # before the runs are read, which takes long
     runs, base = _read_runs(references, reference, out)
     kept = outputs.inputs(out, *suites_of(runs))
     outputs.check(paths, kept)
@@ -62,7 +63,8 @@ def leaderboard(
 def _read_runs(
     references: Sequence[str], reference: str | None, out: Path
 ) -> tuple[list[Baseline], Baseline | None]:
-    """Read the runs and the reference, which is added if it is not among them.
+    """Return the runs and the reference of differences, which is added to the runs if it is not
+    among them, and is `None` if none is named.
 
     Raises `UsageError` for a run that occurs twice, ended early, or is unlike another one.
     """
@@ -73,22 +75,25 @@ def _read_runs(
     base = None
     if reference is not None:
         _, base = runs.pop()
-        same = [run for _, run in runs if run.run == base.run]
-        if same:
-            base = same[0]
-        else:
+        twin = next((run for _, run in runs if run.run == base.run), None)
+        if twin is None:
             runs.append((reference, base))
+        else:
+            base = twin
     for _, run in runs:
         refuse_partial(run)
-    for (first, one), (second, other) in combinations(runs, 2):
-        if one.run == other.run:
-            raise errors.UsageError(f"{first} and {second} are one run, {one.run}: name it once")
-        refuse_to_compare(one, other, f"{first} and {second}", only_common=True)
+    for (name, run), (other_name, other) in combinations(runs, 2):
+        both = f"{name} and {other_name}"
+        if run.run == other.run:
+            raise errors.UsageError(f"{both} are one run, {run.run}: name it once")
+        refuse_to_compare(run, other, both, only_common=True)
     return [run for _, run in runs], base
 
 
 def _terminal_lines(ranked: RankedRuns) -> list[str]:
-    """Show the first measure, and the main measures in short form."""
+    """Return lines that show the first measure, the main measures in short form if there are
+    several, and notes.
+    """
     name, first = next(iter(ranked.measures.items()))
     board = tables.measure_table(name, first, ranked.reference)
     width = shutil.get_terminal_size().columns

@@ -401,10 +401,11 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, and return its exit code.
+    """Run one command, or print the help without one; return the exit code.
 
     A command returns the document that `--json` prints, the text that is printed otherwise, and
-    the exit code.
+    the exit code. What is wrong with arguments, files or the machine is one line on stderr and the
+    exit code 4; Ctrl-C is 2.
     """
     streams.open_missing()
     for file in (sys.stdout, sys.stderr):
@@ -422,10 +423,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     as_json = values.pop("json")
+    name = f"pytest_imgedit.cli.{values.pop('function')}"
     try:
-        function: Callable[..., tuple[strict_json.JsonObject, str, int]] = resolve_name(
-            f"pytest_imgedit.cli.{values.pop('function')}"
-        )
+        function: Callable[..., tuple[strict_json.JsonObject, str, int]] = resolve_name(name)
         document, text, code = function(**values)
     except errors.UsageError as error:
         print(f"imgedit: {message(error)}", file=sys.stderr)
@@ -434,12 +434,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("imgedit: interrupted; what was finished is kept", file=sys.stderr)
         return 2
     except (OSError, RuntimeError, MemoryError) as error:
-        told = errors.system_refusal(error)
+        problem = errors.system_refusal(error)
         if isinstance(error, FileNotFoundError) and not error.filename:
-            told = "the current folder is gone, expected one that is there"
-        if told is None:
+            problem = "the current folder is gone, expected one that is there"
+        if problem is None:
             raise
-        print(f"imgedit: {printable(told)}", file=sys.stderr)
+        print(f"imgedit: {printable(problem)}", file=sys.stderr)
         return 4
     if as_json:
         shown = escaped_json(json.dumps(document, ensure_ascii=False, indent=1))

@@ -52,8 +52,8 @@ _ANSWERED: dict[str, Any] = {"usage": None, "returned": {}, "canary": None}
 def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     """Read the shards of one run, in their order, without those that have no pairs.
 
-    Raises `UsageError` for a run that is no whole shard, for shards of unlike runs, and if one is
-    missing or twice.
+    Raises `UsageError` for a run that is no whole shard, for shards of unlike runs or of unlike
+    environments, and if one is missing or occurs twice.
     """
     runs = [(path, read_results(path)) for path in paths]
     shards = [_finished_shard(path, results) for path, results in runs]
@@ -81,9 +81,13 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
 
 
 def _finished_shard(path: Path, results: Results) -> ShardRun:
-    """Return a run as a shard; raise `UsageError` unless it is one, finished and in a store."""
+    """Return a run as a shard.
+
+    Raises `UsageError` unless it is one, is finished, has the pairs of this shard and no others,
+    and is in a store, which one without pairs need not be.
+    """
     info = results.selection.shard
-    store = path.absolute().parent.parent.parent
+    store = path.absolute().parent.parent.parent  # the path is STORE/runs/ID/results.json
     if info is None:
         raise errors.UsageError(
             f"{path}: a run of all its pairs, expected one with --imgedit-shard=I/N"
@@ -92,10 +96,10 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
         raise errors.UsageError(f"{path}: shard {info} was {results.run.stopped}; run it again")
     shard = pairs.Shard(info.index, info.count)
     expected = {pair_id for pair_id in info.ids if shard.has(pair_id)}
-    unexpected = expected ^ {item.id for item in results.items}
-    if unexpected:
+    misplaced = expected ^ {item.id for item in results.items}
+    if misplaced:
         raise errors.UsageError(
-            f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to"
+            f"{path}: pair {min(misplaced)!r} is not in the shard that it belongs to"
         )
     if results.items and not files.is_folder(store / "runs"):
         raise errors.UsageError(f"{path}: not in a store, which has the images")
@@ -113,7 +117,7 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
 
 
 def _shared_facts(shard: ShardRun) -> dict[str, object]:
-    """Return what all shards of a run have in common, by its name in messages."""
+    """Return what all shards of a run have in common, by what messages call it."""
     results = shard.results
     options = results.run.options
     return {
@@ -133,11 +137,14 @@ def _shared_facts(shard: ShardRun) -> dict[str, object]:
     }
 
 
-def _identified(model: Any, **unlike: object) -> Any:
-    """Return what identifies an editor or judge; with a fingerprint, wherever its files are."""
+def _identified(model: Any, **ignored: object) -> Any:
+    """Return an editor or judge with equal values in the fields that do not identify it.
+
+    A fingerprint identifies it wherever its files are, so that its spec does not count then.
+    """
     if model.fingerprint is not None:
-        unlike["spec"] = ""
-    return model.model_copy(update=unlike)
+        ignored["spec"] = ""
+    return model.model_copy(update=ignored)
 
 
 def _refuse_environments(shards: Sequence[ShardRun]) -> None:
@@ -152,7 +159,7 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
             if getattr(environment, kind)
         ]
         for shard, environment in computed:
-            first = computed[0][1]
+            _, first = computed[0]
             if not environment.bare.serves(first.bare, shard.results.reuse.policy):
                 unlike = list(environment.differences(first))
                 unlike += other_probes(kind, [environment.bare], [first.bare])
@@ -163,7 +170,9 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
 
 
 def _probe_lines(shards: Sequence[ShardRun]) -> Iterator[str]:
-    """Say where the same model computed otherwise on one type of GPU, which the policy allows."""
+    """Yield a warning for each shard whose model computed otherwise than that of the first shard on
+    one type of GPU, which the policy allows.
+    """
     for kind in ("edits", "verdicts"):
         here = places_of(kind, shards[0].results.environments)
         for shard in shards[1:]:
@@ -173,8 +182,9 @@ def _probe_lines(shards: Sequence[ShardRun]) -> Iterator[str]:
 
 
 def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Results:
-    """Join the results of all shards, and decide the gates of the run; times are those of the
-    slowest shard.
+    """Return the results of all shards as those of one run, with its gates decided.
+
+    Times are those of the slowest shard. Gates that the run did not select are those of the first.
     """
     first = shards[0].results
     by_id = {item.id: item for shard in shards for item in shard.results.items}
@@ -190,17 +200,15 @@ def _facts(shards: Sequence[ShardRun], baseline: Baseline | None) -> RunFacts:
     first = shards[0].results
     parts = [shard.results for shard in shards]
     controls = [part.controls for part in parts if part.controls is not None]
-    trials = [trial for each in controls for trial in each.trials]
+    trials = [trial for control in controls for trial in control.trials]
     sections = [section for part in parts for section in part.sections]
     measures: dict[str, Measure] = {}
     for part in parts:
         for name, measured in part.measures.items():
             measures[name] = measured.bare
-    protocol = None
     calls: Sequence[ProtocolCall] = ()
     sees_change = True
     if first.protocol is not None:
-        protocol = _protocol(first)
         calls = first.protocol.calls
         sees_change = first.protocol.sees_change
     return RunFacts(
@@ -212,7 +220,7 @@ def _facts(shards: Sequence[ShardRun], baseline: Baseline | None) -> RunFacts:
         measures=measures,
         gates=first.run.options.gates,
         expects_scores=first.run.options.run.stage != "edit",
-        has_agreement=any(each.agreement is not None for each in first.further.values()),
+        has_agreement=any(scorer.agreement is not None for scorer in first.further.values()),
         reuse=_reuse(parts),
         timing=_timing([part.timing for part in parts]),
         workers=_workers(shards),
@@ -220,7 +228,7 @@ def _facts(shards: Sequence[ShardRun], baseline: Baseline | None) -> RunFacts:
         trials=trials,
         untried=controls[0].untried if controls else "",
         noise=first.noise,
-        protocol=protocol,
+        protocol=_protocol(first),
         calls=calls,
         sees_change=sees_change,
         sections=sections,
@@ -228,6 +236,7 @@ def _facts(shards: Sequence[ShardRun], baseline: Baseline | None) -> RunFacts:
 
 
 def _reuse(parts: Sequence[Results]) -> ReuseInfo:
+    """Add up what the shards reused, under the policy of the first."""
     differences = chain.from_iterable(part.reuse.differences for part in parts)
     return ReuseInfo(
         policy=parts[0].reuse.policy,
@@ -238,6 +247,7 @@ def _reuse(parts: Sequence[Results]) -> ReuseInfo:
 
 
 def _workers(shards: Sequence[ShardRun]) -> list[WorkerInfo]:
+    """Return the workers of all shards, whose devices name their shard too."""
     return [
         worker.model_copy(update={"device": f"{worker.device}, shard {shard.info}"})
         for shard in shards
@@ -246,11 +256,13 @@ def _workers(shards: Sequence[ShardRun]) -> list[WorkerInfo]:
 
 
 def _protocol(first: Results) -> Protocol | None:
-    """Return the protocol of the judge; `None` for one that is not known here."""
+    """Return the protocol of the judge; `None` for results without a table of one, for a judge that
+    follows none, and for a protocol that is not known here.
+    """
     judge = first.judge
-    if judge.protocol is None:
+    if first.protocol is None or judge.protocol is None:
         return None
-    find_user_modules(None)
+    find_user_modules(None)  # which may register protocols
     settings = Settings.model_validate(
         {"judge": {"protocol": judge.protocol, "variant": judge.variant}}
     )
@@ -261,13 +273,16 @@ def _protocol(first: Results) -> Protocol | None:
 
 
 def _computed(parts: Sequence[Results]) -> Computed:
-    """Join editor, judge and environments, whose counts are added up."""
+    """Join editor, judge and environments, whose counts are added up.
+
+    Whether the editor was compiled is `None` if the shards differ in that.
+    """
     editor = parts[0].editor
-    is_alike = len({part.editor.compiled for part in parts}) == 1
+    are_alike = len({part.editor.compiled for part in parts}) == 1
     batch_sizes = {size for part in parts for size in part.editor.batch_sizes}
     merged_editor = editor.model_copy(
         update={
-            "compiled": editor.compiled if is_alike else None,
+            "compiled": editor.compiled if are_alike else None,
             "batch_sizes": tuple(sorted(batch_sizes)),
         }
     )
@@ -308,6 +323,7 @@ def _answered(judges: Sequence[JudgeInfo]) -> dict[str, Any]:
 
 
 def _canary(canaries: Sequence[Canary]) -> Canary | None:
+    """Join the canaries of one judge, whose counts are added up; `None` without any."""
     if not canaries:
         return None
     grades = [grade for canary in canaries for grade in canary.grades]
@@ -320,6 +336,10 @@ def _canary(canaries: Sequence[Canary]) -> Canary | None:
 
 
 def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
+    """Add up tokens and costs, as far as they are counted; `None` if none are.
+
+    The cost is `None` if that of any counted tokens is not known.
+    """
     used = [judge.usage for judge in judges if judge.usage is not None]
     if not used:
         return None
@@ -333,6 +353,10 @@ def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
 
 
 def _run_info(shards: Sequence[ShardRun]) -> RunInfo:
+    """Describe the whole run, which ends now on this machine; the shards are its hosts.
+
+    It has a name or a commit if all shards have the same one.
+    """
     runs = [shard.results.run for shard in shards]
     first = runs[0]
     names = {run.name for run in runs}
@@ -355,7 +379,7 @@ def _run_info(shards: Sequence[ShardRun]) -> RunInfo:
 
 
 def _timing(parts: Sequence[Timing]) -> Timing:
-    """Add up counts, and take the longest times; what share of these GPUs computed is not known."""
+    """Add up counts, and take the longest times; the busy share of all GPUs is not known."""
     merged = Timing()
     for name in Timing.model_fields:
         values = [getattr(part, name) for part in parts]
@@ -369,8 +393,9 @@ def _timing(parts: Sequence[Timing]) -> Timing:
 def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject, str, int]:
     """Join shards to one run in the new store `out`, write its reports, and decide its gates.
 
-    A reference is a run, or a store, which means its newest run. Raises `UsageError` for shards of
-    unlike runs.
+    A reference is a run, or a store, which means its newest run. The exit code is 1 if a gate
+    fails. Raises `UsageError` for shards of unlike runs, for a store that lacks what its results
+    name, and if `out` is not empty.
     """
     outputs.check_folder(out)
     shards = read_shards(_path_of(reference) for reference in references)
@@ -388,14 +413,14 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
     reports = {
         name: os.path.relpath(merged_folder / Path(path).name) for name, path in written.items()
     }
-    full = write.add_to_github_summary(results)
+    summary_problem = write.add_to_github_summary(results)
     conclusion = outcome(results)
     lines = list(_probe_lines(shards))
     width = shutil.get_terminal_size().columns
     lines.append(terminal.render(results, width, color=False).rstrip())
     lines.append(f"imgedit: {conclusion.line}")
-    if full:
-        lines.append(f"warning: {full}")
+    if summary_problem:
+        lines.append(f"warning: {summary_problem}")
     lines += [f"{report}: {path}" for report, path in reports.items()]
     document = {
         "run": results.run.id,

@@ -88,18 +88,18 @@ def read_stores(shards: Sequence[ShardRun]) -> list[ShardStore]:
     """
     folders = list(dict.fromkeys(shard.store for shard in shards))
     stores = {folder: ShardStore(folder) for folder in folders}
-    number = 0
+    lost_count = 0
     told: list[str] = []
     for shard in shards:
         lost = _losses(shard, stores[shard.store])
         if lost:
-            number += sum(map(len, lost.values()))
+            lost_count += sum(map(len, lost.values()))
             told.append(_told(shard, lost))
     if told:
         others = len(told) - _SHARDS_TOLD
         more = f"; and {counted(others, 'shard')} more" if others > 0 else ""
         raise errors.UsageError(
-            f"{number} of the records and images that results name are missing or damaged: "
+            f"{lost_count} of the records and images that results name are missing or damaged: "
             f"{'; '.join(told[:_SHARDS_TOLD])}{more}; expected the whole stores: copy them again, "
             "or run these shards again"
         )
@@ -116,7 +116,7 @@ def _told(shard: ShardRun, lost: _Losses) -> str:
 
 
 def _losses(shard: ShardRun, store: ShardStore) -> _Losses:
-    """Name what the items of a shard claim and its store does not hold."""
+    """Return what the items of a shard claim and its store does not hold, or holds damaged."""
     lost: _Losses = defaultdict(dict)
     for item in shard.results.items:
         for name in _images_of(item):
@@ -124,40 +124,42 @@ def _losses(shard: ShardRun, store: ShardStore) -> _Losses:
                 state = "damaged" if name in store.images else "missing"
                 lost["image", state][name] = f"blobs/{name}"
         for seed in item.seeds:
-            _find_edit(lost, item, seed, store)
-            _find_verdicts(lost, item, seed, store)
+            _check_edit(lost, item, seed, store)
+            _check_verdicts(lost, item, seed, store)
     return lost
 
 
-def _find_edit(lost: _Losses, item: Item, seed: SeedResult, store: ShardStore) -> None:
-    """Add to `lost` the record of an edit, or that of its editor, if the store lacks it."""
+def _check_edit(lost: _Losses, item: Item, seed: SeedResult, store: ShardStore) -> None:
+    """Add to `lost` the record of an edit if the store lacks it or has that of another image, and
+    the record of its editor if the store lacks it.
+    """
     if seed.edit is None:
         return
     record = store.edits.records.get(seed.edit.key)
     if record is None or record.blob != seed.edit.blob:
-        _lose_record(lost, "edits", f"{item.id} {seed.seed}", item.id, record)
-    _find_model(lost, record, "editor", store)
+        _add_record(lost, "edits", f"{item.id} {seed.seed}", item.id, record)
+    _check_model(lost, record, "editor", store)
 
 
-def _find_verdicts(lost: _Losses, item: Item, seed: SeedResult, store: ShardStore) -> None:
-    """Add to `lost` the records of the verdicts on an edit, or of their judges, that the store
-    lacks.
+def _check_verdicts(lost: _Losses, item: Item, seed: SeedResult, store: ShardStore) -> None:
+    """Add to `lost` the records of the verdicts on an edit that the store lacks or has of another
+    edit, and the records of their judges that it lacks.
     """
     edited = None if seed.edit is None else seed.edit.blob
     for key, name in _verdicts_of(seed):
         record = store.verdicts.records.get(key)
         if record is None or record.recipe.get("edited") != edited:
-            _lose_record(lost, "verdicts", f"{item.id} {seed.seed} {name}", item.id, record)
-        _find_model(lost, record, "judge", store)
+            _add_record(lost, "verdicts", f"{item.id} {seed.seed} {name}", item.id, record)
+        _check_model(lost, record, "judge", store)
 
 
-def _lose_record(lost: _Losses, kind: str, key: str, pair_id: str, record: Record | None) -> None:
+def _add_record(lost: _Losses, kind: str, key: str, pair_id: str, record: Record | None) -> None:
     """Add a record to `lost` that is missing, or is that of another edit."""
     state = "missing" if record is None else "of another edit"
     lost["record", f"of {kind} {state}"][key] = pair_id
 
 
-def _find_model(lost: _Losses, record: Record | None, role: str, store: ShardStore) -> None:
+def _check_model(lost: _Losses, record: Record | None, role: str, store: ShardStore) -> None:
     """Add to `lost` the record of the model that a record names, if the store lacks it."""
     if record is None:
         return
@@ -173,11 +175,12 @@ def _images_of(item: Item) -> Iterator[str]:
 
 
 def _verdicts_of(seed: SeedResult) -> Iterator[tuple[str, str]]:
-    """List the keys of the records from which the verdicts on an edit were made, with names."""
+    """Yield the keys of the records from which the verdicts on an edit were made, each with the
+    names of the judge and the call. A verdict without keys has an empty one, which no record has.
+    """
     verdicts = {"": seed.verdict, **seed.further}
     for name, verdict in verdicts.items():
         if isinstance(verdict, Verdict):
-            # a verdict without keys has no record
             for call, key in (verdict.keys or {"": ""}).items():
                 yield key, f"{name} {call}"
 
@@ -204,6 +207,9 @@ def collect(stores: Iterable[ShardStore], into: Store) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
+    """Hard-link or else copy a file, unless the target is there; raise `StoreError` if it cannot be
+    written.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():

@@ -55,7 +55,7 @@ class PromptTexts:
     def protocol(self, origin: str) -> str:
         """Return the protocol: that of the seeds, with these texts for their categories."""
         shipped = files("pytest_imgedit.protocols").joinpath("seeds.toml").read_text("utf-8")
-        rest = shipped.partition("\n")[2]
+        _, _, rest = shipped.partition("\n")  # without its comment
         rest = _with_texts(rest, "system", self.system, before="")
         rest = _with_texts(rest, "user", self.user, before=_IMAGES)
         return (
@@ -65,7 +65,7 @@ class PromptTexts:
 
 
 def _with_texts(protocol: str, name: str, texts: Mapping[str, str], before: str) -> str:
-    """Put texts into a key of a protocol, each behind the template `before`; the protocol's own
+    """Return a protocol with texts in the key `name`, each behind the template `before`; its own
     text stays for categories without one.
     """
     templates = {slug: before + template(text.strip()) for slug, text in texts.items()}
@@ -77,7 +77,7 @@ def _with_texts(protocol: str, name: str, texts: Mapping[str, str], before: str)
 
 
 def template(text: str) -> str:
-    """Make a template of a prompt, in which only known placeholders are variables.
+    """Return the template of a prompt, in which only known placeholders are variables.
 
     A text with placeholders whose other braces are doubled is read as `str.format` does.
     """
@@ -99,13 +99,13 @@ def template(text: str) -> str:
 
 
 def _is_format(parts: Sequence[tuple[str, str | None, str | None, str | None]]) -> bool:
-    """Whether a parsed text has fields, all of which are plain names of known placeholders."""
+    """Return whether a parsed text has fields, and all of them are names of known placeholders."""
     has_fields = False
-    for _, name, form, conversion in parts:
+    for _, name, format_spec, conversion in parts:
         if name is None:
             continue
         has_fields = True
-        if not _variable(name) or form or conversion is not None:
+        if not _variable(name) or format_spec or conversion is not None:
             return False
     return has_fields
 
@@ -116,12 +116,14 @@ def _variable(placeholder: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Keep a text from being read as Jinja: every tag begins with a brace."""
+    """Return a text that Jinja does not read: each of its tags begins with a brace."""
     return text.replace("{", "{{ '{' }}")
 
 
 def _by_category(templates: Mapping[str, str], otherwise: str) -> str:
-    """Return one template for all categories; `otherwise` is text of TOML already."""
+    """Return one template for all categories, as text of TOML; `otherwise`, which is that already,
+    is for categories that have no template.
+    """
     last = otherwise
     cases = ""
     for slug, text in templates.items():
@@ -136,6 +138,6 @@ def _by_category(templates: Mapping[str, str], otherwise: str) -> str:
 
 
 def _toml(text: str) -> str:
-    """Write a text as part of a multi-line basic string."""
+    """Return a text as part of a multi-line basic string."""
     text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -83,7 +83,9 @@ def plan(
     """Say with how many pairs gates would find a difference of `power`, by a stored run or by a
     stated `spread` of a pair; without `power`, what the pairs of the run can detect.
 
-    `gate` names fields; `power` and `spread` are on the scales of their measures.
+    `before` names an earlier run, from whose differences gates on drops are planned. `gate` names
+    fields, by default the overall score; `power` and `spread` are on the scales of their measures.
+    Raises `UsageError` unless there is either a run or a spread.
     """
     fields = list(dict.fromkeys(map(Field.parse, gate))) or [Field(SCORE, OVERALL)]
     _check_numbers(power, alpha)
@@ -137,7 +139,7 @@ def _check_spread(spread: float, before: str | None, power: float | None) -> Non
 
 
 def _stated_basis(spread: float, alpha: float) -> _Basis:
-    """Go by the standard deviation of a pair's number alone."""
+    """Return a basis that knows the standard deviation of a pair's number alone."""
     stated = Spread(
         gate=f"of spread {spread:g}",
         measure=Measure(),
@@ -158,7 +160,9 @@ def _basis_of_run(
     fields: Sequence[Field],
     alpha: float,
 ) -> _Basis:
-    """Go by the values of a run, or by their differences to the baseline `before`."""
+    """Return a basis of the values of a run, or of their differences from the baseline, which the
+    user calls `before`; raise `UsageError` if these cannot be compared.
+    """
     origin = f"run {run.run.id}"
     if baseline is not None:
         refuse_to_compare(baseline, make_baseline(run, "now"), f"{before} and {run.run.id}")
@@ -177,7 +181,9 @@ def _basis_of_run(
 
 
 def _cells(row: JsonObject, has_run: bool) -> tuple[str, ...]:
-    """Return the cells of a row; without a run there are no pairs now."""
+    """Return the cells of a row; without a run there are no pairs now, and pairs that are not known
+    are over a million.
+    """
     pairs_now = "–"
     mde_now = "–"
     if has_run:
@@ -192,7 +198,10 @@ def _cells(row: JsonObject, has_run: bool) -> tuple[str, ...]:
 
 
 def _read(reference: str, before: str | None, out: Path) -> tuple[Results, Baseline | None]:
-    """Read the run to go by, and what it is compared with."""
+    """Return the run to go by, and the baseline `before` that it is compared with, if any.
+
+    If one of them is `latest`, it has the suite of the other.
+    """
     if before is None or before == LATEST:
         run = read_run(reference, out)
         if before is None:
@@ -245,7 +254,11 @@ def _rows(basis: _Basis, power: float, alpha: float) -> Iterator[JsonObject]:
 
 
 def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -> Iterator[Spread]:
-    """Yield the spread of a run's values by field, or of their differences to a baseline."""
+    """Yield the spread of a run's values by field, or of their differences from a baseline.
+
+    A field whose noise is known from one run also gets the spread that drops would have if only the
+    seeds differed. Raises `UsageError` for a field without values or without any spread.
+    """
     items = list(map(reduced, run.items))
     measures = {**SCORE_ONLY, **run.measures}
     for field in fields:
@@ -284,7 +297,7 @@ def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -
             yield replace(
                 spread,
                 gate=f"max_drop {field}, if seeds alone differ",
-                error=mean.se * math.sqrt(2 * noise),
+                error=mean.se * math.sqrt(2 * noise),  # the seeds of both runs vary
                 noise=1.0,
             )
 
@@ -305,7 +318,7 @@ def _noise(
     if seeds == 1:
         return None
     within = sum(map(_mean_variance, sides)) / seeds
-    total = (mean.se or 0.0) ** 2 * len(members)
+    total = (mean.se or 0.0) ** 2 * len(members)  # of a pair, from the error of the mean
     return min(1.0, within / max(within, total))
 
 
@@ -315,7 +328,7 @@ def _mean_variance(items: Sequence[BaselineItem]) -> float:
 
 
 def _variance(item: BaselineItem) -> float:
-    """Return the sample variance of the scores of an item's seeds."""
+    """Return the sample variance of the scores of an item's seeds, at least two."""
     scores = [seed.score for seed in item.seeds if seed.score is not None]
     return float(np.var(scores, ddof=1))
 

@@ -34,7 +34,10 @@ MIN_PREFIX = 4
 
 
 def list_runs(out: Path) -> tuple[JsonObject, str, int]:
-    """List the finished runs of a store."""
+    """List the finished runs of a store, and name those that cannot be read.
+
+    The exit code is 1 if there are any of these. Raises `UsageError` without a store.
+    """
     if not files.is_folder(out):
         raise errors.UsageError(no_runs(out))
     rows: list[JsonObject] = []
@@ -53,7 +56,7 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
 
 
 def _run_row(results: Results) -> JsonObject:
-    """Describe a finished run."""
+    """Return what `imgedit runs` tells of a finished run."""
     conclusion = outcome(results)
     return {
         "id": results.run.id,
@@ -99,39 +102,43 @@ def render_again(
 ) -> tuple[JsonObject, str, int]:
     """Write the reports of a run anew, from its results.json and the images in its store.
 
-    If the run's folder is not writable, only the requested copies are written.
+    `html` and `md` are further copies; with `html_embed`, pages hold their thumbnails. If the run's
+    folder is not writable, only the copies are written.
+    The exit code is 1 if the run did not pass. Raises `UsageError` if a copy cannot be written.
     """
     path = find_run(reference, out)
     results = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=html_embed)
-    store = path.absolute().parent.parent.parent
+    store = path.absolute().parent.parent.parent  # the path is STORE/runs/ID/results.json
     kept = outputs.inputs(store if path.name == "results.json" else path, results.suite.name)
     write.check_copies(settings, kept)
     blobs = _blobs(path, store, out)
     folder = path.parent
-    why = ""
-    is_ours = files.is_writable(folder)
-    if is_ours:
+    why_kept = ""
+    is_writable = files.is_writable(folder)
+    if is_writable:
         reports = write.write_reports(results, folder, blobs, settings)
         reports["results"] = str(path)
     else:  # another user's
-        why = f"{folder}: {files.why_denied(folder)}, so that the reports in it stay as they are"
+        why_kept = (
+            f"{folder}: {files.why_denied(folder)}, so that the reports in it stay as they are"
+        )
         reports = _existing_reports(path)
-    problems = write.write_copies(results, folder, blobs, settings, kept, are_written=is_ours)
+    problems = write.write_copies(results, folder, blobs, settings, kept, are_written=is_writable)
     if problems:
         raise errors.UsageError(problems[0])
     conclusion = outcome(results)
     copies = list(map(str, settings.copies.values()))
     lines = [f"{name}: {report}" for name, report in reports.items()]
     lines += copies
-    if why:
+    if why_kept:
         hint = "" if copies else "; --html or --md writes them elsewhere"
-        lines.append(printable(f"{why}{hint}"))
+        lines.append(printable(f"{why_kept}{hint}"))
     lines.append(conclusion.line)
     document = {
         "reports": reports,
         "copies": copies,
-        "unwritten": why or None,
+        "unwritten": why_kept or None,
         "state": conclusion.state,
         "outcome": conclusion.line,
     }
@@ -139,7 +146,9 @@ def render_again(
 
 
 def _blobs(path: Path, *stores: Path) -> Path:
-    """Return the folder of images of the first store that has one; `path` is that of the run."""
+    """Return the folder of images of the first store that has one; raise `UsageError` if none has,
+    which names the `path` of the run.
+    """
     for store in stores:
         blobs = store / "blobs"
         if blobs.is_dir():
@@ -150,7 +159,7 @@ def _blobs(path: Path, *stores: Path) -> Path:
 
 
 def _existing_reports(path: Path) -> dict[str, str]:
-    """Return the paths of the reports that are beside a results.json, and its own."""
+    """Return the paths of a results.json and of the reports that are beside it."""
     paths = write.paths(path.parent)
     paths["results"] = path
     return {name: str(report) for name, report in paths.items() if report.is_file()}
@@ -161,8 +170,8 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
 
     Edits of a pair's second and later seeds are `<category>/seed<N>/<id>.png`. The editor
     `folder:DIR` reads such a folder. An edit that failed, or is no longer whole in the store, is in
-    the list without a file. Raises `UsageError` for a folder that is not empty, so that edits of
-    two runs never mix.
+    the list without a file, and the exit code is 1. Raises `UsageError` for a folder that is not
+    empty, so that edits of two runs never mix; after an error the folder is as it was.
     """
     path = find_run(reference, out)
     results = read_results(path)
@@ -189,7 +198,10 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
 
 
 def _export_all(results: Results, blobs: Blobs, folder: Path) -> JsonObject:
-    """Copy all edits, and write their list; return it. Raises `OSError`."""
+    """Copy all edits, and write their list; return it.
+
+    Raises `OSError` if a file cannot be written.
+    """
     rows: list[JsonObject] = []
     for item in results.items:
         for index, result in enumerate(item.seeds):
@@ -206,7 +218,7 @@ def _export_all(results: Results, blobs: Blobs, folder: Path) -> JsonObject:
 
 
 def _remove(folder: Path, is_new: bool) -> None:
-    """Remove what a folder holds, and a new one itself."""
+    """Remove what a folder holds, and the folder too if it `is_new`."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
@@ -219,7 +231,7 @@ def _remove(folder: Path, is_new: bool) -> None:
 
 
 def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Path) -> JsonObject:
-    """Copy the edit at an index of a pair's seeds; return its row of the list."""
+    """Copy the edit at an index of a pair's seeds, if it is there; return its row of the list."""
     row: JsonObject = {
         "id": item.id,
         "category": item.category,
@@ -289,6 +301,9 @@ def _is_meant(record: Stored, reference: str) -> bool:
 
 
 def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | None) -> str:
+    """Return lines on what a record holds and depends on; `recipe` is that of the model, `None` if
+    its record is gone.
+    """
     lines = [f"{kind} {record.key}"]
     if isinstance(record, EditRecord):
         lines.append(
@@ -324,7 +339,7 @@ def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | Non
 
 
 def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
-    """Lines of a table, inner ones indented; texts as JSON writes them."""
+    """Return the lines of a table, those of inner ones indented more; values are JSON."""
     lines = []
     for name, value in values.items():
         if isinstance(value, dict) and value:

@@ -7,7 +7,10 @@ from pytest_imgedit.suites.public import BENCHMARKS, Benchmark
 
 
 def list_suites(price_in: float | None, price_out: float | None) -> tuple[JsonObject, str, int]:
-    """List each benchmark with its size, licence, origin, judge, questions and cost."""
+    """List each benchmark with its size, licence, origin, judge, questions and cost.
+
+    Prices are for a million tokens in and out; without any the cost is not known.
+    """
     prices = (price_in or 0.0, price_out or 0.0)
     rows = []
     blocks = []
@@ -23,6 +26,7 @@ def list_suites(price_in: float | None, price_out: float | None) -> tuple[JsonOb
 
 
 def _block(benchmark: Benchmark, prices: tuple[float, float]) -> str:
+    """Return the lines of a benchmark, with its cost if there are prices."""
     tokens_in, tokens_out = [tokens * benchmark.calls / 1e6 for tokens in benchmark.tokens]
     questions = f"{benchmark.calls:,} questions a model"
     if any(prices):

@@ -44,6 +44,8 @@ def trend(
 
     `last` takes, in place of `references`, the newest runs of the store that have the pairs and the
     judge of the newest one. `measure` names measures, by default the score and the main measures.
+    The exit code is 1 if one got worse. Raises `UsageError` for fewer than two runs, for runs that
+    cannot be compared, and if `references` and `last` are both there, or neither.
     """
     if not 0 < alpha < 0.5:
         raise errors.UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
@@ -90,7 +92,7 @@ def _with_chart(table: trend_page.MeasureTable, runs: Sequence[JsonObject]) -> s
 
 def _measures(newest: Baseline, names: Sequence[str]) -> dict[str, Measure]:
     """Return the named measures of the newest run, or the score and the main ones; raise
-    `UsageError` for a name that it has not.
+    `UsageError` for a measure that it does not have.
     """
     known = {**SCORE_ONLY, **newest.measures}
     for name in names:
@@ -105,7 +107,10 @@ def _measures(newest: Baseline, names: Sequence[str]) -> dict[str, Measure]:
 
 def _newest(count: int, out: Path) -> list[Baseline]:
     """Return the newest runs of a store that have the pairs and the judge of the newest one, oldest
-    first.
+    first, at most `count`.
+
+    Runs that cannot be read or ended early are left out, and so is one whose edits are all those of
+    a newer run. Raises `UsageError` for a count under 2, and for a store without runs.
     """
     if count < 2:
         raise errors.UsageError(f"--last={count}: expected 2 or more")
@@ -116,7 +121,7 @@ def _newest(count: int, out: Path) -> list[Baseline]:
             refuse_partial(run)
             newest = next(iter(runs.values()), run)
             if {item.id for item in run.items} == {item.id for item in newest.items}:
-                refuse_to_compare(newest, run, "")
+                refuse_to_compare(newest, run, "")  # a run that differs is left out
                 runs.setdefault(frozenset(_draws(run)), run)
         if len(runs) == count:
             break
@@ -130,11 +135,14 @@ def _draws(run: Baseline) -> set[_Draw]:
 
 
 def _document(series: Sequence[Baseline], measures: dict[str, Measure], alpha: float) -> JsonObject:
+    """Return what `--json` prints: the runs with their evidence, and in which run each field that
+    got worse did.
+    """
     draws, copies = _new_draws(series)
     evidence: dict[str, list[float]] = {}
     for name, measure in measures.items():
         evidence |= _evidence(series, draws, name, measure)
-    limit = len(evidence) / alpha
+    limit = len(evidence) / alpha  # all fields share α
     runs = [_look(run, measures) for run in series]
     for index, run in enumerate(runs):
         run["evidence"] = {field: values[index] for field, values in evidence.items()}
@@ -158,8 +166,8 @@ def _document(series: Sequence[Baseline], measures: dict[str, Measure], alpha: f
 def _alarms(
     runs: Sequence[JsonObject], measures: Mapping[str, Measure]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the index of the first run in which each field is worse, and say which fields moved
-    in which run.
+    """Return the index of the first run in which each field is worse, without the others, and a
+    text for each run and measure that says which fields moved.
     """
     alarms: dict[str, int] = {}
     outcomes: list[str] = []
@@ -180,6 +188,7 @@ def _outcome(outcomes: Sequence[str], looks: int) -> str:
 
 
 def _notes(means: int, alpha: float, copies: int) -> Iterator[str]:
+    """Yield what the evidence of `means` fields is, and how many edits are `copies`, if any."""
     yield (
         "Evidence: e-values against the hypothesis that no run is worse than those before it. "
         f"The alarm is at {means / alpha:g}: at most {alpha:.0%} of series reach it by chance, "
@@ -230,7 +239,7 @@ def _evidence(
 
 
 def _look(run: Baseline, measures: dict[str, Measure]) -> JsonObject:
-    """Describe a run and its means."""
+    """Return what the document says of a run, without its evidence."""
     commit = None if run.commit is None else run.commit.sha[:10]
     name = run.name if run.is_named else run.run
     return {
@@ -244,8 +253,8 @@ def _look(run: Baseline, measures: dict[str, Measure]) -> JsonObject:
 
 
 def _mean(run: Baseline, name: str, measure: Measure) -> JsonObject:
-    """Return the macro mean of a measure with its 95% interval: Student's if the scale has no
-    ends.
+    """Return the macro mean of a measure with its 95% interval, Student's if the scale has no ends,
+    and the number of pairs that have a value; without any, both are `None`.
     """
     observations = observe(run.items, name, measure)
     mean = estimate_group(OVERALL, observations)
@@ -261,12 +270,12 @@ def _mean(run: Baseline, name: str, measure: Measure) -> JsonObject:
 
 def _marks(means: Sequence[float | None]) -> Iterator[str]:
     """Yield a strip for each run with a mark where its mean lies, from the lowest mean to the
-    highest.
+    highest; an empty one for a run without a mean.
     """
     known = [mean for mean in means if mean is not None]
     low = min(known, default=0.0)
     high = max(known, default=0.0)
-    span = (high - low) or 1.0
+    span = (high - low) or 1.0  # equal means are all on the left
     for mean in means:
         if mean is None:
             yield ""

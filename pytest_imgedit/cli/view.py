@@ -29,8 +29,8 @@ def view(references: Sequence[str], out: Path | None, serve: bool) -> tuple[Json
     """Write a page over runs, and open it; `references` are runs and stores, by default `.imgedit`.
 
     It goes into the folder `view` of the first store, or with its images into `out`. With `serve`
-    it is served to this machine alone until Ctrl-C. A run that cannot be read is named, and left
-    out. Raises `UsageError` if there is no run.
+    it is served to this machine alone until Ctrl-C. A run that cannot be read is named and left
+    out, and the exit code is 1. Raises `UsageError` if there is no run.
     """
     paths, stores = _find(references)
     runs, broken = _read(paths)
@@ -56,7 +56,11 @@ def view(references: Sequence[str], out: Path | None, serve: bool) -> tuple[Json
 
 
 def _find(references: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Return the results.json of all runs that references name, and the stores among these."""
+    """Return the results.json of all runs that references name, each once, and those references
+    that are stores. Without any reference, the store is `STORE`.
+
+    Raises `UsageError` for a reference that names neither, and if `STORE` is no store.
+    """
     paths: list[Path] = []
     stores: list[Path] = []
     for reference in references or [str(STORE)]:
@@ -72,12 +76,12 @@ def _find(references: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[StoredRun], list[str]]:
-    """Read runs; return them, and a line for each one that cannot be read."""
+    """Return the runs that can be read, and a line for each that cannot or has no images."""
     runs: list[StoredRun] = []
     broken: list[str] = []
     for path in paths:
         try:
-            blobs = path.parent.parent.parent / "blobs"
+            blobs = path.parent.parent.parent / "blobs"  # the path is STORE/runs/ID/results.json
             if not files.is_folder(blobs):
                 raise errors.UsageError(f"{path}: not in a store, which has the images")
             runs.append(StoredRun(read_results(path), blobs))
@@ -98,7 +102,7 @@ def _require_free(folder: Path, kept: Sequence[Path]) -> None:
 
 
 def _has_screen() -> bool:
-    """Tell whether there is a terminal, and a screen on which a browser can open."""
+    """Return whether there is a terminal, and a screen on which a browser can open."""
     has_window = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     return sys.stdout.isatty() and (has_window or sys.platform == "darwin")
 
@@ -111,6 +115,9 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*arguments, **options)
 
     def translate_path(self, path: str) -> str:
+        """Return the file that a request means, or a path that is never there for a folder and for
+        anything that is not served.
+        """
         target = Path(super().translate_path(path)).resolve()
         is_served = any(target.is_relative_to(folder) for folder in self.served)
         if is_served and target.is_file():
