@@ -92,6 +92,11 @@ def read_either(reference: str, out: Path, suite: Collection[str] = ()) -> Basel
     return baseline
 
 
+def store_of(path: Path) -> Path:
+    """Return the folder of the store that a results.json is in, as `STORE/runs/ID/results.json`."""
+    return path.absolute().parent.parent.parent
+
+
 def read_run(reference: str, out: Path, suite: Collection[str] = ()) -> Results:
     """Return a run; `latest` is as in `read_either`."""
     run = find_whole(reference, out, suite)

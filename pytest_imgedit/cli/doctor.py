@@ -21,6 +21,7 @@ from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.run import placement, pools, settings_checks
 from pytest_imgedit.run.qualification import qualify_judge
 from pytest_imgedit.run.request import resolve
+from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.stored_replies import doubts_of_store
 from pytest_imgedit.stats.judge_qualification import controls_gate
@@ -259,13 +260,7 @@ def qualify(
         qualification = qualify_judge(session, sys.stderr)
     scorer = qualification.scorer
     gate = controls_gate(qualification.controls)
-    judge_info = results.JudgeInfo(
-        spec=scorer.identity.model.spec,
-        **scorer.identity.told,
-        protocol=scorer.protocol.name,
-        variant=scorer.protocol.variant,
-        protocol_sha256=scorer.protocol.sha256,
-    )
+    judge_info = _judge_info(scorer)
     loaded = session.suite
     suite_info = results.SuiteInfo(
         name=loaded.name, sha256=loaded.sha256, pairs=len(loaded.pairs), remarks=loaded.remarks
@@ -289,6 +284,17 @@ def qualify(
     lines.append(terminal.render_tables([table]).rstrip())
     lines.append(f"{gate.state}: {gate.why}")
     return document, "\n".join(lines), int(gate.state != "PASS")
+
+
+def _judge_info(scorer: Scorer) -> results.JudgeInfo:
+    """Return what identifies a judge and its protocol."""
+    return results.JudgeInfo(
+        spec=scorer.identity.model.spec,
+        **scorer.identity.told,
+        protocol=scorer.protocol.name,
+        variant=scorer.protocol.variant,
+        protocol_sha256=scorer.protocol.sha256,
+    )
 
 
 def _settings_of_judge(raw: Tables) -> Settings:

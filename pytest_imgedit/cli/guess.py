@@ -370,18 +370,26 @@ def _walk(top: Path) -> tuple[list[Path], list[str]]:
                 if entry.name not in _SKIPPED:
                     subfolders.append(path)
             elif path.suffix.lower() in named_suffixes:
-                try:
-                    if not entry.is_file():
-                        continue
-                    problem = _problem(path, top)
-                except OSError as error:
-                    problem = error.strerror or str(error)
-                if problem:
-                    unusable.append(f"{_shown(path)}: {problem}")
-                else:
-                    usable.append(path)
+                _sort(entry, top, usable, unusable)
         pending += reversed(subfolders)
     return usable, unusable
+
+
+def _sort(entry: os.DirEntry[str], top: Path, usable: list[Path], unusable: list[str]) -> None:
+    """Add a file below a folder to those that a suite can name, or why none can to `unusable`; an
+    irregular file is added to neither.
+    """
+    path = Path(entry.path)
+    try:
+        if not entry.is_file():
+            return
+        problem = _problem(path, top)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        unusable.append(f"{_shown(path)}: {problem}")
+    else:
+        usable.append(path)
 
 
 def _shown(path: Path) -> str:

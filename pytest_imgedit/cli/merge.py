@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.cli.comparable import names_of, read_either, refuse_to_compare
+from pytest_imgedit.cli.comparable import names_of, read_either, refuse_to_compare, store_of
 from pytest_imgedit.cli.merge_stores import (
     ShardRun,
     collect,
@@ -61,6 +61,13 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     for shard in shards[1:]:
         _refuse_unlike(first, shard)
     _refuse_environments(shards)
+    return [shard for shard in _in_order(shards) if shard.results.items]
+
+
+def _in_order(shards: Sequence[ShardRun]) -> list[ShardRun]:
+    """Return the shards of one run by their indices; raise `UsageError` if one is missing or occurs
+    twice. A shard that has no pairs may be missing.
+    """
     by_index: dict[int, ShardRun] = {}
     for shard in shards:
         twin = by_index.setdefault(shard.info.index, shard)
@@ -68,16 +75,15 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
             raise errors.UsageError(
                 f"{shard.path}: shard {shard.info}, as {twin.path} is: expected each shard once"
             )
-    count = first.info.count
+    info = shards[0].info
     missing = [
-        f"{index}/{count}"
-        for index in pairs.shards_of(first.info.ids, count)
+        f"{index}/{info.count}"
+        for index in pairs.shards_of(info.ids, info.count)
         if index not in by_index
     ]
     if missing:
         raise errors.UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
-    in_order = [by_index[index] for index in sorted(by_index)]
-    return [shard for shard in in_order if shard.results.items]
+    return [by_index[index] for index in sorted(by_index)]
 
 
 def _finished_shard(path: Path, results: Results) -> ShardRun:
@@ -87,7 +93,7 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
     and is in a store, which one without pairs need not be.
     """
     info = results.selection.shard
-    store = path.absolute().parent.parent.parent  # the path is STORE/runs/ID/results.json
+    store = store_of(path)
     if info is None:
         raise errors.UsageError(
             f"{path}: a run of all its pairs, expected one with --imgedit-shard=I/N"

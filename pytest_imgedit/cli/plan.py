@@ -256,57 +256,70 @@ def _rows(basis: _Basis, power: float, alpha: float) -> Iterator[JsonObject]:
 def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -> Iterator[Spread]:
     """Yield the spread of a run's values by field, or of their differences from a baseline.
 
-    A field whose noise is known from one run also gets the spread that drops would have if only the
-    seeds differed. Raises `UsageError` for a field without values or without any spread.
+    A field whose noise is known, and is not 0, also gets the spread that drops would have if only
+    the seeds differed, unless there is a baseline. Raises `UsageError` for a field that the run
+    does not have.
     """
     items = list(map(reduced, run.items))
     measures = {**SCORE_ONLY, **run.measures}
     for field in fields:
         gate_values.check_field("--gate", str(field), groups_in(items), measures)
-        measure = measures[field.measure]
-        if baseline is None:
-            kind = "fail_under"
-            observations = gate_values.observe(items, field.measure, measure)
-        else:
-            kind = "max_drop"
-            paired = PairedItems(baseline, items, {field.measure: measure})
-            observations = paired.differences[field.measure]
-        known = [pair for pair in observations if pair.value is not None]
-        mean = gate_values.estimate_group(field.group, known)
-        if mean is None:
-            sides = "" if baseline is None else " on both sides"
-            raise errors.UsageError(f"--gate={field}: no pair of run {run.run.id} has it{sides}")
-        if not mean.se:
-            raise errors.UsageError(
-                f"--gate={field}: no spread seen in {mean.n} pairs, which tells nothing of others"
-            )
-        noise = None
-        if field.measure == SCORE:
-            noise = _noise(field.group, items, baseline, mean)
-        spread = Spread(
-            gate=f"{kind} {field}",
-            measure=measure,
-            pairs=mean.n,
-            error=mean.se,
-            freedom=mean.freedom,
-            seeds=run.run.options.editor.seeds,
-            noise=noise,
-        )
+        spread = _spread(run, items, baseline, field, measures[field.measure])
         yield spread
-        if noise and baseline is None:
+        if spread.noise and baseline is None:
             yield replace(
                 spread,
                 gate=f"max_drop {field}, if seeds alone differ",
-                error=mean.se * math.sqrt(2 * noise),  # the seeds of both runs vary
+                error=spread.error * math.sqrt(2 * spread.noise),  # the seeds of both runs vary
                 noise=1.0,
             )
+
+
+def _spread(
+    run: Results,
+    items: Sequence[BaselineItem],
+    baseline: Baseline | None,
+    field: Field,
+    measure: Measure,
+) -> Spread:
+    """Return the spread of a field over the items of a run that have it, on both sides if there is
+    a baseline; raise `UsageError` if there is none, or if all are alike.
+    """
+    if baseline is None:
+        kind = "fail_under"
+        observations = gate_values.observe(items, field.measure, measure)
+    else:
+        kind = "max_drop"
+        paired = PairedItems(baseline, items, {field.measure: measure})
+        observations = paired.differences[field.measure]
+    known = [pair for pair in observations if pair.value is not None]
+    mean = gate_values.estimate_group(field.group, known)
+    if mean is None:
+        sides = "" if baseline is None else " on both sides"
+        raise errors.UsageError(f"--gate={field}: no pair of run {run.run.id} has it{sides}")
+    if not mean.se:
+        raise errors.UsageError(
+            f"--gate={field}: no spread seen in {mean.n} pairs, which tells nothing of others"
+        )
+    noise = None
+    if field.measure == SCORE:
+        noise = _noise(field.group, items, baseline, mean)
+    return Spread(
+        gate=f"{kind} {field}",
+        measure=measure,
+        pairs=mean.n,
+        error=mean.se,
+        freedom=mean.freedom,
+        seeds=run.run.options.editor.seeds,
+        noise=noise,
+    )
 
 
 def _noise(
     group: str, items: Sequence[BaselineItem], baseline: Baseline | None, mean: Estimate
 ) -> float | None:
-    """Return the share of the variance of a mean score, or of a mean difference, that comes from
-    the seeds; `None` with a single seed.
+    """Return the share of the variance of the `mean` score of a group, or of its difference from
+    the baseline, that comes from the seeds, at most 1; `None` with a single seed.
     """
     members = [item for item in items if group in groups_of(item) and item.score is not None]
     sides = [members]

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_imgedit.cli.comparable import store_of
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult
@@ -103,13 +104,13 @@ def render_again(
     """Write the reports of a run anew, from its results.json and the images in its store.
 
     `html` and `md` are further copies; with `html_embed`, pages hold their thumbnails. If the run's
-    folder is not writable, only the copies are written.
-    The exit code is 1 if the run did not pass. Raises `UsageError` if a copy cannot be written.
+    folder is not writable, only the copies are written. The exit code is 1 if the run did not pass.
+    Raises `UsageError` for a run that is not in a store, and if a copy cannot be written.
     """
     path = find_run(reference, out)
     results = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=html_embed)
-    store = path.absolute().parent.parent.parent  # the path is STORE/runs/ID/results.json
+    store = store_of(path)
     kept = outputs.inputs(store if path.name == "results.json" else path, results.suite.name)
     write.check_copies(settings, kept)
     blobs = _blobs(path, store, out)
@@ -178,7 +179,7 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UsageError(f"{folder}: is there already, expected a new or an empty folder")
     outputs.check_folder(folder, outputs.inputs(out, results.suite.name))
-    blobs = Blobs(path.absolute().parent.parent.parent / "blobs")
+    blobs = Blobs(store_of(path) / "blobs")
     if not blobs.folder.is_dir():
         raise errors.UsageError(f"{path}: not in a store, which has the edits")
     is_new = not folder.exists()
@@ -265,7 +266,20 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     """Show the recipe and the environment of the record in the store `out` that a reference names.
 
     A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an
-    edited image. Raises `UsageError` if no record matches, or several with different recipes.
+    edited image. Raises `UsageError` without a store, for a reference that is too short, and if no
+    record matches, or several with different recipes.
+    """
+    record = _find_record(reference, out)
+    kind, model = _KINDS[type(record)]
+    models = Journal(out / "models.jsonl", ModelRecord, reads_only=True).records
+    recipe = getattr(models.get(str(record.recipe.get(model))), "recipe", None)
+    text = _explanation(kind, record, model, recipe)
+    return {"kind": kind, **record.model_dump(), model: recipe}, text, 0
+
+
+def _find_record(reference: str, out: Path) -> Stored:
+    """Return the record that a reference names, of several that differ by their environment the
+    newest; raise `UsageError` as `explain` says.
     """
     if not files.is_folder(out):
         raise errors.UsageError(no_runs(out))
@@ -283,16 +297,14 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     if not matches:
         raise errors.UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
     if len({record.content for record in matches}) > 1:
-        keys = [f"{_KINDS[type(record)][0]} {record.key[:12]}" for record in matches]
+        keys = []
+        for record in matches:
+            kind, _ = _KINDS[type(record)]
+            keys.append(f"{kind} {record.key[:12]}")
         raise errors.UsageError(
             f"{reference}: {len(matches)} records begin so, expected one: {first_of(keys)}"
         )
-    record = matches[-1]  # the newest of those that differ by their environment
-    kind, model = _KINDS[type(record)]
-    models = Journal(out / "models.jsonl", ModelRecord, reads_only=True).records
-    recipe = getattr(models.get(str(record.recipe.get(model))), "recipe", None)
-    text = _explanation(kind, record, model, recipe)
-    return {"kind": kind, **record.model_dump(), model: recipe}, text, 0
+    return matches[-1]
 
 
 def _is_meant(record: Stored, reference: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from pytest_imgedit.cli.comparable import store_of
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, printable
@@ -81,7 +82,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[StoredRun], list[str]]:
     broken: list[str] = []
     for path in paths:
         try:
-            blobs = path.parent.parent.parent / "blobs"  # the path is STORE/runs/ID/results.json
+            blobs = store_of(path) / "blobs"
             if not files.is_folder(blobs):
                 raise errors.UsageError(f"{path}: not in a store, which has the images")
             runs.append(StoredRun(read_results(path), blobs))
