@@ -30,6 +30,8 @@ MAX_BYTES = 64 * 2**20
 MAX_RATING = 1e6
 #: Seconds between two lines of progress.
 PROGRESS_S = 5.0
+#: The most characters of a cell that a message shows.
+_MOST_SHOWN = 80
 _HEADER = ("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy", "within a source")
 _RATER_HEADER = (
     "category",
@@ -134,7 +136,7 @@ def _score(text: str | None) -> float | None:
 
 
 def _shown(value: str | None) -> str:
-    return shorten(repr(value), 80)
+    return shorten(repr(value), _MOST_SHOWN)
 
 
 class _Progress:
@@ -179,7 +181,7 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     if unscored:
         lines.append(f"{unscored} rated pairs have no score in the run")
     if unknown:
-        example = printable(shorten(unknown[0], 80))
+        example = printable(shorten(unknown[0], _MOST_SHOWN))
         lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {example}")
     document = {
         "pairs": len(scored),

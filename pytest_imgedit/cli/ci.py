@@ -176,7 +176,9 @@ def of_origin(origin: Any, name: str = _PACKAGE) -> str:
 def is_local(text: str) -> bool:
     """Tell whether a file of requirements takes this package from a file on this machine."""
     match = _REQUIREMENT.search(text)
-    line = "" if match is None else text[match.start() :].partition("\n")[0]
+    if match is None:
+        return False
+    line, _, _ = text[match.start() :].partition("\n")
     return "file:" in line
 
 

@@ -89,24 +89,24 @@ def read_stores(shards: Sequence[ShardRun]) -> list[ShardStore]:
     folders = list(dict.fromkeys(shard.store for shard in shards))
     stores = {folder: ShardStore(folder) for folder in folders}
     lost_count = 0
-    told: list[str] = []
+    descriptions: list[str] = []
     for shard in shards:
         lost = _losses(shard, stores[shard.store])
         if lost:
             lost_count += sum(map(len, lost.values()))
-            told.append(_told(shard, lost))
-    if told:
-        others = len(told) - _SHARDS_TOLD
+            descriptions.append(_described(shard, lost))
+    if descriptions:
+        others = len(descriptions) - _SHARDS_TOLD
         more = f"; and {counted(others, 'shard')} more" if others > 0 else ""
         raise errors.UsageError(
             f"{lost_count} of the records and images that results name are missing or damaged: "
-            f"{'; '.join(told[:_SHARDS_TOLD])}{more}; expected the whole stores: copy them again, "
+            f"{'; '.join(descriptions[:_SHARDS_TOLD])}{more}; expected the whole stores: copy them again, "
             "or run these shards again"
         )
     return list(stores.values())
 
 
-def _told(shard: ShardRun, lost: _Losses) -> str:
+def _described(shard: ShardRun, lost: _Losses) -> str:
     """Count what a shard has lost by kind, and name the first of each."""
     kinds = []
     for (noun, state), names in lost.items():
