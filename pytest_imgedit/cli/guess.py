@@ -300,6 +300,7 @@ class _Finder:
     """Finds images below a folder by their path, their name, or their name without its suffix."""
 
     def __init__(self, root: Path) -> None:
+        """Look for the images below `root`."""
         self.root = root
         self._known: dict[str, Path | None] = {}
         for relative in (path.relative_to(root) for path in _usable(root, SUFFIXES)):

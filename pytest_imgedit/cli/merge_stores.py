@@ -98,10 +98,10 @@ def read_stores(shards: Sequence[ShardRun]) -> list[ShardStore]:
     if descriptions:
         others = len(descriptions) - _SHARDS_TOLD
         more = f"; and {counted(others, 'shard')} more" if others > 0 else ""
+        shown = "; ".join(descriptions[:_SHARDS_TOLD])
         raise errors.UsageError(
             f"{lost_count} of the records and images that results name are missing or damaged: "
-            f"{'; '.join(descriptions[:_SHARDS_TOLD])}{more}; expected the whole stores: copy them again, "
-            "or run these shards again"
+            f"{shown}{more}; expected the whole stores: copy them again, or run these shards again"
         )
     return list(stores.values())
 
