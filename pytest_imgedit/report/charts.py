@@ -29,6 +29,8 @@ TICKS = 6
 #: Height of the scatter plot, and the distance of its axes from its ends.
 SCATTER = 420
 EDGE = 40
+#: Radius of the circle of one pair in the scatter plot.
+RADIUS = 4
 
 
 def x_of(score: float | None) -> float | None:
@@ -38,7 +40,7 @@ def x_of(score: float | None) -> float | None:
 
 def category_chart(results: Results) -> dict[str, Any]:
     """Return a row for each category and for the overall score: mean, 95% interval and, if there is
-    one, the baseline's mean.
+    one, the baseline's mean; with the height of all rows and the ticks of the axis.
     """
     before: dict[str, float | None] = {}
     if results.comparison:
@@ -53,6 +55,9 @@ def category_chart(results: Results) -> dict[str, Any]:
 
 
 def _category_row(name: str, summary: Summary, y: float) -> dict[str, Any]:
+    """Place the mean and the interval of a group in the row at the height `y`; what it lacks is
+    `None`.
+    """
     low, high = summary.ci95 or (None, None)
     return {
         "name": name,
@@ -72,11 +77,13 @@ def fit_label(name: str) -> str:
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Return ticks at round numbers, from the last one under `low` to the first one over `high`."""
-    size = _tick_distance(high - low)
-    first = math.floor(low / size)
-    last = max(math.ceil(high / size), first + 1)
-    return [round(number * size, 9) for number in range(first, last + 1)]
+    """Return ticks at round numbers, the first not above `low`, the last not below `high`; at least
+    two.
+    """
+    distance = _tick_distance(high - low)
+    first = math.floor(low / distance)
+    last = max(math.ceil(high / distance), first + 1)
+    return [round(multiple * distance, 9) for multiple in range(first, last + 1)]
 
 
 def _tick_distance(span: float) -> float:
@@ -119,8 +126,10 @@ def _ticks() -> list[dict[str, float | None]]:
 
 def scatter(results: Results) -> dict[str, Any] | None:
     """Place pairs by the first two main measures, such as following the instruction and preserving
-    the rest: a circle for those with the same values, whose area is their number; `None` for a run
-    without two such measures.
+    the rest. Pairs with the same values are one circle, whose area grows with their number.
+
+    Returns `None` for a run that lacks two such measures, or in which one of them has no scale.
+    Pairs without one of the values are left out.
     """
     main = tables.main_measures(results)
     names = [name for name in main if not tables.is_further(name, results)][:2]
@@ -135,13 +144,14 @@ def scatter(results: Results) -> dict[str, Any] | None:
             pairs.setdefault((x, y), []).append(item.id)
     points = []
     for (x, y), ids in pairs.items():
+        first = ids[0]
         points.append(
             {
-                "first": ids[0],
+                "first": first,
                 "text": f"{first_of(ids)}: {x_axis.name} {number(x)}, {y_axis.name} {number(y)}",
                 "x": x_axis.place(x),
                 "y": SCATTER - y_axis.place(y),
-                "radius": round(4 * len(ids) ** 0.5, 1),
+                "radius": round(RADIUS * len(ids) ** 0.5, 1),
             }
         )
     return {"axes": [x_axis, y_axis], "size": SCATTER, "edge": EDGE, "points": points}
@@ -155,6 +165,6 @@ class _Axis(NamedTuple):
     high: float
 
     def place(self, value: float) -> float:
-        """Place a value on the axis."""
+        """Return the distance of a value from the beginning of the plot, in SVG units."""
         length = SCATTER - 2 * EDGE
         return round(EDGE + length * (value - self.low) / (self.high - self.low), 1)

@@ -114,8 +114,8 @@ def _measures(results: Results) -> list[dict[str, Any]]:
 
 
 def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:
-    """Return the pairs that fell most, or else those with the lowest scores, with their source, old
-    and new edit.
+    """Return the cards of the first screen, each with its source, old and new edit: of a run that
+    `is_compared`, the pairs that fell most; of another, those with the lowest scores.
     """
     captions = {"source": "source", "baseline edit": "before", "edit": "edit"}
     if is_compared:
@@ -137,7 +137,8 @@ def _first_images(
     """Choose the images of the first seed that have captions, in the order of the captions."""
     first: dict[str, dict[str, str]] = {}
     for image in images:
-        first.setdefault(image["label"].split(",")[0], image)
+        label, _, _ = image["label"].partition(",")
+        first.setdefault(label, image)
     return [
         first[label] | {"label": caption} for label, caption in captions.items() if label in first
     ]
@@ -194,7 +195,9 @@ def _finalized(value: object) -> object:
 
 
 def readable_parts(value: Any) -> Any:
-    """Make all texts in lists and mappings readable."""
+    """Make a text readable, and all texts in lists and mappings, their keys too; other values stay
+    as they are.
+    """
     if isinstance(value, str):
         return readable(value)
     if isinstance(value, dict):
@@ -209,8 +212,8 @@ def template_text(name: str) -> str:
 
 
 def one_file(*scripts: str) -> dict[str, str]:
-    """Return what a template needs for a page that is one file: the style and script of all pages,
-    with further scripts, and what a content security policy calls them.
+    """Return what a template needs for a page that is one file: the style of all pages, their
+    script followed by further ones, and the sources of both for a content security policy.
     """
     style = template_text("page.css")
     script = template_text("page.js")
@@ -235,6 +238,11 @@ def _further_measures(results: Results) -> list[tuple[str, Measure]]:
 
 
 def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, Any]:
+    """Return what the gallery shows of a pair, by which it also filters and sorts.
+
+    Its tags are those of the pair, its difficulty, and what was noticed of its edits. Values that
+    it lacks are `None`.
+    """
     comparison = results.comparison
     before = None if comparison is None else comparison.pairs.get(item.id)
     near_copy = any(edit.near_copy for edit in item.edits)
@@ -259,7 +267,7 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "score": item.score,
         "before": before and before.before,
         "difference": before and before.difference,
-        "change": _smallest_change(item),
+        "change": smallest_change(item),
         "near_copy": near_copy,
         "reframed": reframed,
         "leaked": leaked,
@@ -268,26 +276,30 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "tags": tags,
         "aspects": [[name, number(value)] for name, value in item.aspects.items()],
         "values": [item.value(name) for name, _ in _further_measures(results)],
-        "error": _shown_error(item),
+        "error": shown_error(item),
         "greedy": _greedy_mean(item),
         "replies": list(_replies(item)),
         "images": list(_images(item, before, locate)),
     }
 
 
-def _smallest_change(item: Item) -> float | None:
+def smallest_change(item: Item) -> float | None:
+    """Return the smallest change from the source to an edit; `None` if none was measured."""
     changes = [edit.change for edit in item.edits if edit.change is not None]
     return min(changes, default=None)
 
 
-def _shown_error(item: Item) -> str | None:
+def shown_error(item: Item) -> str | None:
+    """Return the error of a pair; `None` also for a pair that was not needed."""
     if item.error is None or item.status == "not_needed":
         return None
     return str(item.error)
 
 
 def _greedy_mean(item: Item) -> str | None:
-    """Return the mean score of the greedy replies, if all verdicts are made of expected grades."""
+    """Return the mean score of the greedy replies as text; `None` unless all verdicts are made of
+    expected grades.
+    """
     greedy = [verdict.greedy for verdict in item.verdicts if verdict.greedy is not None]
     if not greedy or len(greedy) < len(item.verdicts):
         return None
@@ -307,7 +319,9 @@ def _replies(item: Item) -> Iterator[str]:
 def _images(
     item: Item, before: ComparedPair | None, locate: pictures.Locate
 ) -> Iterator[dict[str, Any]]:
-    """Yield the images of a pair that are there, with their labels."""
+    """Yield the images of a pair that can be located, each as its label and the URLs of its
+    picture.
+    """
     for label, name in _image_names(item, before):
         picture = locate(name) if name else None
         if picture is not None:
@@ -315,18 +329,21 @@ def _images(
 
 
 def _image_names(item: Item, before: ComparedPair | None) -> Iterator[tuple[str, str | None]]:
-    """Yield the labels and names of the images of a pair; an edit that is the baseline's is named
-    once.
+    """Yield the labels and names of the images of a pair, `None` for one that it lacks; an edit
+    that is the baseline's is named once.
+
+    Labels of edits name the seed if the pair has several.
     """
     yield "source", item.source
     for position, seed in enumerate(item.seeds):
-        of_seed = f", seed {seed.seed}" if len(item.seeds) > 1 else ""
+        label_end = f", seed {seed.seed}" if len(item.seeds) > 1 else ""
         edit = None if seed.edit is None else seed.edit.blob
-        yield f"edit{of_seed}", _blob(edit)
+        yield f"edit{label_end}", blob_name(edit)
         if before is not None and before.edits[position] != edit:
-            yield f"baseline edit{of_seed}", _blob(before.edits[position])
+            yield f"baseline edit{label_end}", blob_name(before.edits[position])
     yield "reference", item.reference
 
 
-def _blob(sha256: str | None) -> str | None:
+def blob_name(sha256: str | None) -> str | None:
+    """Return the name of an edit in the store, as `results.json` names sources."""
     return None if sha256 is None else f"{sha256[:2]}/{sha256}.png"

@@ -31,11 +31,13 @@ def render(ranked: RankedRuns, pairs_url: str = "") -> str:
 
 
 def _headline(ranked: RankedRuns) -> str:
-    """Name the best system by the first measure, and those that may be as good."""
+    """Return a line that names the best system by the first measure, its mean, and the systems that
+    may be as good.
+    """
     name, part = next(iter(ranked.measures.items()))
-    best = part.board.rows[0]
+    best, *others = part.board.rows
     mean = number(best.overall.mean, part.measure.decimals)
-    rivals = [row.system for row in part.board.rows[1:] if set(row.groups) & set(best.groups)]
+    rivals = [row.system for row in others if set(row.groups) & set(best.groups)]
     told_apart = f"not told apart from {first_of(rivals)}" if rivals else "better than all others"
     return f"{best.system}: {name} {mean}, {told_apart}"
 
@@ -43,7 +45,8 @@ def _headline(ranked: RankedRuns) -> str:
 def chart(ranked: RankedMeasure) -> JsonObject:
     """Place the mean and the interval of each system on an axis that holds them all.
 
-    Without intervals it spans the scale, so that systems that may be equal do not look far apart.
+    Without intervals it spans the scale, if the measure has one, so that systems that may be equal
+    do not look far apart.
     """
     systems = ranked.board.rows
     values: list[float] = []
@@ -53,9 +56,11 @@ def chart(ranked: RankedMeasure) -> JsonObject:
     if ranked.measure.is_bounded and not has_intervals:
         values += ranked.measure.ends
     ticks = charts.round_ticks(min(values), max(values))
+    low = ticks[0]
+    high = ticks[-1]
 
     def place(value: float) -> float:
-        share = (value - ticks[0]) / (ticks[-1] - ticks[0])
+        share = (value - low) / (high - low)
         return round(charts.LEFT + (charts.RIGHT - charts.LEFT) * share, 1)
 
     rows: list[JsonObject] = []

@@ -20,7 +20,7 @@ from pytest_imgedit.core.text import (
 )
 from pytest_imgedit.report.markdown import escape, table_lines
 from pytest_imgedit.report.measure_tables import label
-from pytest_imgedit.report.tables import Table, p_value
+from pytest_imgedit.report.tables import LONGEST_NAME, Table, p_value
 from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
 from pytest_imgedit.stats.ranking import RankedMean, RankedSystem
 from pytest_imgedit.store.baselines import Baseline
@@ -46,6 +46,8 @@ CSV_HEADER = (
     "difference_high",
     "p",
 )
+#: The most characters of a measure's name above a column.
+_LONGEST_COLUMN = 30
 #: What the columns mean.
 NOTES = (
     "ranks: simultaneous 95% confidence intervals",
@@ -55,19 +57,21 @@ NOTES = (
 
 
 def title(ranked: RankedRuns) -> str:
-    """Say what is ranked."""
+    """Return the title of a leaderboard, which counts its systems."""
     return f"Leaderboard of {counted(len(ranked.runs), 'system')}"
 
 
 def judge(ranked: RankedRuns) -> str:
-    """Say by which judge systems are ranked."""
+    """Name the judge by which systems are ranked, with its protocol, if it has one."""
     run = next(iter(ranked.runs.values()))
     protocol = f", protocol {run.judge.protocol}@{run.judge.variant}" if run.judge.protocol else ""
     return f"judge {run.judge.spec}{protocol}"
 
 
 def notes(ranked: RankedRuns) -> list[str]:
-    """Say what the columns mean, and what is to be known of systems and measures."""
+    """Return lines on the meaning of the columns, and on what a reader must know of the systems and
+    measures.
+    """
     return list(NOTES) + list(ranked.notes)
 
 
@@ -87,7 +91,10 @@ def ranks(row: RankedSystem) -> str:
 
 
 def measure_table(name: str, ranked: RankedMeasure, reference: str | None) -> Table:
-    """Return one row a system, the best first, with one column a category."""
+    """Return a row for each system, the best first, with a column for each category.
+
+    With a `reference`, columns of the difference from that system are added.
+    """
     decimals = ranked.measure.decimals
     header: tuple[str, ...] = HEADER
     if reference is not None:
@@ -112,8 +119,9 @@ def categories(ranked: RankedMeasure) -> tuple[str, ...]:
 
 
 def _overall(row: RankedSystem, measure: Measure) -> tuple[str, ...]:
+    """Return the cells of a system in the columns of `HEADER`."""
     return (
-        shorten(row.system, 60),
+        shorten(row.system, LONGEST_NAME),
         str(row.rank),
         ranks(row),
         letters(row.groups),
@@ -123,6 +131,7 @@ def _overall(row: RankedSystem, measure: Measure) -> tuple[str, ...]:
 
 
 def _difference(row: RankedSystem, decimals: int) -> tuple[str, ...]:
+    """Return the cells of a system in the columns of `DIFFERENCE_HEADER`."""
     if row.difference is None:
         return ("reference", "", "")
     difference = row.difference
@@ -134,7 +143,7 @@ def _difference(row: RankedSystem, decimals: int) -> tuple[str, ...]:
 
 
 def pairs_line(ranked: RankedMeasure) -> str:
-    """Say over which pairs systems are ranked, and how many are left out."""
+    """Return a line on the pairs over which systems are ranked, and on how many are left out."""
     board = ranked.board
     left_out = "no pair is left out"
     if board.left_out:
@@ -146,8 +155,10 @@ def pairs_line(ranked: RankedMeasure) -> str:
 
 
 def _interval_lines(ranked: RankedMeasure) -> Iterator[str]:
-    """Say why means have no interval, or one that is pooled."""
-    row = ranked.board.rows[0]
+    """Yield a line if means have no interval, or one that is pooled, because categories have a
+    single source image.
+    """
+    row = ranked.board.rows[0]  # intervals are missing in all rows alike
     single = [category for category, mean in row.categories.items() if mean.ci95 is None]
     if single and row.overall.ci95 is None:
         yield "no intervals, and no system better than another: each category has one source image"
@@ -160,34 +171,34 @@ def _interval_lines(ranked: RankedMeasure) -> Iterator[str]:
 
 
 def interval_table(name: str, ranked: RankedMeasure) -> Table:
-    """Return one row a system, with its interval in each category."""
+    """Return a row for each system, with its interval in each category."""
     decimals = ranked.measure.decimals
     rows = []
     for system in ranked.board.rows:
-        row = [shorten(system.system, 60)]
+        row = [shorten(system.system, LONGEST_NAME)]
         row += [interval(mean.ci95, digits=decimals) for mean in system.categories.values()]
         rows.append(tuple(row))
-    heading = f"{shorten(name, 60)}: 95% intervals by category"
+    heading = f"{shorten(name, LONGEST_NAME)}: 95% intervals by category"
     return Table(heading, ("system",) + categories(ranked), rows, [], is_detail=True)
 
 
 def summary_table(ranked: RankedRuns) -> Table | None:
-    """Show the main measures beside the score, each as a mean with its interval of ranks; `None`
-    if there is none.
+    """Return a row for each system, with its mean and its ranks by each main measure beside the
+    score; `None` if there is no such measure.
     """
     header = ["system"]
     cells: dict[str, list[str]] = {}
     for name, part in ranked.measures.items():
         if not part.measure.is_main or name == SCORE:
             continue
-        header.append(shorten(name, 30))
+        header.append(shorten(name, _LONGEST_COLUMN))
         for row in part.board.rows:
             mean = number(row.overall.mean, part.measure.decimals)
             cells.setdefault(row.system, []).append(f"{mean} ({ranks(row)})")
     if not cells:
         return None
     best_first = [row.system for row in next(iter(ranked.measures.values())).board.rows]
-    rows = [tuple([shorten(system, 60)] + cells[system]) for system in best_first]
+    rows = [tuple([shorten(system, LONGEST_NAME)] + cells[system]) for system in best_first]
     return Table("main measures: mean (ranks)", tuple(header), rows, [])
 
 
@@ -210,8 +221,8 @@ def markdown(ranked: RankedRuns) -> str:
 
 
 def csv_text(ranked: RankedRuns) -> str:
-    """Render one row a measure, group and system; columns of ranks and differences are those of
-    the group `overall`.
+    """Render a row of CSV for each measure, system and group; only rows of the group `overall` have
+    ranks, differences and the counts `n` and `missing`.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -244,6 +255,9 @@ def _csv_mean(mean: RankedMean) -> dict[str, object]:
 
 
 def _csv_overall(row: RankedSystem) -> dict[str, object]:
+    """Return the cells of a system over all pairs, by column; without a difference for the
+    reference.
+    """
     cells = _csv_mean(row.overall)
     cells["rank"] = row.rank
     cells["rank_low"], cells["rank_high"] = row.rank_interval
@@ -269,6 +283,7 @@ def as_json(ranked: RankedRuns) -> JsonObject:
 
 
 def _run_json(run: Baseline) -> JsonObject:
+    """Return which run a system stands for, with its number of pairs."""
     return {
         "run": run.run,
         "editor": run.editor.spec,
@@ -279,6 +294,7 @@ def _run_json(run: Baseline) -> JsonObject:
 
 
 def _measure_json(part: RankedMeasure) -> JsonObject:
+    """Return a measure with its leaderboard; groups are letters, as in the tables."""
     document: JsonObject = part.measure.model_dump(mode="json")
     document |= asdict(part.board)
     for row in document["rows"]:

@@ -19,6 +19,8 @@ _LONGEST = 2000
 _BELOW_OUTCOME = 4
 #: Number of lines of a table above its rows.
 _HEADER_LINES = 2
+#: The most reasons why pairs have no score.
+_MOST_ERRORS = 50
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@])")
 
 
@@ -50,17 +52,17 @@ def render(results: Results) -> str:
 
 
 def render_within(results: Results, most: int, why: str) -> str:
-    """Render results as Markdown of at most `most` bytes of UTF-8.
+    """Render results as Markdown of at most `most` bytes of UTF-8, with a line end behind it.
 
-    What is left out is counted in one line below the outcome, which ends with `why`; an empty text
-    where not even the first lines fit.
+    What is left out is counted in one line below the outcome, which ends with `why`. Returns an
+    empty text where not even the first lines fit.
     """
     parts = _parts(results)
     whole = _joined(parts)
     if _size([whole]) <= most:
         return whole
-    others = parts[1:]
-    head = [shorten(line, _LONGEST) for line in parts[0].head]
+    title, *others = parts
+    head = [shorten(line, _LONGEST) for line in title.head]
     longest_note = _left_out(sum(len(part.rows) for part in others), len(others), why)
     shortened = _shortened(others, most - _size(head) - _size([longest_note, ""]))
     rows_cut = 0
@@ -71,13 +73,13 @@ def render_within(results: Results, most: int, why: str) -> str:
             parts_cut += 1
     note = _left_out(rows_cut, parts_cut, why)
     head[_BELOW_OUTCOME:_BELOW_OUTCOME] = [note, ""]
-    text = _joined([parts[0]._replace(head=head)] + shortened)
+    text = _joined([title._replace(head=head)] + shortened)
     return text if _size([text]) <= most else ""
 
 
 def _shortened(parts: Sequence[PagePart], most: int) -> list[PagePart]:
-    """Shorten each part to the rows of it that stay where all parts have at most `most` bytes; one
-    without rows becomes empty.
+    """Return the parts with as many rows as fit into `most` bytes, those of the lowest ranks first;
+    a part without rows becomes empty.
     """
     order: list[tuple[tuple[float, ...], int, int]] = []
     for position, part in enumerate(parts):
@@ -108,6 +110,7 @@ def _left_out(rows: int, parts: int, why: str) -> str:
 
 
 def _joined(parts: Iterable[PagePart]) -> str:
+    """Return the text of a page."""
     lines: list[str] = []
     for part in parts:
         lines += part.head
@@ -122,21 +125,23 @@ def _size(lines: Iterable[str]) -> int:
 
 
 def _list(rank: int, lines: Iterable[str], title: str = "") -> PagePart:
-    """Make a part of lines, which is a list below its title."""
+    """Make a part of lines: a list below its title, or the lines alone without one."""
     rows = [f"- {escape(line)}" if title else escape(line) for line in lines]
     head = [f"## {escape(title)}", ""] if title else []
     return PagePart(head, rows, [""], [(rank, number) for number in range(len(rows))])
 
 
-def _table(table: tables.Table, rank: int, of_tags: int) -> PagePart:
-    """Make a part of a table; rows of groups by tag or difficulty have the rank `of_tags`."""
+def _table(table: tables.Table, rank: int, tag_rank: int) -> PagePart:
+    """Make a part of a table; its rows have `rank`, those of groups by tag or difficulty
+    `tag_rank`. Of one rank, the row of all pairs comes first, then the most urgent.
+    """
     most_urgent_first = list(range(len(table.rows)))
     if table.urgency:
         most_urgent_first.sort(key=table.urgency.__getitem__)
     ranks: list[tuple[float, ...]] = [()] * len(table.rows)
     for index, number in enumerate(most_urgent_first):
         group = table.rows[number][0]
-        ranks[number] = (of_tags if "=" in group else rank, group != OVERALL, index)
+        ranks[number] = (tag_rank if "=" in group else rank, group != OVERALL, index)
     head: list[str] = []
     tail: list[str] = []
     if table.title:
@@ -156,7 +161,7 @@ def _parts(results: Results) -> list[PagePart]:
     failing = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     if failing:
         parts.append(_gates(failing))
-    errors = tables.error_lines(results, most=50)
+    errors = tables.error_lines(results, most=_MOST_ERRORS)
     if errors:
         parts.append(_list(_ERRORS, errors, "Pairs without a score"))
     parts.append(_table(_scores(results), _SCORES, _SCORES))

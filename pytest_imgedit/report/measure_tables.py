@@ -6,6 +6,7 @@ from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results, Summary
 from pytest_imgedit.core.text import interval, number, shorten, signed
 from pytest_imgedit.report.tables import (
+    LONGEST_NAME,
     MICRO,
     Table,
     comparison_table,
@@ -39,13 +40,16 @@ COMPARED_HEADER = (
 
 
 def tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
-    """Yield the tables of a run against its baseline, and one for each measure by group; if
-    `brief`, these only for a run without scores, whose other tables show no measure.
+    """Yield the tables of a run against its baseline, and one for each measure by group, without
+    rows in which nothing was measured.
+
+    If `brief`, the latter only for a run without scores, whose other tables show no measure.
     """
     return with_numbers(_tables_of_measures(results, brief))
 
 
 def _tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
+    """Yield what `tables_of_measures` does, with tables in which nothing was measured."""
     if results.comparison is not None:
         yield comparison_table(results.comparison, len(results.items))
         yield from compared_tables(results.comparison, results.measures, brief)
@@ -58,8 +62,8 @@ def _tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
 
 
 def _groups_table(results: Results, name: str) -> Table:
-    """Return one row a group of a measure, with the mean over pairs below `overall` where
-    categories are uneven; the score's rows are those that the table of scores lacks.
+    """Return a row for each group of a measure, with the mean over pairs below `overall` where
+    categories are uneven; of the score, only rows that the table of scores lacks.
     """
     measured = results.measures[name]
     groups = {OVERALL: measured.rows[OVERALL]}
@@ -84,8 +88,9 @@ def _is_of_tags(group: str) -> bool:
 
 
 def _group_row(group: str, row: Summary, decimals: int) -> tuple[str, ...]:
+    """Return the cells of a group in the columns of `GROUP_HEADER`."""
     return (
-        shorten(group, 60),
+        shorten(group, LONGEST_NAME),
         str(row.n),
         str(row.scored),
         number(row.mean, decimals),
@@ -101,7 +106,7 @@ def _group_row(group: str, row: Summary, decimals: int) -> tuple[str, ...]:
 def label(name: str, measure: Measure) -> str:
     """Name a measure with its scale, and its direction if lower is better."""
     direction = ", lower is better" if measure.lower_is_better else ""
-    return f"{shorten(name, 60)} ({measure.range}{direction})"
+    return f"{shorten(name, LONGEST_NAME)} ({measure.range}{direction})"
 
 
 def compared_tables(
@@ -127,15 +132,15 @@ def compared_tables(
 
 
 def _compared_groups(comparison: Comparison, name: str, measure: Measure) -> Table:
-    """Return one row a group of a measure against the baseline; the score's rows are those that the
-    table of the comparison lacks.
+    """Return a row for each group but `overall` of a measure against the baseline; of the score,
+    only rows that the table of the comparison lacks.
     """
     rows = []
     urgencies = []
     for group, row in comparison.measures[name].items():
         if group == OVERALL or (name == SCORE and not _is_of_tags(group)):
             continue
-        rows.append(_compared_row(shorten(group, 60), row, measure.decimals))
+        rows.append(_compared_row(shorten(group, LONGEST_NAME), row, measure.decimals))
         urgencies.append(urgency(row.difference, measure.lower_is_better))
     return Table(
         f"{label(name, measure)} against baseline {comparison.name}",
@@ -148,6 +153,7 @@ def _compared_groups(comparison: Comparison, name: str, measure: Measure) -> Tab
 
 
 def _compared_row(name: str, row: ComparisonRow, decimals: int) -> tuple[str, ...]:
+    """Return the cells of a measure or group: its name, `n`, and those of `COMPARED_HEADER`."""
     return (
         name,
         str(row.n),

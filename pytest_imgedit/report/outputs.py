@@ -18,10 +18,10 @@ _HEAD = 100
 
 
 def inputs(store: Path, *suites: str) -> list[Path]:
-    """List what no output may replace: a store, if the folder is one, and the files of suites,
-    which are named by their specs or by the config of the working directory.
+    """Return what no output may replace: a store, if the folder is one, and the files or folders of
+    suites, which are named by their specs or by the config of the working directory.
 
-    A suite in a folder has all of it, unless the working directory is below it.
+    A folder in which the working directory lies is left out.
     """
     specs = list(suites)
     with suppress(errors.UsageError):  # who reads the config says what is wrong with it
@@ -138,7 +138,9 @@ def _require_folder(path: Path, folder: Path) -> None:
 
 
 def _refuse_content(format_: str, path: Path, target: Path) -> None:
-    """Raise `UsageError` if a file is there that no report of this format is."""
+    """Raise `UsageError` if the file that is there is a config, an image or a baseline, or, unless
+    `format_` is `json`, a results.json.
+    """
     if not files.is_file(target):
         return
     with suppress(OSError), target.open("rb") as file:

@@ -46,7 +46,7 @@ def differing(runs: Iterable[tuple[str, str, JsonObject]]) -> list[str]:
 
 
 def _names_differing(group: Sequence[JsonObject]) -> list[str]:
-    """Return the names of the parameters that two runs of a group have different values of."""
+    """Return the names of the parameters whose values differ between runs of a group."""
     first = group[0]
     names = dict.fromkeys(name for parameters in group for name in parameters)
     return [

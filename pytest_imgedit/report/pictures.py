@@ -45,10 +45,9 @@ def folder_of(page: Path) -> Path:
 
 
 def copied(blobs: Path, page: Path) -> Locate:
-    """Copy thumbnails into `PAGE_files` beside the page, so that both can be moved together; raises
-    `OSError`.
+    """Copy thumbnails into `PAGE_files` beside the page, so that both can be moved together.
 
-    The images themselves stay in the store.
+    The images themselves stay in the store. To locate one raises `OSError` if it cannot be copied.
     """
     folder = folder_of(page)
     prefix = _store_url(blobs, page)
@@ -77,14 +76,17 @@ def _store_url(blobs: Path, page: Path) -> str:
 
 
 def _by_thumbnail(blobs: Path, picture: Callable[[Path, str], Picture]) -> Locate:
-    """Make pictures from the thumbnail and the name of a blob."""
+    """Return a function that finds or makes the thumbnail of a blob by its name, and returns what
+    `picture` makes of both; `None` for a name of no image, or an image without a thumbnail.
+    """
     store = Blobs(blobs)
 
     def locate(name: str) -> Picture | None:
         match = _BLOB.fullmatch(name)
         if match is None or not (blobs / name).is_file():
             return None
-        path = store.made_thumbnail(match[1], match[2])
+        digest, suffix = match.groups()
+        path = store.made_thumbnail(digest, suffix)
         return None if path is None else picture(path, name)
 
     return locate

@@ -67,7 +67,9 @@ class RunProgress:
         """Show one stage of `total` edits or verdicts; two may run side by side."""
         with self._lock:
             self._workers = {
-                key: value for key, value in self._workers.items() if value[1] != "gone"
+                worker: (slot, state)
+                for worker, (slot, state) in self._workers.items()
+                if state != "gone"
             }
             self.note(f"{name}: {total} to do")
             self._bar.add_task(name, start=False, total=total, pace="", errors=0, first=None)
@@ -105,8 +107,8 @@ class RunProgress:
         is a live display.
         """
         with self._lock:
-            is_new = time.monotonic() - self._last_line < INTERVAL
-            if is_new or self._live is not None or self._closed.is_set():
+            is_recent = time.monotonic() - self._last_line < INTERVAL
+            if is_recent or self._live is not None or self._closed.is_set():
                 return
             for name, task in self._stages.items():
                 self.note(f"{name}: {self._standing(name, task)}")
@@ -116,8 +118,8 @@ class RunProgress:
             self.tell()
 
     def _standing(self, name: str, task: Task) -> str:
-        """Say what is done, and what is being done: that the models are loading before the first
-        job, later the step of the first worker that has one.
+        """Return what is done of a stage, and how far it is: that the models are loading before the
+        first job, later the pace, and of an edit the step of the first worker that has one.
         """
         if not task.started and not task.completed:
             return _LOADING.get(name, "loading")
@@ -142,7 +144,8 @@ class RunProgress:
         self._write(text)
 
     def worker_changed(self, worker: Worker) -> None:
-        """Show what a worker does, and log it unless it is idle: a busy one with its pairs.
+        """Show what a worker does, and log it unless it is idle or amid its steps: a busy one with
+        its pairs.
 
         With the first job of a stage, the models are loaded: its rate counts from there.
         """
@@ -154,7 +157,8 @@ class RunProgress:
             names = list(dict.fromkeys(job.pair.id for job in worker.job)) or ["canary"]
             state = first_of(names, 3)
             if worker.step:
-                state += f", step {worker.step[0]} of {worker.step[1]}"
+                step, steps = worker.step
+                state += f", step {step} of {steps}"
             else:
                 self._write(f"{worker.slot.name} ({worker.slot.label}): {', '.join(names)}")
         elif state != "idle":
@@ -166,6 +170,9 @@ class RunProgress:
         self._write(f"{slot.name} | {line}")
 
     def __rich__(self) -> Group:
+        """Return the live display: the bars of the stages, and a row for each worker but those that
+        are gone.
+        """
         table = Table.grid(padding=(0, 2))
         for slot, state in self._workers.values():
             if state != "gone":
@@ -175,6 +182,7 @@ class RunProgress:
         return Group(self._bar, table)
 
     def _write(self, text: str) -> str:
+        """Write a line to the log; return its text, with secrets masked, fit for a terminal."""
         text = printable(redaction.mask_shapes(text))
         # a full disk stops the run where results are stored, and is reported there
         with suppress(OSError):
@@ -204,6 +212,7 @@ def _pace(task: Task) -> str:
 
 
 def _remaining(task: Task) -> str:
+    """Return the time left; an empty text until a second batch can have finished."""
     first = task.fields["first"]
     if first is None or not task.elapsed or task.elapsed - first < BATCH:
         return ""

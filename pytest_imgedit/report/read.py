@@ -40,23 +40,29 @@ def as_baseline(path: Path) -> Baseline:
 def read_either(
     reference: str, out: Path, folder: Path, suite: Collection[str] = ()
 ) -> tuple[Baseline, str]:
-    """Read a run of the store `out`, or a baseline of a folder; `latest` is the newest run of all
-    pairs of the suite with the name or the SHA-256 `suite`. Also return what that passed over.
+    """Return a run of the store `out`, or a baseline of a folder, and a note on newer runs that
+    `latest` passed over.
 
-    Raises `UsageError` if it is not there, or cannot be read.
+    `latest` is the newest run of all pairs of its suite, whose name or SHA-256 is in `suite` if
+    that is given, or else the newest run. Raises `UsageError` if the run is not there, or cannot be
+    read.
     """
     found = find_either(reference, out, folder, suite)
     return as_baseline(found.path), found.note
 
 
 def _results_of(path: Path, document: strict_json.JsonObject) -> Results:
+    """Return the results in a document; raises `UsageError` if it is not whole, or contradicts
+    itself.
+    """
     try:
         results = Results.model_validate(document)
     except ValidationError as error:
         raise errors.UsageError(
             f"{path}: not a whole results document: {errors.first_problem(error)}"
         ) from None
-    if problem := baselines.contradiction(path, contradictions(results)):
+    problem = baselines.contradiction(path, contradictions(results))
+    if problem:
         raise errors.UsageError(
             f"{problem}: changed by hand, or merged by git? run it again, which takes the scores "
             "from the store"

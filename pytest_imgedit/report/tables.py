@@ -136,13 +136,18 @@ WORDS = (
 #: How notes begin that only reports and `-v` show: what statistics mean, and what the outcome says
 #: too.
 DETAILS = ("p-values: ", "collapsed: ")
+#: The most characters of a name in a cell, and of a column's or a category's name.
+LONGEST_NAME = 60
+LONGEST_LABEL = 40
+#: The smallest number of scores that show no spread if all are alike.
+_ENOUGH_SCORES = 3
 #: Columns that say nothing of a row whose measured columns are empty.
 COUNTS = ("n", "scored", "errors", "refused", "pending", "scale")
 _SHOWN = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
 
 
 def human_time(text: str) -> str:
-    """Write an ISO 8601 time as a person would, in UTC; any other text stays as it is."""
+    """Return an ISO 8601 time as a person would write it, in UTC; any other text stays as it is."""
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%d %b %Y, %H:%M} UTC"
     except ValueError:
@@ -150,7 +155,9 @@ def human_time(text: str) -> str:
 
 
 def judge_name(results: Results) -> str:
-    """Name the judge and its protocol, if it has one."""
+    """Return the spec of the judge, and if it has a protocol, that with what else the scores depend
+    on: expected grades, and the model that answered.
+    """
     judge = results.judge
     if judge.protocol is None:
         return judge.spec
@@ -167,16 +174,16 @@ def main_measures(results: Results) -> list[str]:
     """Return the main measures whose means are not those of the score: those of all further judges
     and metrics, which were asked for, and at most `MOST_MAIN` of the judge.
     """
-    of_further: list[str] = []
-    of_judge: list[str] = []
+    further_names: list[str] = []
+    judge_names: list[str] = []
     for name, measured in results.measures.items():
         if not measured.is_main or not _differs_from_score(measured, results):
             continue
         if is_further(name, results):
-            of_further.append(name)
+            further_names.append(name)
         else:
-            of_judge.append(name)
-    return of_further + of_judge[:MOST_MAIN]
+            judge_names.append(name)
+    return further_names + judge_names[:MOST_MAIN]
 
 
 def _differs_from_score(measured: MeasuredGroups, results: Results) -> bool:
@@ -196,23 +203,23 @@ def is_further(name: str, results: Results) -> bool:
 
 def category_header(results: Results) -> tuple[str, ...]:
     """Return the columns of the table of scores: those of the score, and the main measures."""
-    return CATEGORY_HEADER + tuple(shorten(name, 40) for name in main_measures(results))
+    return CATEGORY_HEADER + tuple(shorten(name, LONGEST_LABEL) for name in main_measures(results))
 
 
 def category_rows(results: Results) -> list[tuple[str, ...]]:
-    """One row a category, in the columns of `category_header`; the suite's own name of it stands
-    beside its slug.
+    """Return a row for each category, in the columns of `category_header`; the suite's own name of
+    it stands beside its slug.
     """
     rows = []
     for name, summary in results.categories.items():
-        label = shorten(results.suite.labels.get(name, ""), 40)
+        label = shorten(results.suite.labels.get(name, ""), LONGEST_LABEL)
         rows.append(_row(f"{name} {label}".rstrip(), summary) + _main_means(results, name))
     return rows
 
 
 def overall_rows(results: Results) -> list[tuple[str, ...]]:
-    """The row `overall`, whose mean is that of the categories; and where these are uneven in a
-    measure that is shown, the row of the mean over pairs.
+    """Return the row `overall`, whose mean is that of the categories; and where these are uneven in
+    a measure that is shown, the row of the mean over pairs.
     """
     rows = [_row(OVERALL, results.overall.macro) + _main_means(results, OVERALL)]
     shown = [results.measures[name] for name in main_measures(results)]
@@ -224,6 +231,7 @@ def overall_rows(results: Results) -> list[tuple[str, ...]]:
 
 
 def _row(name: str, summary: Summary) -> tuple[str, ...]:
+    """Return the cells of a group in the columns of `CATEGORY_HEADER`."""
     return (
         name,
         str(summary.n),
@@ -240,6 +248,7 @@ def _row(name: str, summary: Summary) -> tuple[str, ...]:
 
 
 def _main_means(results: Results, group: str) -> tuple[str, ...]:
+    """Return the cells of a group in the columns of the main measures."""
     means = []
     for name in main_measures(results):
         measured = results.measures[name]
@@ -249,7 +258,7 @@ def _main_means(results: Results, group: str) -> tuple[str, ...]:
 
 
 def worker_rows(results: Results) -> list[tuple[str, ...]]:
-    """What each worker did, in the columns of `WORKER_HEADER`; memory is its peak."""
+    """Return what each worker did, in the columns of `WORKER_HEADER`; memory is its peak."""
     return [
         (
             worker.name,
@@ -271,8 +280,8 @@ def _gib(size: int | None) -> str:
 
 
 def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
-    """Yield the lines that follow the table of scores; the MDE is among them if `verbose` or if
-    there is a noise floor to compare it with.
+    """Yield the lines that follow the table of scores; the line with the MDE and the noise floor is
+    among them if `verbose`, or if the judge's noise was measured.
     """
     yield from _spread(results)
     yield from _edits(results)
@@ -285,6 +294,9 @@ def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
 
 
 def _usage(label: str, judge: JudgeInfo) -> Iterator[str]:
+    """Yield a line on the tokens and the cost of a judge if they are known, and those on its
+    canary.
+    """
     usage = judge.usage
     if usage:
         cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
@@ -294,7 +306,9 @@ def _usage(label: str, judge: JudgeInfo) -> Iterator[str]:
 
 
 def _canary(label: str, canary: Canary) -> Iterator[str]:
-    """Say whether a served judge answered the same questions alike before, during and after."""
+    """Yield how many repeated answers of a served judge differ, and a warning for each grade, and
+    for the server's model, that is another one after the run.
+    """
     failed = f", {counted(canary.failed, 'question')} without an answer" if canary.failed else ""
     yield (
         f"{label}, canary: {canary.differing} of {counted(canary.repeats, 'repeated answer')} "
@@ -312,8 +326,8 @@ def _canary(label: str, canary: Canary) -> Iterator[str]:
 
 
 def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]:
-    """Describe a further judge or metric: its spec, its agreement with the judge, and its
-    failures.
+    """Yield lines on a further judge or metric: its spec with its agreement with the judge, its
+    failures, and what `_usage` says of it.
     """
     label = f"{further.role} {name}"
     facts = [f"{label}: {further.spec}"]
@@ -338,7 +352,9 @@ def _further(name: str, further: FurtherInfo, results: Results) -> Iterator[str]
 
 
 def _spread(results: Results) -> Iterator[str]:
-    """Name the best and the worst category, or say that all scores are one."""
+    """Yield a line with the best and the worst category if they differ, and one if all scores are
+    equal.
+    """
     means = {name: row.mean for name, row in results.categories.items() if row.mean is not None}
     if means:
         best = max(means, key=means.__getitem__)
@@ -346,12 +362,12 @@ def _spread(results: Results) -> Iterator[str]:
         if means[best] != means[worst]:
             yield f"best: {best} {means[best]:.2f} · worst: {worst} {means[worst]:.2f}"
     scores = [item.score for item in results.items if item.score is not None]
-    if len(scores) >= 3 and len(set(scores)) == 1:
+    if len(scores) >= _ENOUGH_SCORES and len(set(scores)) == 1:
         yield f"no spread: all {len(scores)} scores are {scores[0]:.2f}"
 
 
 def _edits(results: Results) -> Iterator[str]:
-    """Say what is noticed of the edits of a run, and of the servers that made them."""
+    """Yield lines on what is noticed of the edits of a run, and of the servers that made them."""
     edits = [edit for item in results.items for edit in item.edits]
     yield from _near_copies(edits, results)
     yield from _reframed(edits)
@@ -362,7 +378,7 @@ def _edits(results: Results) -> Iterator[str]:
 
 
 def _near_copies(edits: Sequence[Edit], results: Results) -> Iterator[str]:
-    """Count near-copies of the source, unless the outcome or a gate does."""
+    """Yield a line that counts near-copies of the source, unless the outcome or a gate does."""
     copies = sum(edit.near_copy for edit in edits)
     line = copies_line(copies, len(edits))
     if copies and not is_said(line, results):
@@ -370,7 +386,7 @@ def _near_copies(edits: Sequence[Edit], results: Results) -> Iterator[str]:
 
 
 def _reframed(edits: Sequence[Edit]) -> Iterator[str]:
-    """Count the edits of another aspect ratio."""
+    """Yield a line that counts the edits with another aspect ratio than their source."""
     reframed = sum(edit.reframed for edit in edits)
     if reframed:
         have = "has" if reframed == 1 else "have"
@@ -381,7 +397,7 @@ def _reframed(edits: Sequence[Edit]) -> Iterator[str]:
 
 
 def _alike(results: Results) -> Iterator[str]:
-    """Warn of finished edits that are one image, unless a gate does."""
+    """Yield a warning of finished edits that are one image, unless a gate says it."""
     if not has_finished_edits(results.editor.spec):
         return
     alike = alike_edits(results.items)
@@ -390,7 +406,7 @@ def _alike(results: Results) -> Iterator[str]:
 
 
 def _leaks(edits: Sequence[Edit]) -> Iterator[str]:
-    """Count the edits that are the reference of their pair."""
+    """Yield a line that counts the edits that equal the reference of their pair."""
     leaks = sum(edit.leaked for edit in edits)
     if leaks:
         equal = "equals" if leaks == 1 else "equal"
@@ -398,7 +414,9 @@ def _leaks(edits: Sequence[Edit]) -> Iterator[str]:
 
 
 def _other_environments(reuse: ReuseInfo) -> Iterator[str]:
-    """Count the edits and verdicts of the store that other environments computed."""
+    """Yield a line that counts the edits and verdicts of the store that other environments
+    computed.
+    """
     counts = []
     if reuse.edits:
         counts.append(counted(reuse.edits, "edit"))
@@ -409,7 +427,9 @@ def _other_environments(reuse: ReuseInfo) -> Iterator[str]:
 
 
 def _seeds(editor: EditorInfo) -> Iterator[str]:
-    """Name a server that ignores the seeds that it is sent."""
+    """Yield a warning of a server that ignores the seeds that it is sent, if a trial has shown
+    it.
+    """
     trial = editor.seeds
     if trial is None or (trial.repeats and trial.varies):
         return
@@ -418,7 +438,9 @@ def _seeds(editor: EditorInfo) -> Iterator[str]:
 
 
 def _expected_grades(results: Results) -> Iterator[str]:
-    """Compare the scores that are made of expected grades with those of the greedy replies."""
+    """Yield a line that compares the scores made of expected grades with those of the greedy
+    replies.
+    """
     expected: list[float] = []
     greedy: list[float] = []
     off_scale: list[float] = []
@@ -437,7 +459,7 @@ def _expected_grades(results: Results) -> Iterator[str]:
 
 
 def _sensitivity(results: Results) -> Iterator[str]:
-    """Say what these pairs could show, and how far the judge's own noise reaches."""
+    """Yield a line on what these pairs could show, and on how far the judge's own noise reaches."""
     detectable = list(_detectable(results))
     facts = []
     if detectable:
@@ -467,7 +489,9 @@ def _detectable(results: Results) -> Iterator[str]:
 
 
 def timing_line(results: Results) -> str:
-    """Say how long each stage took and what came from the store."""
+    """Return a line on how long each stage took, what came from the store, and how busy the GPUs
+    were.
+    """
     timing = results.timing
     stages = [
         f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the store)"
@@ -493,8 +517,8 @@ def timing_line(results: Results) -> str:
 
 
 def error_lines(results: Results, most: int = 10) -> list[str]:
-    """Return a line for each of the first `most` reasons why pairs have no score, with these
-    pairs.
+    """Return a line for each of the first `most` reasons why pairs have no score, with these pairs,
+    and a line that counts the others.
     """
     pairs: dict[str, list[str]] = {}
     for item in results.items:
@@ -512,8 +536,8 @@ def _named(ids: Sequence[str]) -> str:
 
 
 def provenance_lines(results: Results) -> list[str]:
-    """Name the models and the software that made the edits and verdicts, so that a reader can
-    repeat the run.
+    """Return lines on the models, and on the software and hardware that made the edits and
+    verdicts, so that a reader can repeat the run.
     """
     run = results.run
     seeds = counted(run.options.editor.seeds, "seed")
@@ -532,6 +556,7 @@ def provenance_lines(results: Results) -> list[str]:
 
 
 def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
+    """Return the name of a model with its parameters, data type and fingerprint."""
     facts = [name]
     for key, value in model.params.items():
         facts.append(f"{key} {json.dumps(value, ensure_ascii=False)}")
@@ -558,15 +583,15 @@ class Table(NamedTuple):
 
 
 def urgency(value: float | None, lower_is_better: bool = False) -> float:
-    """Return the urgency of a mean or a difference; what has none comes first."""
+    """Return the urgency of a mean or a difference: the worse, the lower; `None` is the lowest."""
     if value is None:
         return float("-inf")
     return -value if lower_is_better else value
 
 
 def with_numbers(tables: Iterable[Table | None]) -> Iterator[Table]:
-    """Yield tables without the rows of those in which nothing was measured; of these only the
-    notes stay, if they have any.
+    """Yield tables that have rows or notes, those in which nothing was measured without their
+    rows.
     """
     for table in tables:
         if table is None:
@@ -589,8 +614,8 @@ def _is_unmeasured(table: Table) -> bool:
 
 
 def further_tables(results: Results, brief: bool = False) -> list[Table]:
-    """Return the tables that a run has beside its scores; if `brief`, without the details of
-    protocols.
+    """Return the tables that a run has beside its scores; if `brief`, without the details of the
+    protocol, and with the first of its published rows.
     """
     tables = [protocol_table(results, brief), published_table(results, brief)]
     if results.controls:
@@ -601,7 +626,9 @@ def further_tables(results: Results, brief: bool = False) -> list[Table]:
 
 
 def protocol_table(results: Results, brief: bool) -> Table | None:
-    """Return the protocol's own rows; `None` if they say no more than the table of scores."""
+    """Return the protocol's own rows, if `brief` without details; `None` without a protocol, or if
+    they say no more than the table of scores.
+    """
     protocol = results.protocol
     if protocol is None:
         return None
@@ -622,10 +649,12 @@ def _adds_rows(protocol: ProtocolTable, mean: float | None) -> bool:
     """Tell whether a protocol has rows other than one with the `mean` of the scores."""
     if len(protocol.rows) != 1 or mean is None:
         return bool(protocol.rows)
-    return round(protocol.rows[0].value, 9) != round(mean, 9)
+    (row,) = protocol.rows
+    return round(row.value, 9) != round(mean, 9)
 
 
 def _protocol_row(row: ProtocolRow) -> tuple[str, ...]:
+    """Return the cells of a row in the columns of `PROTOCOL_HEADER`."""
     low, high = row.scale
     return (
         row.name,
@@ -637,6 +666,9 @@ def _protocol_row(row: ProtocolRow) -> tuple[str, ...]:
 
 
 def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
+    """Yield what a reader must know of a protocol's rows: its problem, another scale than that of
+    the scores, blindness to the edit, and replies under the authors' rule.
+    """
     if protocol.problem:
         yield protocol.problem
     if any(row.scale != SCALE for row in protocol.rows):
@@ -655,14 +687,16 @@ def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
 
 def published_table(results: Results, brief: bool) -> Table | None:
     """Return the numbers that others have published for the protocol, and what they say of how they
-    were made; the highest first. The title says so if the run has fewer pairs.
+    were made, the highest first; `None` without a protocol.
+
+    If `brief`, only the first `PUBLISHED_SHOWN`. The title says if the run has fewer pairs.
     """
     if results.protocol is None:
         return None
     everything = sorted(results.protocol.published, key=attrgetter("value"), reverse=True)
     shown = everything[:PUBLISHED_SHOWN] if brief else everything
     hidden = len(everything) - len(shown)
-    name = results.protocol.name.partition("@")[0]
+    name, _, _ = results.protocol.name.partition("@")
     return Table(
         f"published for {name} by others' settings{_subset(results)}",
         PUBLISHED_HEADER,
@@ -672,6 +706,7 @@ def published_table(results: Results, brief: bool) -> Table | None:
 
 
 def _published_row(row: PublishedRow) -> tuple[str, ...]:
+    """Return the cells of a row in the columns of `PUBLISHED_HEADER`."""
     return (
         row.model,
         row.row,
@@ -686,7 +721,9 @@ def _published_row(row: PublishedRow) -> tuple[str, ...]:
 
 
 def _subset(results: Results) -> str:
-    """Say how many pairs of those that published rows are of a run has, unless it has all."""
+    """Return, for a title, how many pairs a run judged of those behind the published rows; an empty
+    text if it judged as many.
+    """
     published = [] if results.protocol is None else results.protocol.published
     whole = max((row.pairs for row in published), default=0)
     judged = sum(item.is_judged for item in results.items)
@@ -696,30 +733,34 @@ def _subset(results: Results) -> str:
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:
-    """Return one row a category, and `overall` at last, against the baseline, for a run of `pairs`
-    pairs.
+    """Return a row for each category and `overall`, which comes last, against the baseline, for a
+    run of `pairs` pairs; the title says if the baseline has more.
     """
     title = f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
     if comparison.commit:
         title += f", commit {comparison.commit.sha[:10]}"
     if comparison.size != pairs:
         title += f" ({pairs} of its {counted(comparison.size, 'pair')})"
-    rows = dict(sorted(comparison.rows.items(), key=lambda row: row[0] == OVERALL))
+    overall_last = sorted(comparison.rows, key=lambda name: name == OVERALL)
+    rows = {name: comparison.rows[name] for name in overall_last}
     return Table(
         title,
         COMPARISON_HEADER,
-        [_comparison_row(field, row) for field, row in rows.items()],
+        [_comparison_row(name, row) for name, row in rows.items()],
         list(_comparison_notes(comparison)),
         urgency=[urgency(row.difference) for row in rows.values()],
     )
 
 
-def _comparison_row(field: str, row: ComparisonRow) -> tuple[str, ...]:
+def _comparison_row(name: str, row: ComparisonRow) -> tuple[str, ...]:
+    """Return the cells of a category in the columns of `COMPARISON_HEADER`; the finding of a rise
+    has its p-value, since `p of drop` is that of a drop.
+    """
     finding: str = row.finding
     if finding == "rose":
         finding = f"rose, p {p_value(row.p_rise)}"
     return (
-        field,
+        name,
         str(row.n),
         number(row.before),
         number(row.now),
@@ -732,6 +773,9 @@ def _comparison_row(field: str, row: ComparisonRow) -> tuple[str, ...]:
 
 
 def _comparison_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield how the numbers are corrected, how many edits are unchanged, and which pairs failed,
+    collapsed or moved most.
+    """
     yield "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
     if any(row.now is not None for row in comparison.rows.values()):
         alike = sum(pair.alike for pair in comparison.pairs.values())
@@ -757,7 +801,7 @@ def p_value(p: float | None) -> str:
 
 
 def controls_table(controls: Controls) -> Table:
-    """Return one row a control, best first."""
+    """Return a row for each control, the best first."""
     return Table(
         f"controls: the judge on edits of known quality, {counted(controls.pairs, 'pair')}",
         ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge"),
@@ -767,6 +811,9 @@ def controls_table(controls: Controls) -> Table:
 
 
 def _control_row(row: ControlRow) -> tuple[str, ...]:
+    """Return the cells of a control; its name says below which it should be, unless that is the
+    oracle.
+    """
     name = row.control if row.below == "oracle" else f"{row.control} < {row.below}"
     auc = "–" if row.auc is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})"
     finding = "not all asked" if row.pending else _SHOWN.get(row.state or "", "–")
@@ -783,7 +830,7 @@ def _control_row(row: ControlRow) -> tuple[str, ...]:
 
 
 def noise_table(noise: Noise) -> Table:
-    """Return one row a repeat of the judging."""
+    """Return a row for each repeat of the judging."""
     return Table(
         "judge's noise: the same edits judged again",
         ("judged again", "n", "errors", "pending", "changed", "SD", "shift"),
@@ -793,6 +840,7 @@ def noise_table(noise: Noise) -> Table:
 
 
 def _noise_row(row: NoiseRow) -> tuple[str, ...]:
+    """Return the cells of a repeat, in the columns of `noise_table`."""
     return (
         row.perturbation,
         str(row.n),

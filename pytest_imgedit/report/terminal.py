@@ -65,10 +65,11 @@ def render(
     verdict: Outcome | None = None,
     warnings: Sequence[str] = (),
 ) -> str:
-    """Render the verdict of results, their gates, what is to be said of them, and their tables as
-    text for a terminal; `verbose` adds statistics and workers.
+    """Render the verdict of results, their gates, remarks, warnings and tables as text for a
+    terminal of `width` columns; `verbose` adds statistics and workers.
 
-    The verdict is that of the gates, unless another one is given.
+    The verdict is that of the gates, unless another one is given. `warnings` are shown with those
+    of the results.
     """
     buffer = io.StringIO()
     console = Console(
@@ -113,12 +114,14 @@ def render(
 
 
 def _print_verdict(console: Console, verdict: Outcome) -> None:
-    color = "yellow"
+    _print_line(console, f"imgedit: {verdict.line}", style=f"bold {color_of(verdict)}")
+
+
+def color_of(verdict: Outcome) -> str:
+    """Return the color of a verdict: red if it fails, green if it passes, else yellow."""
     if verdict.fails:
-        color = "red"
-    elif verdict.state == "PASS":
-        color = "green"
-    _print_line(console, f"imgedit: {verdict.line}", style=f"bold {color}")
+        return "red"
+    return "green" if verdict.state == "PASS" else "yellow"
 
 
 def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -> None:
@@ -140,7 +143,9 @@ def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -
 
 
 def gate_line(gate: GateResult) -> str:
-    """Name a gate and say why it is in its state: `fail_under physics:9: 8.12 < 9 (p 0.01)`."""
+    """Return the name of a gate and why it is in its state: `fail_under physics:9: 8.12 < 9 (p
+    0.01)`.
+    """
     if gate.kind not in ("fail_under", "max_drop"):
         return f"{gate.kind}: {gate.why}"
     return f"{gate.kind} {gate.field}:{gate.limit:g}: {gate.why.removeprefix(f'{gate.field} ')}"
@@ -156,8 +161,8 @@ def _print_title(console: Console, title: str) -> None:
 
 
 def _print_scores(console: Console, results: Results, verbose: bool) -> None:
-    """Print the scores of categories and of the whole; without `verbose`, intervals need enough
-    pairs.
+    """Print the scores of categories and of the whole; unless `verbose`, without the intervals of
+    categories of fewer than `ENOUGH_FOR_AN_INTERVAL` pairs, which a line below says.
     """
     header = tables.category_header(results)
     measures = header[len(tables.CATEGORY_HEADER) :]
@@ -198,6 +203,7 @@ def render_table(
 
 
 def _print_further(console: Console, further: Sequence[tables.Table], verbose: bool) -> None:
+    """Print tables with their titles and notes; unless `verbose`, without notes of details."""
     for table in further:
         _print_title(console, table.title)
         if table.rows:
@@ -256,6 +262,7 @@ class _Column(NamedTuple):
 
 
 def _columns(header: Sequence[str], rows: Rows, totals: Rows) -> list[_Column]:
+    """Return the columns of a table, in which no text steers the terminal."""
     columns = []
     for position, name in enumerate(map(printable, header)):
         cells = [printable(row[position]) for row in rows]

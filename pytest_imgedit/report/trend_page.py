@@ -37,7 +37,7 @@ class MeasureTable(NamedTuple):
 
 
 def moved(measure: Measure) -> str:
-    """Say what a measure did that got worse."""
+    """Return the verb for what a measure did that got worse."""
     return "rose" if measure.lower_is_better else "fell"
 
 
@@ -92,7 +92,9 @@ def _row(run: JsonObject, name: str, measure: Measure) -> tuple[str, ...]:
 
 
 def _means(document: JsonObject, name: str) -> JsonObject:
-    """Place the means of a measure and the ends of their intervals, on an axis that holds them."""
+    """Place the means of a measure and the ends of their intervals, on an axis that holds them; a
+    run without a mean has no point.
+    """
     means = [run["measures"][name] for run in document["runs"]]
     ends: list[float] = []
     for mean in means:
@@ -111,13 +113,18 @@ def _means(document: JsonObject, name: str) -> JsonObject:
 
 
 def _evidence_chart(document: JsonObject, name: str) -> JsonObject:
-    """Place the evidence of a measure on a logarithmic axis."""
+    """Place the evidence of a measure on a logarithmic axis that begins at `_LEAST_POWER`: a line
+    for each group, ticks at powers of ten, and the limit.
+    """
     low = _LEAST_POWER
     powers_by_group: dict[str, list[float]] = {}
     for field in map(Field.parse, document["fields"]):
         if field.measure == name:
-            evidence = [run["evidence"][str(field)] for run in document["runs"]]
-            powers_by_group[field.group] = [math.log10(max(10.0**low, e)) for e in evidence]
+            powers: list[float] = []
+            for run in document["runs"]:
+                evidence = max(10.0**low, run["evidence"][str(field)])
+                powers.append(math.log10(evidence))
+            powers_by_group[field.group] = powers
     limit = math.log10(document["limit"])
     high = limit + 1
     for powers in powers_by_group.values():
@@ -126,10 +133,10 @@ def _evidence_chart(document: JsonObject, name: str) -> JsonObject:
     for group, powers in powers_by_group.items():
         lines.append((group, _points(powers, low, high, document)))
     whole_powers = range(low, math.floor(high) + 1)
-    every = max(1, len(whole_powers) // charts.TICKS)
+    tick_distance = max(1, len(whole_powers) // charts.TICKS)
     ticks = []
     for power in whole_powers:
-        if power % every == 0:
+        if power % tick_distance == 0:
             ticks.append({"y": _y(power, low, high), "text": f"{10.0**power:g}"})
     return {"lines": lines, "ticks": ticks, "limit": _y(limit, low, high)}
 
@@ -143,13 +150,17 @@ def _evidence(value: float) -> str:
 
 
 def _y(value: float, low: float, high: float) -> float:
-    return round(TOP + HEIGHT * (1 - (value - low) / ((high - low) or 1)), 1)
+    """Place a value on an axis that has `low` at the bottom and `high` at the top of a plot."""
+    span = (high - low) or 1
+    return round(TOP + HEIGHT * (1 - (value - low) / span), 1)
 
 
 def _points(
     values: Sequence[float | None], low: float, high: float, document: JsonObject
 ) -> list[JsonObject]:
-    """Place the values of the runs from left to right, without those that are `None`."""
+    """Place the values of the runs from left to right, without those that are `None`; each has the
+    position and the name of its run.
+    """
     step = (WIDTH - LEFT - 2 * _EDGE) / max(1, len(values) - 1)
     points = []
     for position, value in enumerate(values):

@@ -135,8 +135,8 @@ def _write_into(
 def _write_run(
     folder: Path, key: str, results: Results, url: str, thumbnails: Container[str]
 ) -> None:
-    """Write the scripts of a run, whose images are below `url`; runs of the same pairs share one of
-    them.
+    """Write the three scripts of a run, whose images are below `url`: the facts of its pairs, which
+    runs of the same pairs share, what the run made of them, and the replies.
     """
     facts = _facts(results, thumbnails)
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
@@ -167,7 +167,7 @@ def _keys(runs: Sequence[StoredRun]) -> Iterator[str]:
 
 
 def _row(key: str, results: Results, params: str) -> JsonObject:
-    """What the list of runs shows of a run; times in seconds."""
+    """Return what the list of runs shows of a run; `seconds` is how long it took."""
     conclusion = outcome(results)
     return {
         "key": key,
@@ -188,6 +188,7 @@ def _row(key: str, results: Results, params: str) -> JsonObject:
 
 
 def _measure(name: str, measured: MeasuredGroups) -> JsonObject:
+    """Return the overall mean of a measure, and how it is shown."""
     overall = measured.rows[OVERALL]
     return {
         "name": name,
@@ -199,7 +200,7 @@ def _measure(name: str, measured: MeasuredGroups) -> JsonObject:
 
 
 def _seconds(results: Results) -> int | None:
-    """Return how long a run took; `None` if it does not say so."""
+    """Return how long a run took; `None` if it does not say when it started and finished."""
     with suppress(ValueError, TypeError):
         started = datetime.fromisoformat(results.run.started)
         finished = datetime.fromisoformat(results.run.finished)
@@ -208,8 +209,8 @@ def _seconds(results: Results) -> int | None:
 
 
 def _facts(results: Results, there: Container[str]) -> JsonObject:
-    """What the pairs of a run are, by columns, which are smaller than rows; runs of one suite share
-    it. Images are named that are `there`.
+    """Return what the pairs of a run are, by columns, which are smaller than rows; runs of one
+    suite share it. Only images that are `there` are named.
     """
     items = results.items
     return {
@@ -224,7 +225,9 @@ def _facts(results: Results, there: Container[str]) -> JsonObject:
 
 
 def _items(results: Results, there: Container[str]) -> JsonObject:
-    """What a run made of its pairs, by columns; columns with few values are by position."""
+    """Return what a run made of its pairs, by columns; those with few values map the position of a
+    pair to its value. Only edits that are `there` are named.
+    """
     statuses: dict[int, str] = {}
     marks: dict[int, list[str]] = {}
     errors: dict[int, str] = {}
@@ -234,7 +237,7 @@ def _items(results: Results, there: Container[str]) -> JsonObject:
         item_marks = _marks(item)
         if item_marks:
             marks[position] = item_marks
-        error = _error(item)
+        error = html.shown_error(item)
         if error:
             errors[position] = error
     measures = [name for name in results.measures if name != SCORE]
@@ -252,7 +255,7 @@ def _items(results: Results, there: Container[str]) -> JsonObject:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Round a value to more decimals than are shown."""
+    """Round a value to more decimals than are shown; `None` stays `None`."""
     return None if value is None else round(value, 4)
 
 
@@ -261,7 +264,9 @@ def _shown(blob: str | None, there: Container[str]) -> str | None:
 
 
 def _shown_edit(seed: SeedResult, there: Container[str]) -> str | None:
-    """Return the digest of the edit of a seed in Base64, two thirds as long as in hex."""
+    """Return the digest of the edit of a seed in Base64, two thirds as long as in hex; `None` if
+    the edit is not `there`.
+    """
     name = _edited(seed)
     if name is None or name not in there:
         return None
@@ -270,10 +275,11 @@ def _shown_edit(seed: SeedResult, there: Container[str]) -> str | None:
 
 def _edited(seed: SeedResult) -> str | None:
     """Return the name of the edit of a seed, as `results.json` names sources."""
-    return None if seed.edit is None else f"{seed.edit.blob[:2]}/{seed.edit.blob}.png"
+    return None if seed.edit is None else html.blob_name(seed.edit.blob)
 
 
 def _marks(item: Item) -> list[str]:
+    """Return what was noticed of some edit of a pair."""
     marks = []
     if any(edit.near_copy for edit in item.edits):
         marks.append("near-copy")
@@ -285,22 +291,19 @@ def _marks(item: Item) -> list[str]:
 
 
 def _change(item: Item) -> float | None:
-    changes = [edit.change for edit in item.edits if edit.change is not None]
-    return round(min(changes), 1) if changes else None
-
-
-def _error(item: Item) -> str | None:
-    is_shown = item.error is not None and item.status != "not_needed"
-    return str(item.error) if is_shown else None
+    change = html.smallest_change(item)
+    return None if change is None else round(change, 1)
 
 
 def _replies(results: Results) -> list[list[list[Any]]]:
-    """What was answered about each pair, by seed, and what the records depend on."""
+    """Return the rows of the seeds of each pair, as `_seed` makes them."""
     return [[_seed(seed) for seed in item.seeds] for item in results.items]
 
 
 def _seed(seed: SeedResult) -> list[Any]:
-    """Its number, answers as judge, call and text, and of an edit the size, seconds and keys."""
+    """Return the number of a seed and its answers as judge, call and text; with an edit, also its
+    size and seconds, and the keys of the records of the edit and of its verdict.
+    """
     answers: dict[str, Verdict | ItemError | None] = {"": seed.verdict or seed.error}
     answers.update(seed.further)
     replies = []
@@ -319,7 +322,9 @@ def _seed(seed: SeedResult) -> list[Any]:
 
 
 def _replies_of(answer: Verdict | ItemError) -> Iterator[tuple[str, str]]:
-    """Yield the replies of an answer by call, or its error."""
+    """Yield the replies of an answer by call, or its error, and the reply to that without a
+    call.
+    """
     if isinstance(answer, Verdict):
         yield from answer.replies.items()
     else:
@@ -329,7 +334,9 @@ def _replies_of(answer: Verdict | ItemError) -> Iterator[tuple[str, str]]:
 
 
 def _thumbnails(run: StoredRun) -> Iterator[tuple[str, Path]]:
-    """Yield the images of a run that are in its store, by name, with their thumbnails."""
+    """Yield the images of a run that are in its store, by name, with the paths of their thumbnails;
+    one without a thumbnail is left out.
+    """
     blobs = Blobs(run.blobs)
     names: dict[str | None, None] = {}
     for item in run.results.items:
@@ -347,7 +354,7 @@ def _thumbnails(run: StoredRun) -> Iterator[tuple[str, Path]]:
 
 
 def _copy(image: Path, thumbnail: Path, folder: Path) -> None:
-    """Copy an image and its thumbnail, unless another run has."""
+    """Copy an image and its thumbnail into a folder, unless another run has done so."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in (image, thumbnail):
         target = folder / path.name

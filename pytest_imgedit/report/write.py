@@ -25,7 +25,8 @@ ANNOTATIONS = 10
 def write_reports(
     results: Results, folder: Path, blobs: Path, settings: RunSettings
 ) -> dict[str, str]:
-    """Write report.md and report.html beside results.json; return the paths of the three by name.
+    """Write report.md and report.html beside results.json; return the paths of the three by name,
+    from the working directory.
 
     Raises `StoreError` if they cannot be written.
     """
@@ -59,8 +60,8 @@ def write_copies(
     *,
     are_written: bool = True,
 ) -> list[str]:
-    """Write the copies of the reports that the user asked for; say of each that could not be
-    written why.
+    """Write the copies of the reports that the user asked for; return a line for each that could
+    not be written.
 
     If the reports `are_written` into the run's `folder`, a copy with the same content is read from
     there.
@@ -109,6 +110,7 @@ def write_results(results: Results, folder: Path) -> None:
 
 @contextmanager
 def _store_errors(folder: Path) -> Iterator[None]:
+    """Turn the error of a write into a `StoreError` that names the run's folder."""
     try:
         yield
     except OSError as error:
@@ -121,7 +123,7 @@ def add_to_github_summary(results: Results) -> str:
     """Append the Markdown report to the file that `GITHUB_STEP_SUMMARY` names, if that can be
     written; it is cut to what GitHub shows of a step, less what the file already holds.
 
-    Return why nothing was appended, where the file is full.
+    Returns why nothing was appended if the file is full; otherwise an empty text.
     """
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if not summary:
@@ -141,8 +143,8 @@ def add_to_github_summary(results: Results) -> str:
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:
-    """One `::error` line a gate that did not pass (`::warning` where it only warns), a FAIL first,
-    or one for the whole run.
+    """Return an `::error` line for each gate that did not pass (`::warning` where it only warns), a
+    FAIL first; one line for the whole run if that is not complete, or fails without such a gate.
     """
     open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     open_gates.sort(key=lambda gate: gate.state != "FAIL")
@@ -158,7 +160,9 @@ def gate_commands(results: Results, outcome: Outcome) -> list[str]:
 
 
 def shown(commands: Sequence[str]) -> list[str]:
-    """Return the commands of which GitHub shows all; the last of a level counts the others."""
+    """Return the commands that GitHub will show, errors first: at most `ANNOTATIONS` of a level,
+    the last of which counts the others if there are more.
+    """
     kept: list[str] = []
     for level in ("error", "warning"):
         alike = [line for line in commands if line.startswith(f"::{level} ")]
@@ -171,7 +175,7 @@ def shown(commands: Sequence[str]) -> list[str]:
 
 
 def command(level: str, title: str, message: str) -> str:
-    """Write a workflow command; what would end a part of it is escaped."""
+    """Return a workflow command; what would end a part of it is escaped."""
     title = _command_text(title, most=200).replace(":", "%3A").replace(",", "%2C")
     return f"::{level} title={title}::{_command_text(message, most=4000)}"
 
