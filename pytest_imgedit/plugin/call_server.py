@@ -51,7 +51,8 @@ def _short_address(folder: Path) -> Iterator[str]:
 class CallServer:
     """Answers calls until it is closed, each in its own thread, on its own connection.
 
-    `answer` returns what answers the calls of a fixture. What it raises is sent to the caller.
+    Its socket is in `folder`, which is made for this user alone if it is not there. `answer`
+    returns what answers the calls of a fixture. What it raises is sent to the caller.
     """
 
     def __init__(self, folder: Path, token: bytes, answer: Callable[[str], SessionCalls]) -> None:
@@ -82,12 +83,16 @@ class CallServer:
             connection.send_bytes(self._reply(connection.recv_bytes(MAX_MESSAGE)))
 
     def _reply(self, message: bytes) -> bytes:
+        """Return the serialized answer to a message: the `values` of its calls, or else an `error`.
+
+        The error is the text of an `EditFailed`; that of any other exception begins with its type.
+        """
         try:
             call = execnet.loads(message)
             with self._answering:  # the first call creates the workers
                 calls = self._answer(call["fixture"])
-            make = calls.edit if call["fixture"] == "edit_workers" else calls.score
-            answer: bytes = execnet.dumps({"values": list(make(call["calls"]))})
+            perform = calls.edit if call["fixture"] == "edit_workers" else calls.score
+            answer: bytes = execnet.dumps({"values": list(perform(call["calls"]))})
         except BaseException as error:  # also what would end this thread without a word
             text = str(error)
             if not isinstance(error, EditFailed):
@@ -102,7 +107,7 @@ class CallServer:
 
 
 class RemoteCalls:
-    """Sends calls to the controller; raises `EditFailed` with the error that it returns.
+    """Sends calls to the controller; raises `EditFailed` if it returns an error, or is gone.
 
     Each call has its own connection, so that its answer cannot reach a call of another thread, or
     the call after an interrupted one.
@@ -119,6 +124,10 @@ class RemoteCalls:
         return self._ask("reward_model", calls)
 
     def _ask(self, fixture: str, calls: Sequence[Any]) -> list[Any]:
+        """Return the values of some calls of a fixture, in their order.
+
+        Raises `EditFailed` with the controller's error, or with `GONE` if the socket fails.
+        """
         question = execnet.dumps({"fixture": fixture, "calls": list(calls)})
         try:
             with (

@@ -67,15 +67,17 @@ def _refuse_unknown_keys(config: pytest.Config) -> None:
     """Raise `UsageError` for any other ini key that starts with `imgedit_`."""
     for key in getattr(config, "_inicfg", {}):  # `getini` knows declared keys only
         if key.startswith("imgedit_") and key != INI_KEY:
-            table = _table_of(key)
+            place = _place_in_config(key)
             raise UsageError(
                 f"{config.inipath or '-o'}: unknown key {key!r}, expected {INI_KEY} = FILE, "
-                f"a TOML config{table}, or the table [tool.imgedit] in pyproject.toml"
+                f"a TOML config{place}, or the table [tool.imgedit] in pyproject.toml"
             )
 
 
-def _table_of(key: str) -> str:
-    """Say which key of a TOML config a key of an ini file is, if an option has its name."""
+def _place_in_config(key: str) -> str:
+    """Return ` with [SECTION] NAME` for an ini key that is the name of an option with that place in
+    a TOML config; an empty text for one of the section `run`, and for other keys.
+    """
     for option in OPTIONS:
         if option.dest == key and option.toml is not None:
             section, _, name = option.toml.partition(".")
@@ -84,19 +86,21 @@ def _table_of(key: str) -> str:
 
 
 def find_config(config: pytest.Config, near: Path) -> ConfigFile:
-    """Read the config that the command line names, or else the repository's config for items in
-    the folder `near`.
+    """Return the config that the command line names, or else the repository's config for items in
+    the folder `near`; an empty one if there is none.
 
     The repository's config is the one that the ini key names, or one of `configs_of`. Raises
-    `UsageError` if there are two.
+    `UsageError` if these are two files, or if a config cannot be read.
     """
     from pytest_imgedit.config.toml_file import ConfigFile, configs_of
 
     root = config.rootpath
-    if path := config.getoption(INI_KEY):
-        return ConfigFile.read_config(Path(config.invocation_params.dir, path))
+    path_of_option = config.getoption(INI_KEY)
+    if path_of_option:
+        return ConfigFile.read_config(Path(config.invocation_params.dir, path_of_option))
     configs = configs_of(root, near)
-    if name := config.getini(INI_KEY):
+    name = config.getini(INI_KEY)
+    if name:
         path = Path(config.inipath.parent if config.inipath is not None else root, name)
         file = ConfigFile.read_config(path)
         others = {
@@ -111,31 +115,20 @@ def find_config(config: pytest.Config, near: Path) -> ConfigFile:
 
 
 def gather(config: pytest.Config, file: ConfigFile) -> Tables:
-    """Collect raw settings as `{section: {key: value}}`.
+    """Return raw settings as `{section: {key: value}}`.
 
-    The command line overrides the config key by key. Parameters of the config's editor or judge are
-    dropped if the command line names a model of another kind, and so are the root and the fields of
-    the config's suite. Raises `UsageError` for a malformed
-    `--imgedit-set`.
+    The command line overrides the config key by key. `run` also holds the `config_file`, and as
+    `asked` the keys that the command line gives. Raises `UsageError` for an unknown ini key, a text
+    that is not UTF-8, a malformed `--imgedit-set`, and two judges or metrics of one name.
     """
     _refuse_unknown_keys(config)
     command_line = explicit_options(config)
     check_texts(config)
     merged: Tables = {section: dict(table) for section, table in file.tables.items()}
     judges = command_line.pop("imgedit_judge", [])
-    specs = {
-        "suite": command_line.get("imgedit_suite"),
-        "editor": command_line.get("imgedit_editor"),
-        "judge": next(iter(judges), None),
-    }
-    for role, spec in specs.items():
-        table = merged.get(role, {})
-        if (
-            spec is not None
-            and "spec" in table
-            and _kind(role, spec) != _kind(role, str(table["spec"]))
-        ):
-            merged[role] = {key: value for key, value in table.items() if key in _OWN_KEYS[role]}
+    _drop_keys_of_kind(merged, "suite", command_line.get("imgedit_suite"))
+    _drop_keys_of_kind(merged, "editor", command_line.get("imgedit_editor"))
+    _drop_keys_of_kind(merged, "judge", next(iter(judges), None))
     if judges:
         merged["judge"] = {**merged.get("judge", {}), "spec": judges[0]}
     _name_further(merged, "judges", judges[1:])
@@ -148,15 +141,32 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
             Path(config.invocation_params.dir, command_line["imgedit_out"])
         )
     _apply(merged, command_line)
-    keys = {option.toml for option in OPTIONS if option.dest in command_line and option.toml}
-    keys |= {"judge.spec"} if judges else set()
-    keys |= {".".join(text.partition("=")[0].strip().split(".")[:2]) for text in assignments}
-    merged["run"] = {**merged.get("run", {}), "config_file": file, "asked": frozenset(keys)}
+    asked = {option.toml for option in OPTIONS if option.dest in command_line and option.toml}
+    if judges:
+        asked.add("judge.spec")
+    for text in assignments:
+        key, _, _ = text.partition("=")
+        section_and_name = key.strip().split(".")[:2]
+        asked.add(".".join(section_and_name))
+    merged["run"] = {**merged.get("run", {}), "config_file": file, "asked": frozenset(asked)}
     return merged
 
 
+def _drop_keys_of_kind(merged: Tables, role: str, spec: str | None) -> None:
+    """Drop the config's parameters of a suite or model if the command line's `spec` is of another
+    kind than the config's; the keys of `_KEPT_KEYS` stay.
+    """
+    table = merged.get(role, {})
+    if spec is None or "spec" not in table:
+        return
+    if _kind(role, spec) != _kind(role, str(table["spec"])):
+        merged[role] = {key: value for key, value in table.items() if key in _KEPT_KEYS[role]}
+
+
 def split_metrics(text: str) -> list[str]:
-    """Split metrics at the commas before a name; a URL keeps its commas, and so comes last."""
+    """Return the metrics of a text, split at the commas before a name; a URL keeps its commas, and
+    so comes last.
+    """
     names, scheme, rest = text.partition("://")
     specs = _COMMA.split(names)
     specs[-1] += scheme + rest
@@ -164,7 +174,8 @@ def split_metrics(text: str) -> list[str]:
 
 
 def _name_further(merged: Tables, section: str, specs: Iterable[str]) -> None:
-    """Add judges or metrics of the command line, each by the name that its spec gives it.
+    """Add judges or metrics of the command line to a section, each by the name that its spec gives
+    it; other keys of a name that the config has stay.
 
     Raises `UsageError` if two of them have one name.
     """
@@ -182,8 +193,8 @@ def _name_further(merged: Tables, section: str, specs: Iterable[str]) -> None:
         merged[section] = tables
 
 
-#: Keys of a section that do not belong to the suite or model which its spec names.
-_OWN_KEYS = {
+#: Keys of a section that hold for a suite or model of any kind.
+_KEPT_KEYS = {
     "suite": ("language", "categories", "limit", "min_score"),
     "editor": ("seeds", "rewrites"),
     "judge": ("protocol", "variant", "prompts", "any_version", "reasks", "controls", "repeats"),
@@ -191,7 +202,9 @@ _OWN_KEYS = {
 
 
 def _kind(role: str, spec: str) -> str:
-    """Return the kind of suite or model that a spec names; a user's class is a kind by itself."""
+    """Return the kind of suite or model that a spec names: its name, `a file` for the path of a
+    suite. A user's class is a kind by itself.
+    """
     from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
     from pytest_imgedit.kinds.registry import known
 
@@ -221,8 +234,9 @@ def check_values(config: pytest.Config) -> None:
 
 
 def _require_utf8(name: str, value: Any) -> None:
-    """Raise `UsageError` for a text, or a text of a list, that cannot be encoded as UTF-8."""
-    for text in value if isinstance(value, list) else [str(value)]:
+    """Raise `UsageError` for a value, or a text of a list, that cannot be encoded as UTF-8."""
+    texts = value if isinstance(value, list) else [str(value)]
+    for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -230,6 +244,9 @@ def _require_utf8(name: str, value: Any) -> None:
 
 
 def _apply(merged: Tables, values: dict[str, Any]) -> None:
+    """Set the keys of `merged` to the values of the options that belong to them, by destination;
+    options without a key are left out.
+    """
     for option in OPTIONS:
         if option.toml is not None and option.dest in values:
             section, key = option.toml.split(".")

@@ -7,6 +7,9 @@ import pytest
 
 from pytest_imgedit.core.text import printable
 
+#: Names of folded failures that a line holds.
+_NAMES_SHOWN = 5
+#: All failures, and those of each reason.
 _FOLDED = pytest.StashKey[tuple[list[Any], dict[str, list[Any]]]]()
 
 
@@ -33,14 +36,17 @@ def give_reason(report: Any, reason: str) -> None:
 
 
 def fold(config: pytest.Config) -> None:
-    """Leave only the first of failures with equal reasons for pytest to print."""
+    """Leave only the first of failures with equal reasons for pytest to print; nothing changes if
+    all reasons differ, or without a terminal.
+    """
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:
         return
     reports = reporter.stats.get("failed", [])
     groups: dict[str, list[Any]] = {}
     for report in reports:
-        if (reason := getattr(report, "imgedit_reason", None)) is not None:
+        reason = getattr(report, "imgedit_reason", None)
+        if reason is not None:
             groups.setdefault(reason, []).append(report)
     later = {id(report) for group in groups.values() for report in group[1:]}
     if later:
@@ -59,6 +65,8 @@ def unfold(config: pytest.Config) -> Iterator[str]:
     reporter.stats["failed"] = reports
     for reason, group in groups.items():
         if len(group) > 1:
-            names = [report.nodeid.rpartition("[")[2].rstrip("]") for report in group]
-            shown = ", ".join(names[1:6]) + (", …" if len(names) > 6 else "")
-            yield f"{len(names) - 1} more as {names[0]}: {reason} ({shown})"
+            first, *others = [report.nodeid.rpartition("[")[2].rstrip("]") for report in group]
+            shown = ", ".join(others[:_NAMES_SHOWN])
+            if len(others) > _NAMES_SHOWN:
+                shown += ", …"
+            yield f"{len(others)} more as {first}: {reason} ({shown})"

@@ -45,11 +45,13 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark; where an evaluation is asked for, also guard the streams and check the
+    command line, before anything is collected.
+    """
     config.addinivalue_line(
         "markers",
         "imgedit(category, tag, difficulty): on a test, the pairs that it is for; on every item, "
-        "what its pair is, "
-        "to select with -m \"imgedit(category='physics')\"",
+        "what its pair is, to select with -m \"imgedit(category='physics')\"",
     )
     if config.option.imgedit:
         shipped.take_arguments(config)
@@ -95,11 +97,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, object, object]:
-    """Keep only the shipped items that the command line names, then those of the shard."""
-    is_shipped = config.option.imgedit and PROBLEM not in config.stash
-    if is_shipped and (problem := shipped.choose(config, items)) is not None:
-        config.stash[PROBLEM] = problem
-        items.clear()
+    """Keep only the shipped items that the command line names, then those of the shard; none, with
+    the reason in the stash, if one that is named is missing.
+    """
+    if config.option.imgedit and PROBLEM not in config.stash:
+        problem = shipped.choose(config, items)
+        if problem is not None:
+            config.stash[PROBLEM] = problem
+            items.clear()
     result = yield
     selection.take_shard(config, items)
     return result
@@ -107,10 +112,10 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Stop if the suite of selected items cannot be read.
+    """Raise pytest's `UsageError` if the suite of selected items cannot be read.
 
-    An xdist worker writes its plan for the controller here, before it reports that it has finished
-    collecting.
+    With xdist it is the controller that stops: a worker writes its plan for it here, before it
+    reports that it has finished collecting.
     """
     config = session.config
     exchange = xdist.Exchange.of(config)
@@ -138,7 +143,9 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any) -> None:
     """Under xdist: run the stages once, in the controller, after the first collection and before
-    any item.
+    any item; then answer the calls of workers.
+
+    Raises `Interrupted` if the collection failed, and pytest's `UsageError` for the plan's problem.
     """
     config = node.config
     if RUN in config.stash or _only_plans(config):
@@ -162,7 +169,11 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
-    """Run the stages before the first item, and decide the gates after the last."""
+    """Run the stages before the first item, and decide the gates after the last.
+
+    An xdist worker does neither. Nothing is run where items are only listed, or the collection
+    failed. Under xdist, `pytest_xdist_node_collection_finished` runs the stages.
+    """
     config = session.config
     try:
         if not (
@@ -184,7 +195,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the reason of a failing pair in the place of a traceback."""
+    """Show the reason of a failing pair instead of a traceback."""
     reason = folding.without_traceback(call)
     report = yield
     if reason is not None:
@@ -203,7 +214,10 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
     """Print the verdict, the tables, and the verdict once more, between pytest's failures and its
-    short summary.
+    short summary; hints if nothing was run.
+
+    With `-qq` these are the verdict and the warnings alone. Copies of reports that could not be
+    written are always named.
     """
     for line in folding.unfold(config):
         terminalreporter.write_line(line)
@@ -234,15 +248,13 @@ def pytest_terminal_summary(
 
 
 def _print_outcome(reporter: pytest.TerminalReporter, outcome: "Outcome") -> None:
-    color = "yellow"
-    if outcome.fails:
-        color = "red"
-    elif outcome.state == "PASS":
-        color = "green"
-    reporter.write_line(f"imgedit: {outcome.line}", **{color: True})
+    from pytest_imgedit.report.terminal import color_of
+
+    reporter.write_line(f"imgedit: {outcome.line}", **{color_of(outcome): True})
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what the session holds: its workers, unprinted output, and the folder of the exchange."""
     try:
         state.stop_serving(config)
         if SESSION in config.stash:

@@ -20,8 +20,8 @@ MOST_TAGS = 200
 
 
 def item_properties(result: ItemResult, comparison: Comparison | None) -> list[tuple[str, object]]:
-    """List an item's category, status, score, difference to the baseline, aspects and error, as
-    properties.
+    """Return an item's category, status, score, difference to the baseline, aspects and error, as
+    properties; numbers and an error that are not there are left out.
     """
     numbers = {"score": result.score}
     compared = None if comparison is None else comparison.pairs.get(result.id)
@@ -43,8 +43,8 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
 
 
 def run_properties(results: Results) -> list[tuple[str, object]]:
-    """List the mean of each measure over each group, and its difference to the baseline, as
-    properties.
+    """Return the mean of each measure over each group, and its difference to the baseline, as
+    properties; a group without a mean is left out.
 
     Of the tags of a measure, the `MOST_TAGS` with the worst means are listed, and the others
     counted: GitLab reads no report of over 250,000 elements.
@@ -99,8 +99,10 @@ def gate_reports(results: Results) -> list[pytest.TestReport]:
 
 
 def report_run(config: pytest.Config, results: Results, problems: Sequence[str]) -> None:
-    """Add a test case for each gate to `--junitxml`, and `imgedit.run::complete` for what else can
-    fail.
+    """Add a test case for each gate to `--junitxml`, if that is asked for.
+
+    One more, `imgedit.run::complete`, has the run's properties; it fails if the run is not complete
+    or has `problems`.
     """
     from _pytest.junitxml import xml_key  # the only way that leaves pytest's counts alone
 
@@ -115,9 +117,10 @@ def report_run(config: pytest.Config, results: Results, problems: Sequence[str])
     complete.user_properties = run_properties(results)
     for report in gate_reports(results) + [complete]:
         xml.pytest_runtest_logreport(report)
-        end = pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown")
-        end.user_properties = report.user_properties
-        xml.pytest_runtest_logreport(end)
+        # the report of the teardown is the one with which pytest writes a case's properties
+        teardown = pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown")
+        teardown.user_properties = report.user_properties
+        xml.pytest_runtest_logreport(teardown)
 
 
 def name_failed_gates(reporter: pytest.TerminalReporter, results: Results) -> None:
@@ -135,6 +138,7 @@ def name_failed_gates(reporter: pytest.TerminalReporter, results: Results) -> No
 
 
 def _report(nodeid: str, outcome: Outcome, text: str) -> pytest.TestReport:
+    """Return the report of a test case, with a text that a passed one does not show."""
     path, _, name = nodeid.partition("::")
     shown = printable(text)
     longrepr: Any = {"passed": None, "skipped": (path, 0, shown), "failed": shown}[outcome]

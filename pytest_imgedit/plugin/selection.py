@@ -63,7 +63,7 @@ def parameters(metafunc: pytest.Metafunc) -> list[Any]:
     """Return one parameter for each pair that a test is for.
 
     If the suite cannot be read, the reason is stored in the stash, and the test gets a single
-    parameter that stands for it.
+    parameter that stands for it. If its marks match no pair, it gets one that is skipped.
     """
     config = metafunc.config
     try:
@@ -103,7 +103,8 @@ def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
 def _pairs_of_marks(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair]:
     """Return the pairs that match all `imgedit` marks of a test.
 
-    Raises `UsageError` for a malformed mark.
+    Raises `UsageError` for a malformed mark, and for a value that the suite lacks but that is close
+    to one of its own.
     """
     from pytest_imgedit.core.text import did_you_mean
 
@@ -119,18 +120,20 @@ def _pairs_of_marks(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[
                 near = did_you_mean(name, _CRITERIA)
                 raise UsageError(f"{place}({name}=…), expected one of {', '.join(_CRITERIA)}{near}")
             wanted = _values_of_criterion(place, name, value)
-            present = {fact for pair in pairs for fact in _facts(pair, name)}
+            present: set[str] = set()
+            for pair in pairs:
+                present |= _values_of_pair(pair, name)
             for word in wanted - present:
                 near = did_you_mean(word, present)
                 if near:
                     raise UsageError(f"{place}({name}={word!r}): the suite has none such{near}")
-            selected = [pair for pair in selected if wanted & _facts(pair, name)]
+            selected = [pair for pair in selected if wanted & _values_of_pair(pair, name)]
     return selected
 
 
 def _values_of_criterion(place: str, name: str, value: Any) -> set[str]:
-    """Return the values that a mark names for a criterion; raises `UsageError` if they are no
-    texts.
+    """Return the values that a mark names for a criterion, categories as slugs; raises `UsageError`
+    unless they are a text or a list of texts.
     """
     from pytest_imgedit.core.pairs import category_slug
 
@@ -142,10 +145,11 @@ def _values_of_criterion(place: str, name: str, value: Any) -> set[str]:
     return set(values)
 
 
-def _facts(pair: EditPair, name: str) -> set[str]:
-    """Return what a pair is by a criterion."""
-    facts = {"category": {pair.category}, "tag": set(pair.tags), "difficulty": {pair.difficulty}}
-    return facts[name]
+def _values_of_pair(pair: EditPair, criterion: str) -> set[str]:
+    """Return the values that a pair has for one of `_CRITERIA`."""
+    if criterion == "tag":
+        return set(pair.tags)
+    return {pair.category if criterion == "category" else pair.difficulty}
 
 
 @cache
@@ -169,7 +173,8 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> xdist.Plan
     """Return what the selected items need from a run.
 
     Items that request `edit_pair` alone need no run. If no item has a pair, for example because the
-    only test requests `imgedit_run`, all pairs are needed.
+    only test requests `imgedit_run`, all pairs are needed. Raises pytest's `UsageError` if the
+    suite or the config cannot be read; an xdist worker returns a plan with that problem instead.
     """
     problem = problem_of(config, items)
     if problem is not None:
@@ -250,7 +255,9 @@ def take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def problem_of(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:
-    """Return why there are no items of pairs; `None` if there are, or if others were selected."""
+    """Return why there are no items of pairs; `None` if there are some, if only other items were
+    selected, or if no reason is known.
+    """
     if items and not any(isinstance(_parameter(item), _NoSuite) for item in items):
         return None
     return config.stash.get(PROBLEM, None)
@@ -281,7 +288,9 @@ def _is_skipped(item: pytest.Item) -> bool:
 
 
 def hints(config: pytest.Config) -> list[str]:
-    """Return advice for options that ask for an evaluation which no selected item needs."""
+    """Return a line of advice if options ask for an evaluation that no collected test needs, or if
+    `-k` or `-m` selects no pair; otherwise nothing.
+    """
     if SESSION not in config.stash:
         is_meant = command_line.explicit_options(config) or _is_empty_benchmark(config)
         if is_meant and not config.option.collectonly:
@@ -313,7 +322,9 @@ def _is_empty_benchmark(config: pytest.Config) -> bool:
 
 
 def _nearest_name(expression: str, pairs: Sequence[EditPair]) -> str:
-    """Say which category or tag was probably meant by a `-k` or `-m` expression."""
+    """Return a hint at the category or tag that a `-k` or `-m` expression probably means; an empty
+    text if no word of it is close to one.
+    """
     from pytest_imgedit.core.text import did_you_mean
 
     names: dict[str, None] = {}

@@ -24,7 +24,9 @@ def take_arguments(config: pytest.Config) -> None:
 
 
 def collect(session: pytest.Session, report: pytest.CollectReport) -> None:
-    """Add the shipped module to what a session has collected, or replace that with it."""
+    """Add the shipped module to what a session has collected, or replace that with it if no path is
+    to be collected; a report of a failure stays as it is.
+    """
     if not report.passed:
         return
     module = pytest.Module.from_parent(session, path=PATH, nodeid=NODE_ID)
@@ -35,7 +37,10 @@ def collect(session: pytest.Session, report: pytest.CollectReport) -> None:
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
-    """Keep only the shipped items that the command line names, if any; return which is missing."""
+    """Keep only the shipped items that the command line names, if it names some, and all others.
+
+    Returns a message with the first name that no item has, and keeps all items then; else `None`.
+    """
     chosen: Sequence[str] = config.option.imgedit_chosen
     for name in chosen:
         if not any(_is_of(item.nodeid, name) for item in items):

@@ -71,7 +71,8 @@ def session_of(config: pytest.Config) -> Session:
     """Return what this session knows of its evaluation, read from the options and the config at the
     first call.
 
-    Raises `UsageError` for an invalid setting; models and GPUs are checked later.
+    Raises `UsageError` for an invalid setting, or a hook that fails; models and GPUs are checked
+    later.
     """
     if SESSION not in config.stash:
         guard_streams(config)
@@ -125,7 +126,10 @@ def _class_of_hook(config: pytest.Config, role: Role, spec: str) -> str | None:
 
 
 def execute_plan(config: pytest.Config, plan: Plan) -> FinishedRun:
-    """Check what the selected items need, and run all stages over their pairs."""
+    """Check what the selected items need, and run all stages over their pairs.
+
+    Raises pytest's `UsageError` if a check fails, and ends pytest if the run was interrupted.
+    """
     config.stash.setdefault(NEAR, Path(plan.near))
     config.stash[TALLY] = Tally(plan.items)
     config.pluginmanager.register(config.stash[TALLY])
@@ -173,7 +177,9 @@ def conclude(session: pytest.Session) -> None:
 
 
 def finished_run(config: pytest.Config) -> FinishedRun | None:
-    """Return the finished run; in an xdist worker, as read from what the controller wrote."""
+    """Return the finished run; in an xdist worker, as read from what the controller wrote. `None`
+    if there is none.
+    """
     exchange = Exchange.of(config)
     if RUN not in config.stash and exchange is not None:
         from pytest_imgedit.run.finish import FinishedRun
@@ -188,7 +194,9 @@ def finished_run(config: pytest.Config) -> FinishedRun | None:
 
 
 def errors_tolerated(config: pytest.Config) -> bool:
-    """Tell whether the run's errors stay within `--imgedit-max-errors`."""
+    """Tell whether the run's errors stay within `--imgedit-max-errors`; not without a run or that
+    gate.
+    """
     run = finished_run(config)
     gates = run.results.gates if run else ()
     return any(
@@ -199,7 +207,8 @@ def errors_tolerated(config: pytest.Config) -> bool:
 def calls_of(config: pytest.Config, fixture: str) -> SessionCalls | RemoteCalls:
     """Return what answers calls of the fixture `edit_workers` or `reward_model`.
 
-    In an xdist worker they go to the controller.
+    In an xdist worker they go to the controller. The test fails if the session's settings do not
+    allow these calls.
     """
     exchange = Exchange.of(config)
     try:
@@ -214,7 +223,9 @@ def calls_of(config: pytest.Config, fixture: str) -> SessionCalls | RemoteCalls:
 
 
 def serve_calls(config: pytest.Config, plan: Plan) -> None:
-    """Answer calls of xdist's workers until the session ends."""
+    """Answer calls of xdist's workers until the session ends; the config is that for `plan.near`,
+    unless one is in use.
+    """
     if _SERVER in config.stash:
         return
     from pytest_imgedit.plugin.call_server import CallServer
@@ -236,7 +247,9 @@ def stop_serving(config: pytest.Config) -> None:
 
 
 def guard_streams(config: pytest.Config) -> None:
-    """Keep errors of stdout and stderr from failing the session."""
+    """Keep errors of stdout and stderr from failing the session; in an xdist worker, and at a
+    second call, nothing is done.
+    """
     if _STREAMS in config.stash or is_xdist_worker(config):
         return
     reporter = config.pluginmanager.get_plugin("terminalreporter")
@@ -244,8 +257,9 @@ def guard_streams(config: pytest.Config) -> None:
         files = [sys.stdout, sys.stderr]
         sys.stdout, sys.stderr = map(streams.TolerantStream, files)
     else:
-        files = [reporter._tw._file, sys.stderr]
-        reporter._tw._file = streams.TolerantStream(files[0])
+        terminal = reporter._tw._file
+        files = [terminal, sys.stderr]
+        reporter._tw._file = streams.TolerantStream(terminal)
     config.stash[_STREAMS] = files
 
 

@@ -75,7 +75,9 @@ class Tally:
             self._failed.add(report.nodeid)
 
     def counts(self, stopped: bool) -> ItemCounts:
-        """Return the failed and unreported items; `stopped` says that pytest ended early."""
+        """Return how many of the expected items there are and failed, and which were not reported;
+        `stopped` says that pytest ended early.
+        """
         from pytest_imgedit.run.run_outcome import ItemCounts
 
         missing = [name for name in self._expected if name not in self._seen]
@@ -139,7 +141,7 @@ class Exchange:
 
     def share_suite(self, settings: SuiteSettings) -> Suite:
         """Return the suite as the first process has read it, or be that process; raise
-        `UsageError`.
+        `UsageError` as `load_suite` does.
 
         A suite whose images are not in files, such as one of a user's own loader, is loaded by each
         process.
@@ -216,7 +218,8 @@ def _is_of_xdist(error: Exception) -> bool:
     """Tell whether pytest-xdist, or execnet below it, raised an error."""
     frame, _ = list(walk_tb(error.__traceback__))[-1]
     module: str = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] in ("xdist", "execnet")
+    package, _, _ = module.partition(".")
+    return package in ("xdist", "execnet")
 
 
 def check_modes(option: Any) -> None:
