@@ -14,10 +14,11 @@ from pytest_imgedit.core import errors, files
 DEPTH = 4
 
 
-def find(folder: Path, names: Sequence[str], what: str) -> Path:
+def find(folder: Path, names: Sequence[str], expected: str) -> Path:
     """Return the first of some files, by their paths below `folder` or up to three folders deeper.
 
-    Raises `UsageError` if there is none.
+    The nearest folder counts first, then the order of the names. Raises `UsageError` if there is
+    none; it says that `expected` was expected.
     """
     near = [folder]
     seen = {os.path.realpath(folder)}
@@ -26,7 +27,7 @@ def find(folder: Path, names: Sequence[str], what: str) -> Path:
             if files.is_file(place / name):
                 return place / name
         near = list(_below(near, seen))
-    raise errors.UsageError(f"{folder}: no {' or '.join(names)} in it, expected {what}")
+    raise errors.UsageError(f"{folder}: no {' or '.join(names)} in it, expected {expected}")
 
 
 def _below(places: Sequence[Path], seen: set[str]) -> Iterator[Path]:

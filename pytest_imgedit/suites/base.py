@@ -100,21 +100,20 @@ class Suite:
 
 
 def load_suite(settings: SuiteSettings) -> Suite:
-    """Load the suite of `settings.spec`; raise `UsageError` if it is unknown or empty, or if an id
-    occurs twice.
+    """Load the suite of `settings.spec`: the pairs of `settings.categories`, and of each category
+    at most `settings.limit`.
+
+    Raises `UsageError` if it is unknown, empty or without one of the categories, if a pair is
+    malformed, if an id occurs twice, and for settings that the suite cannot have.
     """
     spec = settings.spec
     loaders = {**known("suite"), **BUILTIN, **PUBLIC}
-    if Path(spec).suffix.lower() in SUITE_SUFFIXES and spec.partition(":")[0] not in loaders:
+    prefix, _, _ = spec.partition(":")
+    if Path(spec).suffix.lower() in SUITE_SUFFIXES and prefix not in loaders:
         spec = f"native:{spec}"
-    name, path, argument = resolve("suite", spec, loaders, _guess)
-    is_fixed = (name in BUILTIN or name in PUBLIC) and name not in _MAPPED
-    if settings.root is not None and is_fixed:
-        raise errors.UsageError(
-            f"suite.root: suite {spec!r} has its images in a fixed place, expected none"
-        )
-    if settings.fields and is_fixed:
-        raise errors.UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
+    name, path, argument = resolve("suite", spec, loaders, _hint_at_folder)
+    if (name in BUILTIN or name in PUBLIC) and name not in _MAPPED:
+        _refuse_mapping(settings)
     if name in PUBLIC:
         pairs = _load_public(settings, path, argument or "")
     else:
@@ -138,22 +137,38 @@ def load_suite(settings: SuiteSettings) -> Suite:
     )
 
 
+def _refuse_mapping(settings: SuiteSettings) -> None:
+    """Raise `UsageError` for a root or fields, which the suite of the settings has fixed."""
+    spec = settings.spec
+    if settings.root is not None:
+        raise errors.UsageError(
+            f"suite.root: suite {spec!r} has its images in a fixed place, expected none"
+        )
+    if settings.fields:
+        raise errors.UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
+
+
 def _digest(pairs: Iterable[EditPair]) -> str:
-    """Return `Suite.sha256`."""
+    """Return the SHA-256 of the texts of pairs, in their order."""
     texts = "".join(json.dumps(_HASHED(pair)) for pair in pairs)
     return hashlib.sha256(texts.encode()).hexdigest()
 
 
 def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[EditPair]:
-    """Load a public benchmark, or `per_category` pairs of each category, drawn with `seed`."""
+    """Load a public benchmark, or `per_category` pairs of each category, drawn with `seed`; both
+    are keys of the query in `argument`.
+
+    Raises `UsageError` for an unknown key, and for a folder that does not hold the benchmark.
+    """
     folder, query = Query.split(settings.spec, argument)
     if not files.is_folder(Path(folder)):
         raise errors.SpecError(
             f"suite {settings.spec}: no folder {folder!r}, expected that of the benchmark's data "
             "(imgedit suites says where they come from)"
         )
-    if what := folders.hub_cache_hint(Path(folder)) or folders.arrow_hint(Path(folder)):
-        raise errors.SpecError(f"suite {settings.spec}: {folder} is {what}")
+    other_form = folders.hub_cache_hint(Path(folder)) or folders.arrow_hint(Path(folder))
+    if other_form:
+        raise errors.SpecError(f"suite {settings.spec}: {folder} is {other_form}")
     per_category = query.number("per_category")
     seed = query.number("seed")
     pairs = list(targets.Target.parse(path).load()(Path(folder), query, settings))
@@ -164,24 +179,28 @@ def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[Edit
 
 
 def _drawn(pairs: Sequence[EditPair], count: int, seed: int) -> list[EditPair]:
-    """Draw `count` pairs of each category, by hashes of their ids; they keep their order."""
-    groups: dict[str, list[str]] = {}
+    """Draw `count` pairs of each category, or all that it has, by hashes of their ids; they keep
+    their order.
+    """
+    ids_by_category: dict[str, list[str]] = {}
     for pair in pairs:
-        groups.setdefault(pair.category, []).append(pair.id)
+        ids_by_category.setdefault(pair.category, []).append(pair.id)
 
-    def drawn_at(name: str) -> str:
-        return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
+    def digest_of(pair_id: str) -> str:
+        return hashlib.sha256(f"{seed}:{pair_id}".encode()).hexdigest()
 
     kept: set[str] = set()
-    for group in groups.values():
-        kept.update(sorted(group, key=drawn_at)[:count])
+    for ids in ids_by_category.values():
+        kept.update(sorted(ids, key=digest_of)[:count])
     return [pair for pair in pairs if pair.id in kept]
 
 
 def _load(
     settings: SuiteSettings, path: str, argument: str, spec: str, is_builtin: bool
 ) -> list[EditPair]:
-    """Call a suite's loader; raises `UsageError` for any error of a custom one."""
+    """Call a suite's loader; raises `UsageError` for an `OSError`, and for any error of a loader
+    that is not `is_builtin`.
+    """
     try:
         return list(targets.Target.parse(path).load()(argument, settings))
     except (errors.UsageError, KeyboardInterrupt):
@@ -200,12 +219,17 @@ def _load(
 
 
 def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
+    """Raise `UsageError` if there are no pairs, for the first malformed one, and for an id that
+    occurs twice.
+    """
     if not pairs:
         raise errors.SpecError(f"suite {spec}: no pairs, expected at least one")
     seen: dict[str, EditPair] = {}
     for pair in pairs:
-        if problem := _problem_of_pair(pair):
-            if row := getattr(pair, "row", ""):
+        problem = _problem_of_pair(pair)
+        if problem:
+            row = getattr(pair, "row", "")  # a custom loader may yield anything
+            if row:
                 raise errors.UsageError(f"{row}: {problem}")
             raise errors.SpecError(f"suite {spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
@@ -219,7 +243,8 @@ def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
 
 
 def with_rewrites(suite: Suite, path: Path) -> Suite:
-    """Give pairs the instructions for the editor that a JSON object has by their ids.
+    """Return the suite with the instructions for the editor that a JSON object has by the ids of
+    its pairs, or by what the suite itself calls them.
 
     Raises `UsageError` if a pair has none.
     """
@@ -236,17 +261,23 @@ def with_rewrites(suite: Suite, path: Path) -> Suite:
     return replace(suite, pairs=tuple(rewritten))
 
 
-def _guess(spec: str) -> str:
+def _hint_at_folder(spec: str) -> str:
+    """Return the end of a message on an unknown spec that is a folder: what the folder is, or what
+    makes a suite of it; an empty text for other specs.
+    """
     folder = Path(spec)
     if not files.is_folder(folder):
         return ""
-    if what := folders.hub_cache_hint(folder) or folders.arrow_hint(folder):
-        return f"; {spec} is {what}"
+    other_form = folders.hub_cache_hint(folder) or folders.arrow_hint(folder)
+    if other_form:
+        return f"; {spec} is {other_form}"
     return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
 
 
 def _remarks_on_fields(spec: str, pairs: Sequence[EditPair]) -> list[str]:
-    """Name the fields of a suite file that nothing reads: one may hold what should be shown."""
+    """Return a line with the fields of a suite file that nothing reads, if there are some: one may
+    hold what should be shown.
+    """
     counts = Counter(name for pair in pairs for name in pair.fields)
     if not counts:
         return []
@@ -255,6 +286,7 @@ def _remarks_on_fields(spec: str, pairs: Sequence[EditPair]) -> list[str]:
 
 
 def _with_slug(pair: EditPair) -> EditPair:
+    """Return a pair whose category is a slug; it keeps the suite's own name of it."""
     category = category_slug(pair.category)
     if category == pair.category:
         return pair
@@ -262,7 +294,9 @@ def _with_slug(pair: EditPair) -> EditPair:
 
 
 def _of_categories(pairs: list[EditPair], names: Sequence[str]) -> list[EditPair]:
-    """Keep the pairs of the categories with these slugs or names, by default all."""
+    """Return the pairs of the categories with these slugs or names, all pairs without any; raises
+    `UsageError` for a category that no pair has.
+    """
     if not names:
         return pairs
     known = {name: pair.category for pair in pairs for name in pair.category_names}
@@ -277,13 +311,15 @@ def _of_categories(pairs: list[EditPair], names: Sequence[str]) -> list[EditPair
 
 
 def _problem_of_pair(pair: Any) -> str | None:
+    """Return what is wrong with a pair of a loader, and what was expected; `None` if nothing is."""
     if not isinstance(pair, EditPair):
         return "expected an EditPair"
     for name in _TEXTS:
         value = getattr(pair, name)
         if not _is_text(value):
             return f"{name} is {value!a:.40}, expected text"
-    if mark := steering(pair.own_id):
+    mark = steering(pair.own_id)
+    if mark:
         return f"id {pair.own_id!a:.200} with {mark}, expected printable text"
     if not isinstance(pair.tags, tuple | list) or not all(map(_is_text, pair.tags)):
         return f"tags is {pair.tags!a:.40}, expected texts"
@@ -305,10 +341,12 @@ def _problem_of_pair(pair: Any) -> str | None:
 
 
 def _is_text(value: Any) -> bool:
+    """Tell whether a value is a text without surrogates, which UTF-8 cannot encode."""
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def _first_of_each(pairs: Iterable[EditPair], limit: int) -> Iterator[EditPair]:
+    """Yield the first `limit` pairs of each category, in the order of the suite."""
     counts: Counter[str] = Counter()
     for pair in pairs:
         counts[pair.category] += 1

@@ -7,6 +7,7 @@ for a value that says nothing of its kind. No value counts as true because it is
 
 import ast
 import re
+from contextlib import suppress
 from decimal import Decimal
 
 from pytest_imgedit.core import strict_json
@@ -40,10 +41,14 @@ def is_missing(value: object) -> bool:
 def as_truth(value: object) -> bool | None:
     """Read true or false: a boolean, `true`, `yes`, 1, `false`, `no` or 0, in any case."""
     value = _plain(value)
-    if isinstance(value, bool) or _is_missing_in_any_case(value):
-        return value if isinstance(value, bool) else None
-    if isinstance(value, str) and (said := _TRUTHS.get(value.strip().casefold())) is not None:
-        return said
+    if isinstance(value, bool):
+        return value
+    if _is_missing_in_any_case(value):
+        return None
+    if isinstance(value, str):
+        word = value.strip().casefold()
+        if word in _TRUTHS:
+            return _TRUTHS[word]
     try:
         number = as_number(value)
     except ValueError:
@@ -80,7 +85,8 @@ def as_text(value: object) -> str | None:
     """Return a text as it is."""
     if is_missing(value):
         return None
-    if not isinstance(value := _plain(value), str):
+    value = _plain(value)
+    if not isinstance(value, str):
         raise ValueError("expected text")
     return value
 
@@ -132,20 +138,26 @@ def as_texts(value: object, splits: bool = False) -> list[str] | None:
 
 
 def _plain(value: object) -> object:
-    """Return the Python value of a scalar of pyarrow or numpy, and the list of an array."""
+    """Return the Python value of a scalar of pyarrow or numpy, and the list of an array; any other
+    value as it is.
+    """
     for name in ("as_py", "tolist"):
-        if callable(convert := getattr(value, name, None)):
+        convert = getattr(value, name, None)
+        if callable(convert):
             return convert()
     return value
 
 
 def _is_missing_in_any_case(value: object) -> bool:
-    is_so = isinstance(value, str) and value.strip().casefold() in _MISSING_IN_ANY_CASE
-    return is_so or is_missing(value)
+    if isinstance(value, str) and value.strip().casefold() in _MISSING_IN_ANY_CASE:
+        return True
+    return is_missing(value)
 
 
 def _exact(value: object) -> Decimal | None:
-    """Read a finite number without rounding."""
+    """Read a finite number without rounding; `None` for a missing value. A truth value is no
+    number.
+    """
     value = _plain(value)
     if _is_missing_in_any_case(value):
         return None
@@ -163,13 +175,10 @@ def _exact(value: object) -> Decimal | None:
 
 def _list_in(text: str) -> object:
     """Return what a text in brackets holds as JSON, or else a list of texts in Python."""
-    try:
-        if len(text) <= _MOST_OF_LIST:
+    if len(text) <= _MOST_OF_LIST:
+        with suppress(ValueError, RecursionError):
             return strict_json.loads(text)
-    except (ValueError, RecursionError):
         if _PYTHON_LIST.fullmatch(text):
-            try:
+            with suppress(ValueError, SyntaxError):
                 return ast.literal_eval(text)
-            except (ValueError, SyntaxError):
-                pass
     raise ValueError("expected a list of texts")

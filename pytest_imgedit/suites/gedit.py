@@ -51,6 +51,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
 
 def _language(row: SuiteRow) -> str:
+    """Return the language of a row; raises `UsageError` unless it is one of `LANGUAGES`."""
     language = required(row, "instruction_language", cells.as_name)
     if language not in LANGUAGES:
         raise row.error(
@@ -64,6 +65,7 @@ def _is_in_intersection(row: SuiteRow) -> bool:
 
 
 def _pair(row: SuiteRow) -> pairs.EditPair:
+    """Make the pair of a row; raises `UsageError` if it lacks its image or a text."""
     image = row.values.get("input_image")
     if not isinstance(image, ParquetImage):
         raise row.error("no image 'input_image', expected one")

@@ -27,6 +27,7 @@ def to_index(suite: base.Suite) -> JsonObject | None:
 
 
 def _row(pair: EditPair) -> JsonObject:
+    """Return a pair as JSON, in which the paths of its images are texts."""
     row = asdict(pair)
     for image in (row["source"], row["reference"], *row["further"]):
         if image is not None:
@@ -35,7 +36,7 @@ def _row(pair: EditPair) -> JsonObject:
 
 
 def from_index(index: JsonObject) -> base.Suite:
-    """Return the suite that `to_index` wrote."""
+    """Return the suite of which `to_index` made this JSON."""
     return base.Suite(
         name=index["name"],
         pairs=tuple(_pair(row) for row in index["pairs"]),
@@ -46,6 +47,7 @@ def from_index(index: JsonObject) -> base.Suite:
 
 
 def _pair(row: JsonObject) -> EditPair:
+    """Return the pair of which `_row` made this JSON."""
     values = dict(row)
     values["tags"] = tuple(row["tags"])
     values["source"] = _image(row["source"])
@@ -55,6 +57,7 @@ def _pair(row: JsonObject) -> EditPair:
 
 
 def _image(image: JsonObject | None) -> Any:
+    """Return an image in a row of a file, if it has the name of a field, or else an image file."""
     if image is None:
         return None
     kind = rows.RowImage if "name" in image else FileImage

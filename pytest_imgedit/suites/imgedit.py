@@ -36,7 +36,8 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     """Yield the pairs of `basic_edit.json`, which names images below the same folder, or below the
     one that holds `animal/` and so on.
 
-    Raises `UsageError` for a folder without the file, a type, or an image.
+    Raises `UsageError` for a folder without the file, a type, or an image, and for a row of another
+    type.
     """
     path = find(folder, FILES, f"those of ImgEdit-Bench for suite {query.spec}")
     rows = keyed_rows(path, "the pairs of ImgEdit-Bench")
@@ -44,9 +45,9 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     require_all(query.spec, TYPES, {fields["edit_type"]: key for key, fields in texts.items()})
     first, fields = next(iter(texts.items()))
     name = fields["id"]
-    image_below(rows[first], name, folder)  # of a name that leads out, no folder is looked for
+    image_below(rows[first], name, folder)  # refuses a name that leads out, which `find` follows
     image = find(folder, (name,), f"the images of ImgEdit-Bench for suite {query.spec}")
-    root = image.parents[len(Path(name).parts) - 1]
+    root = image.parents[len(Path(name).parts) - 1]  # the folder below which the name was found
     images = {key: image_below(rows[key], fields["id"], root) for key, fields in texts.items()}
     require_images(query.spec, images.values())
     for key, fields in texts.items():

@@ -21,7 +21,7 @@ from pytest_imgedit.suites.public import (
 from pytest_imgedit.suites.rows import SuiteRow, image_below
 
 CATEGORIES = tuple(category for categories in TYPES.values() for category in categories)
-_FRAME = re.compile(r"(\d+)-(\d+)")
+_FRAME = re.compile(r"\d+-(?P<frame>\d+)")
 
 
 def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
@@ -29,10 +29,10 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
     The explanation is the reference text, `gt_img` the reference image. Pairs of
     `temporal_prediction` and `multi-element_composition` have several source images. `totals` of
-    the query chooses the protocol (`protocols.loading`). Raises `UsageError` for a folder without a
-    category, or without an image.
+    the query chooses the protocol. Raises `UsageError` for other `totals`, for a folder without a
+    category, and for a row without an image or a text.
     """
-    query.choice("totals", ("paper", "bagel"))
+    query.choice("totals", ("paper", "bagel"))  # checked here, used by `protocols.loading`
     first = find(
         folder, (f"{CATEGORIES[0]}/annotation.json",), f"KRIS-Bench for suite {query.spec}"
     )
@@ -46,10 +46,16 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
 
 def _pair(query: Query, category: str, key: str, row: SuiteRow) -> pairs.EditPair:
+    """Make the pair of a row, whose key is its name within the category; raises `UsageError` if an
+    image is not there, or a text is missing.
+    """
     names = row.read("ori_img", _names)
-    truth = text_of(row, "gt_img")
-    files = [*names, truth] if truth else names
-    images = [image_below(row, name) for name in files]
+    reference_name = text_of(row, "gt_img")
+    source, *further = [image_below(row, name) for name in names]
+    reference = image_below(row, reference_name) if reference_name else None
+    images = [source, *further]
+    if reference is not None:
+        images.append(reference)
     require_images(query.spec, images)
     fields: dict[str, str] = {}
     if category == "temporal_prediction":
@@ -58,9 +64,9 @@ def _pair(query: Query, category: str, key: str, row: SuiteRow) -> pairs.EditPai
         id=pairs.slug(f"{category}-{key}"),
         category=category,
         instruction=required(row, "ins_en", cells.as_text),
-        source=images[0],
-        further=tuple(images[1 : len(names)]),
-        reference=images[-1] if truth else None,
+        source=source,
+        further=tuple(further),
+        reference=reference,
         reference_text=text_of(row, "explain_en"),
         own_id=key,
         fields=fields,
@@ -72,17 +78,24 @@ def _frames(row: SuiteRow, names: list[str]) -> list[str]:
     """Return the number of the frame in the name of each image; raises `UsageError` if one has
     none.
     """
-    matches = map(_FRAME.search, names)
-    frames = [match[2] for match in matches if match]
-    if len(frames) != len(names):
-        raise row.error(f"'ori_img' is {names!r:.80}, expected names such as 3-1.png")
+    frames = []
+    for name in names:
+        match = _FRAME.search(name)
+        if match is None:
+            raise row.error(f"'ori_img' is {names!r:.80}, expected names such as 3-1.png")
+        frames.append(match["frame"])
     return frames
 
 
 def _names(value: object) -> list[str]:
-    """Read the name of an image, or a list of them."""
-    is_one = isinstance(value, str) and not value.lstrip().startswith("[")
+    """Read the name of an image, or a list of them; raises `ValueError` for anything else, and for
+    none.
+    """
+    is_name = isinstance(value, str) and not value.lstrip().startswith("[")
+    if is_name and not cells.is_missing(value):
+        value = [value]
     with suppress(ValueError):
-        if names := cells.as_texts([value] if is_one and not cells.is_missing(value) else value):
+        names = cells.as_texts(value)
+        if names:
             return names
     raise ValueError("expected one image or several")

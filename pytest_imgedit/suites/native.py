@@ -83,8 +83,9 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
     """Return the pairs of one file; `[suite.fields]` names fields that are called otherwise there.
 
-    Rows without a category are of the category `all`. Raises `UsageError` for a row without
-    instruction or image, and for values of a wrong type.
+    Rows without a category are of the category `all`. Raises `UsageError` for an unknown key of
+    `[suite.fields]`, a root that is no folder, a row without instruction or image, and values of a
+    wrong type.
     """
     for key in settings.fields:
         if key not in FIELDS:
@@ -102,7 +103,10 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
 
 
 class _Reader:
-    """Makes pairs of the rows of one file, whose ids depend on all of them."""
+    """Makes pairs of the rows of one file, whose ids depend on all of them.
+
+    All rows are read at once; `lines` are those of the ids that are in use.
+    """
 
     def __init__(self, settings: SuiteSettings, rows: Iterable[SuiteRow]) -> None:
         other_language = "zh" if settings.language == "en" else "en"
@@ -111,11 +115,13 @@ class _Reader:
         self.root = settings.root
         self.read_names = {name for names in self.fields.values() for name in names}
         self.rows = [self._without_images(row) for row in rows]
-        self.ids = Ids(self._names_in_rows(), self._paths())
+        self.ids = Ids(self._texts_of_ids(), self._paths())
         self.lines: dict[str, int] = {}
 
     def _without_images(self, row: SuiteRow) -> SuiteRow:
-        """Replace each base64 text by a digest, so that no row keeps its image in memory."""
+        """Replace each base64 text of a row by a digest, so that its image is not kept in memory; a
+        row of `INLINE` formats stays as it is.
+        """
         if row.path.suffix.lower() in INLINE:
             return row
         for name in self.fields["image_b64"] + self.fields["reference_b64"]:
@@ -125,10 +131,12 @@ class _Reader:
                 row.values[name] = hashlib.sha256(data).hexdigest()
         return row
 
-    def _names_in_rows(self) -> Iterator[str]:
+    def _texts_of_ids(self) -> Iterator[str]:
+        """Yield the ids of rows that are text."""
         for row in self.rows:
             with suppress(errors.UsageError):  # raised again where the pair is made
-                if isinstance(name := self._read(row, "id", cells.as_identifier), str):
+                name = self._read(row, "id", cells.as_identifier)
+                if isinstance(name, str):
                     yield name
 
     def _paths(self) -> Iterator[str]:
@@ -136,10 +144,11 @@ class _Reader:
             with suppress(errors.UsageError):  # raised again where the pair is made
                 yield self._path(row)
 
-    def _name(self, row: SuiteRow, key: str) -> str:
-        """Return the name of the first field of a row that holds something, or else of the first.
+    def _field(self, row: SuiteRow, key: str) -> str:
+        """Return the name of the first of a key's fields that holds a value in a row.
 
-        A text that stands for a missing value is something if all that follow are empty.
+        If none does, it is the first with a text that stands for a missing value, or else the first
+        of all.
         """
         names = [name for name in self.fields[key] if row.values.get(name) not in (None, "")]
         for name in names:
@@ -148,32 +157,39 @@ class _Reader:
         return names[0] if names else self.fields[key][0]
 
     def _read(self, row: SuiteRow, key: str, read: Callable[[object], T]) -> T:
-        return row.read(self._name(row, key), read)
+        return row.read(self._field(row, key), read)
 
     def _text(self, row: SuiteRow, key: str) -> str:
         return (self._read(row, key, cells.as_text) or "").strip()
 
     def _translated(self, row: SuiteRow, key: str) -> str:
+        """Return a text in the language that is asked for, or else in the other, or without one."""
         for language in self.languages:
-            if text := self._text(row, f"{key}_{language}"):
+            text = self._text(row, f"{key}_{language}")
+            if text:
                 return text
         return self._text(row, key)
 
     def _path(self, row: SuiteRow) -> str:
-        if isinstance(row.values.get(self._name(row, "image")), ParquetImage):
+        """Return the path of a row's image; an empty text for an image in a table."""
+        if isinstance(row.values.get(self._field(row, "image")), ParquetImage):
             return ""
         return self._text(row, "image_path") or self._text(row, "image")
 
     def pair(self, row: SuiteRow) -> pairs.EditPair:
-        """Make the pair of a row; raise `UsageError` if a value is missing or of a wrong type."""
+        """Make the pair of a row; raise `UsageError` if a value is missing or of a wrong type, or
+        an earlier row has its id.
+        """
         own_category = self._read(row, "category", cells.as_name) or row.group or "all"
         category = pairs.category_slug(own_category)
         instruction = self._translated(row, "instruction")
         if not instruction:
-            raise row.error(f"no instruction, expected text in {self._names(row, 'instruction')}")
+            fields = self._expected_fields(row, "instruction")
+            raise row.error(f"no instruction, expected text in {fields}")
         source = self._image(row, "image")
         if source is None:
-            raise row.error(f"no image, expected one in {self._names(row, 'image', 'image_b64')}")
+            fields = self._expected_fields(row, "image", "image_b64")
+            raise row.error(f"no image, expected one in {fields}")
         seed = self._seed(row)
         tags = self._tags(row)
         pair_id, own_id = self._ids(row, category)
@@ -213,24 +229,31 @@ class _Reader:
         tags = self._read(row, "tags", partial(cells.as_texts, splits=row.is_text))
         return tuple(tags or ())
 
-    def _names(self, row: SuiteRow, *keys: str) -> str:
-        """List the fields that would do, the row's others, and which of these may be meant."""
-        known = " or ".join(repr(name) for key in keys for name in self.fields[key])
+    def _expected_fields(self, row: SuiteRow, key: str, *other_keys: str) -> str:
+        """Return for a message the fields that may hold the value of some keys, the fields of the
+        row that nothing reads, and which of these may be meant.
+        """
+        names: list[str] = []
+        for each_key in (key, *other_keys):
+            names += self.fields[each_key]
+        known = " or ".join(map(repr, names))
         others = [name for name in row.values if name not in self.read_names]
         if not others:
             return known
         found = f"{known}; found {first_of([f'{name!r:.80}' for name in others])}"
         for name in others:
-            is_image = keys[0] == "image" and _names_image(row.values[name])
-            if is_image or name.lower() in USUAL_NAMES.get(keys[0], ()):
-                return f"{found}; if {name!r} is that, set suite.fields.{keys[0]}={name!r}"
-        return f"{found}; suite.fields.{keys[0]} may name one of them"
+            is_image = key == "image" and _names_image(row.values[name])
+            if is_image or name.lower() in USUAL_NAMES.get(key, ()):
+                return f"{found}; if {name!r} is that, set suite.fields.{key}={name!r}"
+        return f"{found}; suite.fields.{key} may name one of them"
 
     def _ids(self, row: SuiteRow, category: str) -> tuple[str, str]:
-        """Return the pair's id, whatever language is asked for, and the suite's name of it: its id
-        if that is text, else the stem of its image's path.
+        """Return the pair's id, which is the same in all languages, and the suite's own name of it:
+        its id if that is text, else the stem of its image's path.
+
+        Raises `UsageError` for an id or a path that is not printable.
         """
-        name = self._name(row, "id")
+        name = self._field(row, "id")
         value = row.read(name, cells.as_identifier)
         path = self._path(row)
         own_id = PurePath(path).stem
@@ -238,24 +261,29 @@ class _Reader:
             own_id = value
         elif value is not None:
             value = f"{category}-{value:04d}"
-        if mark := steering(value or path):
-            raise row.error(
-                f"{name!r} is {value or path!a:.200} with {mark}, expected printable text"
-            )
+        text = value or path
+        mark = steering(text)
+        if mark:
+            raise row.error(f"{name!r} is {text!a:.200} with {mark}, expected printable text")
         if value:
             return self.ids.named(value), own_id
-        names = ("image_b64", "instruction_en", "instruction_zh", "instruction")
-        text = json.dumps([self._text(row, name) for name in names])
-        return self.ids.of_image(path, text, category), own_id
+        keys = ("image_b64", "instruction_en", "instruction_zh", "instruction")
+        texts = json.dumps([self._text(row, key) for key in keys])
+        return self.ids.of_image(path, texts, category), own_id
 
     def _image(self, row: SuiteRow, key: str) -> pairs.ImageSource | None:
+        """Return the image of a row: one in a table, else a base64 text, else the file that a path
+        names; `None` without any.
+        """
         for name in self.fields[f"{key}_b64"] + self.fields[key]:
-            if isinstance(image := row.values.get(name), ParquetImage):
+            image = row.values.get(name)
+            if isinstance(image, ParquetImage):
                 return image
-        name = self._name(row, f"{key}_b64")
-        if (value := row.read(name, cells.as_text)) is not None:
+        name = self._field(row, f"{key}_b64")
+        text = row.read(name, cells.as_text)
+        if text is not None:
             if row.path.suffix.lower() in INLINE:
-                return images.Base64Image(value)
+                return images.Base64Image(text)
             return RowImage(row.path, row.start, row.end, name)
         path = self._text(row, key)
         return image_below(row, path, self.root) if path else None
@@ -304,7 +332,7 @@ def _joined(path: str) -> str:
 
 
 def _readable(name: str) -> str:
-    """Leave out what an id cannot hold; return an empty text if nothing remains."""
+    """Return a name without what an id cannot hold; an empty text if nothing remains."""
     name = unicodedata.normalize("NFC", name)
     if pairs.slug(name) == name:
         return name
@@ -314,8 +342,9 @@ def _readable(name: str) -> str:
 
 
 def _joining_mark(marks: re.Match[str]) -> str:
-    """Return what stands in the place of a run of marks: one hyphen, if it has any."""
-    return "-" if "-" in marks[0] else marks[0]
+    """Return one hyphen for a run of marks that has any, and another run as it is."""
+    run = marks.group()
+    return "-" if "-" in run else run
 
 
 def _names_image(value: object) -> bool:
@@ -326,7 +355,9 @@ def _names_image(value: object) -> bool:
 
 
 def as_seed(value: object) -> int | None:
-    """Read the seed of a pair, as the functions of `cells` do."""
+    """Read the seed of a pair, `None` if it is missing; raises `ValueError` as the functions of
+    `cells` do.
+    """
     with suppress(ValueError):
         seed = cells.as_whole(value)
         if seed is None or 0 <= seed < 2**63:
@@ -335,5 +366,5 @@ def as_seed(value: object) -> int | None:
 
 
 def _as_short_text(value: Any) -> str:
-    # Of a list or table, only the name is kept.
+    """Return the beginning of a text or number; an empty text for a list, a table or nothing."""
     return str(value)[:200] if isinstance(value, str | int | float) else ""

@@ -42,6 +42,9 @@ class ParquetImage:
 
 @lru_cache(maxsize=2)  # pairs are read in the order of the file
 def _column(path: Path, changed: int, group: int, column: str) -> Any:
+    """Return a column of a row group; `changed`, the file's time, keeps the cache from returning
+    that of an older file.
+    """
     from pyarrow import parquet
 
     return parquet.ParquetFile(path).read_row_group(group, columns=[column]).column(0)
@@ -49,7 +52,7 @@ def _column(path: Path, changed: int, group: int, column: str) -> Any:
 
 def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     """Yield the rows of a parquet file, numbered from 1; a value of an image column is a
-    `ParquetImage`, or `None` where a cell is empty.
+    `ParquetImage`, or `None` where the cell of a struct is empty.
 
     Raises `UsageError` if `pyarrow` is not installed, or if the file is not Parquet.
     """
@@ -73,24 +76,29 @@ def parquet_rows(path: Path) -> Iterator[SuiteRow]:
                 for position, values in enumerate(rows):
                     number += 1
                     for name in images:
+                        is_empty = name in values and values[name] is None
                         image = ParquetImage(path, group, position, name)
-                        values[name] = None if values.get(name, ()) is None else image
+                        values[name] = None if is_empty else image
                     yield SuiteRow(path=path, values=values, number=number)
     except (OSError, lib.ArrowException) as error:
         raise files.unusable(path, "a parquet file", _no_parquet(path, error)) from None
 
 
 def _no_parquet(path: Path, error: Exception) -> str:
+    """Return why a file is no parquet file: the error, and that it is cut short if only its
+    beginning is right.
+    """
     reason = one_line(error)
     with suppress(OSError), path.open("rb") as file:
-        is_cut = file.read(4) == _MARK
-        file.seek(-4, os.SEEK_END)
-        if is_cut and file.read() != _MARK:
+        begins_right = file.read(len(_MARK)) == _MARK
+        file.seek(-len(_MARK), os.SEEK_END)
+        if begins_right and file.read() != _MARK:
             reason = f"cut short, its end is missing ({reason})"
     return f"{path}: no parquet file: {reason}"
 
 
 def _is_image(kind: Any) -> bool:
+    """Tell whether columns of a type hold images: structs as the hub has them, or bytes."""
     from pyarrow import types
 
     if types.is_struct(kind):

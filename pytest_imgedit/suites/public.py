@@ -89,10 +89,10 @@ BENCHMARKS = (
 
 
 def remarks_on(name: str, spec: str, pairs: int) -> Iterator[str]:
-    """Say what a reader of a run's number must know of its benchmark: that it is not whole, though
-    no sample was asked for, or unverified.
+    """Yield what a reader of a run's numbers must know of its benchmark: that it is not whole,
+    though no sample was asked for, and the benchmark's own remark.
     """
-    (benchmark,) = (each for each in BENCHMARKS if each.name == name)
+    (benchmark,) = [candidate for candidate in BENCHMARKS if candidate.name == name]
     if pairs != benchmark.pairs and "?" not in spec:
         yield f"{spec}: {pairs} pairs, while the benchmark has {benchmark.pairs}"
     if benchmark.remark:
@@ -121,7 +121,9 @@ class Query:
         return path, cls(spec, values)
 
     def choice(self, key: str, known: Sequence[str]) -> str:
-        """Take a key with one of some values, the first by default."""
+        """Take a key with one of some values, the first by default; raises `UsageError` for another
+        value.
+        """
         value = self.values.pop(key, known[0])
         if value not in known:
             raise errors.SpecError(
@@ -131,7 +133,9 @@ class Query:
         return value
 
     def number(self, key: str) -> int | None:
-        """Take a key with a whole number of at least 0, `None` by default."""
+        """Take a key with a whole number of at least 0 and fewer than 19 digits, `None` by default;
+        raises `UsageError` for another value.
+        """
         value = self.values.pop(key, None)
         if value is None:
             return None
@@ -148,11 +152,12 @@ class Query:
             )
 
 
-def keyed_rows(path: Path, what: str) -> dict[str, SuiteRow]:
-    """Return the rows of a JSON file that holds an object of objects, by key; raises `UsageError`
-    for anything else.
+def keyed_rows(path: Path, expected: str) -> dict[str, SuiteRow]:
+    """Return the rows of a JSON file that holds an object of objects, by key.
+
+    Raises `UsageError` for anything else; it says that `expected` was expected in the file.
     """
-    document = files.read_object(path, what)
+    document = files.read_object(path, expected)
     for key, values in document.items():
         if not isinstance(values, dict):
             raise errors.UsageError(
@@ -178,7 +183,8 @@ def text_of(row: SuiteRow, name: str) -> str:
 
 def require_all(spec: str, known: Iterable[str], there: Mapping[str, object]) -> None:
     """Raise `UsageError` for a benchmark that lacks some of its categories."""
-    if missing := [name for name in known if name not in there]:
+    missing = [name for name in known if name not in there]
+    if missing:
         raise errors.SpecError(
             f"suite {spec}: no pairs of {first_of(missing)}, expected every category of the "
             "benchmark"
@@ -186,9 +192,11 @@ def require_all(spec: str, known: Iterable[str], there: Mapping[str, object]) ->
 
 
 def require_images(spec: str, images: Iterable[FileImage]) -> None:
-    """Raise `UsageError` for images that are not there."""
-    if missing := [image.path for image in images if not files.is_file(image.path)]:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        shown = shorten(str(missing[0]), 400)
+    """Raise `UsageError` if images are not there: it names the first, and counts the others."""
+    missing = [image.path for image in images if not files.is_file(image.path)]
+    if missing:
+        first, *others = missing
+        more = f" and {len(others)} more" if others else ""
+        shown = shorten(str(first), 400)
         problem = errors.SpecError(f"suite {spec}: no image {shown}{more}, expected it")
-        raise files.error_of_misfit(missing[0], "an image") or problem
+        raise files.error_of_misfit(first, "an image") or problem

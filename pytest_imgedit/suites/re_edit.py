@@ -13,13 +13,15 @@ SUFFIXES = (".parquet", ".json", ".jsonl")
 
 
 def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
-    """Return the pairs of all files of one format, read by the names of fields of the native
-    format, which are those of the seeds; `[suite.fields]` maps others.
+    """Return the pairs of all files of the first format of `SUFFIXES` that the folder has, read by
+    the names of fields of the native format, which are those of the seeds; `[suite.fields]` maps
+    others.
 
     Raises `UsageError` for a folder without such files, or a row without instruction or image.
     """
     for suffix in SUFFIXES:
-        if paths := sorted(folder.rglob(f"*{suffix}")):
+        paths = sorted(folder.rglob(f"*{suffix}"))
+        if paths:
             return chain.from_iterable(native.load(str(path), settings) for path in paths)
     raise errors.SpecError(
         f"suite {query.spec}: no {', '.join(SUFFIXES)} in {folder}, expected the data of RE-Edit"

@@ -44,6 +44,9 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
 
 
 def _pair(row: rows.SuiteRow, columns: set[str]) -> pairs.EditPair:
+    """Make the pair of a row of a file with these columns; raises `UsageError` if a field is
+    missing, or of a wrong type.
+    """
     index = required(row, "index", cells.as_identifier)
     category = required(row, "category", cells.as_name)
     reference = text_of(row, "reference_img")
@@ -82,7 +85,9 @@ def _deciding(row: rows.SuiteRow, columns: set[str]) -> dict[str, str]:
 
 
 def _shows_image(value: object) -> bool | None:
-    """Read whether an image is shown, which the name of one says too."""
+    """Read whether an image is shown, which the name of one says too; `None` for a missing
+    value.
+    """
     if isinstance(value, str) and PurePath(value.strip()).suffix.lower() in SUFFIXES:
         return True
     return cells.as_truth(value)

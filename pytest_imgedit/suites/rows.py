@@ -35,7 +35,7 @@ class SuiteRow:
     it.
 
     `number` counts rows from 1 if all are on one line; otherwise it is 0. A row of an object has a
-    `key` in the place of a line.
+    `key` instead of a line.
     """
 
     path: Path
@@ -171,9 +171,15 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[SuiteRow]:
 
 
 def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[SuiteRow]:
+    """Yield the rows of a JSON or JSONL file as `read_rows` does.
+
+    Raises `UsageError` for a mistake around the rows of a JSON file, and instead of the first
+    mistake in a row if the file is of another kind.
+    """
     with path.open("rb") as file:  # the mapping lives as long as a match object needs it
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    first = 3 if data[:3] == codecs.BOM_UTF8 else 0
+    has_mark = data[: len(codecs.BOM_UTF8)] == codecs.BOM_UTF8
+    first = len(codecs.BOM_UTF8) if has_mark else 0
     spans = _json_spans(path, data, first)
     if suffix == ".jsonl":
         spans = _jsonl_spans(data, first)
@@ -195,7 +201,8 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
                 number=number if is_one_line else 0,
             )
         except UsageError as error:
-            if not problems and (found := file_types.misfit(data)):
+            found = None if problems else file_types.misfit(data)
+            if found:
                 raise UsageError(found.message(str(path), _SUITE)) from None
             problems.append(error)
 
@@ -226,6 +233,9 @@ def raise_problems(problems: Sequence[UsageError]) -> None:
 
 
 def _toml_rows(path: Path) -> Iterator[SuiteRow]:
+    """Yield a row for each table `[[pairs]]`, with the line of its heading; raises `UsageError` if
+    the file has none, or is no TOML.
+    """
     file = ConfigFile.read(path, "a suite in TOML")
     rows = file.tables.get("pairs")
     if not isinstance(rows, list) or not all(isinstance(values, dict) for values in rows):
@@ -237,10 +247,10 @@ def _toml_rows(path: Path) -> Iterator[SuiteRow]:
 
 
 def _csv_rows(path: Path) -> Iterator[SuiteRow]:
-    """Yield one row a record, named by the first record; blank lines are skipped.
+    """Yield a row for each record but the first, which names the columns; blank lines are skipped.
 
     Columns are separated by commas, or if the header has none, by semicolons or tabs. The text is
-    UTF-8, or UTF-16 with a byte order mark.
+    UTF-8, or UTF-16 with a byte order mark. Raises `UsageError` for anything else.
     """
     with path.open(newline="", encoding=_encoding(path)) as file:
         try:
@@ -288,14 +298,14 @@ def _encoding(path: Path) -> str:
 
 
 def _is_unfinished(path: Path) -> bool:
-    """Return whether a table ends within a line."""
+    """Tell whether a table ends within a line."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read() not in (b"\n", b"\r", b"\0")
 
 
 def _first_bad_line(path: Path) -> int:
-    """Return the number of the first line that is not UTF-8."""
+    """Return the number of the first line that is not UTF-8, or else 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -306,6 +316,7 @@ def _first_bad_line(path: Path) -> int:
 
 
 def _jsonl_spans(data: mmap.mmap, start: int) -> Iterator[tuple[int, int, None]]:
+    """Yield the beginning and the end of each line that is not blank; such rows have no group."""
     while start < len(data):
         newline = data.find(b"\n", start)
         end = newline if newline >= 0 else len(data)
@@ -315,12 +326,13 @@ def _jsonl_spans(data: mmap.mmap, start: int) -> Iterator[tuple[int, int, None]]
 
 
 def _json_spans(path: Path, data: mmap.mmap, first: int) -> Iterator[tuple[int, int, str | None]]:
-    """Find the first and last byte of each row by its brackets; `_parse` reads the row itself.
+    """Yield the beginning and the end of each row, found by its brackets, and the key of the list
+    that it is in, if the file is an object of lists; `_parse` reads the row itself.
 
     The text around the rows is checked at the end, so that the file as a whole is strict JSON too.
     """
     depth = 0
-    row_depth = 2
+    row_depth = 2  # of rows in a list; 3 for those of an object of lists
     start = -1
     group: str | None = None
     gaps: list[tuple[int, int]] = []
@@ -350,7 +362,11 @@ def _json_spans(path: Path, data: mmap.mmap, first: int) -> Iterator[tuple[int, 
 
 
 def _check_gaps(path: Path, data: mmap.mmap, gaps: Sequence[tuple[int, int]]) -> None:
-    """Parse the text around the rows, with a 0 for each row."""
+    """Parse the text around the rows, with a 0 for each row.
+
+    Raises `UsageError` unless it is strict JSON: a list, or an object of lists, with nothing but
+    the rows in them.
+    """
     text = b"0".join(data[start:end] for start, end in gaps)
     try:
         value = strict_json.loads(text.decode("utf-8"))
@@ -381,6 +397,11 @@ def _line(data: mmap.mmap, gaps: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 def _parse(path: Path, line: int, data: bytes, is_last: bool) -> strict_json.JsonObject:
+    """Return the object in the bytes of a row, which begins on `line`.
+
+    Raises `UsageError` for what is no strict JSON, no object, or nested too deeply; for a row that
+    `is_last`, it says if the file seems cut short.
+    """
     try:
         values = strict_json.loads(data.decode("utf-8"))
         if _is_deep(values):

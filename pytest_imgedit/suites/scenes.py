@@ -19,6 +19,8 @@ TEMPLATES: dict[str, tuple[Callable[[Random], Scene], ...]] = {
     "causal": causal.TEMPLATES,
     "referential": referential.TEMPLATES,
 }
+#: Pairs of each category, if none are asked for.
+_DEFAULT_COUNT = 20
 FULL = {"physics": 50, "environment": 50, "social": 70, "causal": 50, "referential": 50}
 
 
@@ -45,7 +47,9 @@ def make_scene(category: str, index: int, seed: int) -> Scene:
 
 
 def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
-    """Yield the pairs of `scenes` (10 a category), `scenes:full` (270), or `scenes:n=…,seed=…`."""
+    """Yield the pairs of `scenes` (20 of each category), `scenes:full` (270), or
+    `scenes:n=…,seed=…`.
+    """
     counts, seed = _parse(argument)
     for category, count in counts.items():
         for index in range(count):
@@ -65,16 +69,16 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
 
 
 def _parse(argument: str) -> tuple[dict[str, int], int]:
+    """Return the number of pairs of each category, and the seed, that an argument asks for; raises
+    `UsageError` for another argument.
+    """
     if argument == "full":
         return FULL, 0
-    values = {"n": 20, "seed": 0}
+    values = {"n": _DEFAULT_COUNT, "seed": 0}
     for part in filter(None, argument.split(",")):
         key, _, text = part.partition("=")
-        if (
-            key not in values
-            or not re.fullmatch(r"[0-9]{1,6}", text)
-            or (key == "n" and int(text) < 1)
-        ):
+        is_number = re.fullmatch(r"[0-9]{1,6}", text) is not None
+        if key not in values or not is_number or (key == "n" and int(text) < 1):
             raise errors.SpecError(
                 f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER of "
                 "up to six digits"
