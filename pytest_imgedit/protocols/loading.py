@@ -1,6 +1,7 @@
 """Protocols by name: those of the config, of this package, and of other packages."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
 from itertools import product
@@ -57,7 +58,8 @@ def load_protocol(settings: Settings) -> Protocol:
     suite, _, argument = settings.suite.spec.partition(":")
     folder = judge.prompts
     if folder is None and suite in OF_SUITES:
-        folder = Path(argument.partition("?")[0])
+        suite_folder, _, _ = argument.partition("?")
+        folder = Path(suite_folder)
     if name in settings.protocols:
         location, raw = _custom(name, dict(settings.protocols[name]))
     elif name in IN_TOML:
@@ -72,7 +74,9 @@ def load_protocol(settings: Settings) -> Protocol:
     except ValidationError as error:
         problem = shorten(errors.first_problem(error), 300)
         raise errors.UsageError(f"{location}: {problem}") from None
-    _check_names(location, definition)
+    call_of_number = _calls_by_number(location, definition)
+    _check_unreadable(location, definition)
+    _check_score_names(location, definition, call_of_number)
     table = definition.prompts
     prompts = Prompts(folder, table.files, table.pins, judge.any_version)
     protocol = TomlProtocol(name, definition, judge.variant, prompts)
@@ -82,15 +86,18 @@ def load_protocol(settings: Settings) -> Protocol:
 
 
 def protocol_name(settings: Settings) -> str:
-    """Return the name of the protocol that settings ask for; the query of a suite may hold a part
-    of it, as that of `kris:DIR?totals=bagel` does.
+    """Return the name of the protocol that settings ask for, by default that of the suite.
+
+    The query of a suite may hold a part of it, as that of `kris:DIR?totals=bagel` does. The loader
+    of another package's suite has it as its attribute `protocol`. Without these it is `aspects`.
     """
     if settings.judge.protocol != "auto":
         return settings.judge.protocol
     suite, _, argument = settings.suite.spec.partition(":")
     if suite in OF_SUITES or suite not in known("suite"):
         name = OF_SUITES.get(suite, "aspects")
-        for part in argument.partition("?")[2].split("&"):
+        _, _, query = argument.partition("?")
+        for part in query.split("&"):
             if f"{name}?{part}" in CLASSES:
                 return f"{name}?{part}"
         return name
@@ -99,7 +106,9 @@ def protocol_name(settings: Settings) -> str:
 
 
 def _of_class(name: str, settings: Settings, folder: Path | None) -> Protocol:
-    """Make a protocol of a class; raises `UsageError` for a class that is no protocol."""
+    """Make a protocol of the class with a name; raises `UsageError` for an unknown name, and for a
+    class that is no protocol.
+    """
     names = {**known("protocol"), **CLASSES}
     in_toml = sorted(settings.protocols.keys() | set(IN_TOML))
     hint = f"; or of {', '.join(in_toml)}"
@@ -112,15 +121,16 @@ def _of_class(name: str, settings: Settings, folder: Path | None) -> Protocol:
 
 
 def _custom(name: str, table: strict_json.JsonObject) -> tuple[str, strict_json.JsonObject]:
-    """Return the location and the table of a protocol in the config, or in the file that it
-    names.
+    """Return the location and the table of a protocol in the config, or in the file that it names;
+    raises `UsageError` for keys beside `file`.
     """
     location = f"[protocols.{name}]"
     if "file" not in table:
         return location, table
-    if beside := [setting for setting in table if setting != "file"]:
+    others = [key for key in table if key != "file"]
+    if others:
         raise errors.UsageError(
-            f"{location}: {beside[0]!r:.100} beside 'file', expected the file to hold the whole "
+            f"{location}: {others[0]!r:.100} beside 'file', expected the file to hold the whole "
             "protocol"
         )
     location = str(table["file"])
@@ -133,8 +143,10 @@ def _builtin(name: str) -> strict_json.JsonObject:
 
 
 def _categories(location: str, categories: strict_json.JsonObject) -> strict_json.JsonObject:
-    """Add the categories of the protocol to `inherit`, and replace each name by its slug, so that
-    aliases are found too.
+    """Return categories by their slugs, so that aliases are found too, with those of the protocol
+    that `inherit` names.
+
+    Raises `UsageError` for an unknown `inherit`, and for two names of one category.
     """
     inherited = categories.get("inherit")
     if inherited is not None:
@@ -151,8 +163,12 @@ def _categories(location: str, categories: strict_json.JsonObject) -> strict_jso
     return slugs
 
 
-def _check_names(location: str, definition: Definition) -> None:
-    """Raise `UsageError` for calls and numbers of which one would overwrite another."""
+def _calls_by_number(location: str, definition: Definition) -> dict[str, str]:
+    """Return the name of the call whose reply holds a number, by the number's name.
+
+    Raises `UsageError` for two calls of one name, a number in two of them, and a reply that does
+    not fit its grammar.
+    """
     calls: set[str] = set()
     call_of: dict[str, str] = {}
     for call in definition.calls:
@@ -170,10 +186,18 @@ def _check_names(location: str, definition: Definition) -> None:
                     f"{name!r}, expected it in one"
                 )
             call_of[name] = call.name
-    _check_unreadable(location, definition)
+    return call_of
+
+
+def _check_score_names(
+    location: str, definition: Definition, call_of_number: Mapping[str, str]
+) -> None:
+    """Raise `UsageError` if a value of `[score]` has the name of a number of the replies, unless
+    that number is itself the score.
+    """
     score = definition.score
-    taken = [name for name in score.values if name in call_of or name == "score"]
-    if "score" in call_of and score.item != "score":
+    taken = [name for name in score.values if name in call_of_number or name == "score"]
+    if "score" in call_of_number and score.item != "score":
         taken.append("score")
     if taken:
         raise errors.UsageError(
@@ -196,8 +220,11 @@ def _check_unreadable(location: str, definition: Definition) -> None:
 
 
 def _try_out(location: str, protocol: TomlProtocol) -> None:
-    """Render every template for every category, so that a mistake in it ends the run before any
-    model loads.
+    """Render every template for every category, and apply the formulas, so that a mistake ends the
+    run before any model loads.
+
+    Raises `UsageError` for it, for categories without `default`, and for calls that do not show
+    the source and the edit.
     """
     definition = protocol.definition
     if definition.categories and "default" not in definition.categories:
@@ -214,7 +241,7 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
             for category, pair in product(definition.categories or [""], (bare, full)):
                 calls += protocol.calls(replace(pair, category=category))
         for call in calls:
-            protocol.remind(call, "problem")
+            protocol.remind(call, "problem")  # rendered for its mistakes alone
         _try_formulas(protocol, bare)
     except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
@@ -231,7 +258,9 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
 
 
 def _try_formulas(protocol: TomlProtocol, pair: EditPair) -> None:
-    """Apply the formulas to the ends and the middle of the scales; raises `ReplyError`."""
+    """Apply the formulas to the ends and the middle of the scales, for the errors alone: raises
+    `ReplyError` if one fails, or makes a value beyond its scale.
+    """
     names: dict[str, tuple[str, tuple[float, float]]] = {}
     for table in protocol.definition.calls:
         names |= dict.fromkeys(table.reply.names, (table.name, table.reply.scale))

@@ -31,7 +31,9 @@ def find(folder: Path, names: Sequence[str], expected: str) -> Path:
 
 
 def _below(places: Sequence[Path], seen: set[str]) -> Iterator[Path]:
-    """Yield the folders in some folders, each once, however many links lead to it."""
+    """Yield the folders in some folders, each once, however many links lead to it; none that is in
+    `seen`, to which their real paths are added.
+    """
     for place in places:
         for path in sorted(place.glob("*/")):
             real = os.path.realpath(path)
@@ -77,7 +79,8 @@ class Prompts:
         for name, pin in self.pins.items():
             if name not in texts:
                 raise errors.UsageError(f"{path}: no prompt {name!r}, expected it in this file")
-            if (found := _digest(texts[name])) != pin and not self.any_version:
+            found = _digest(texts[name])
+            if found != pin and not self.any_version:
                 raise errors.UsageError(
                     f"{path}: {name!r} has the SHA-256 {found[:16]}…, expected {pin[:16]}…: it is "
                     "of another version, which judge.any_version=true takes"
@@ -107,7 +110,9 @@ def _digest(text: str) -> str:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """Read the texts of a JSON object or a module; raises `UsageError` for anything else."""
+    """Return the texts of a JSON object or a module by name; raises `UsageError` for a file that is
+    neither.
+    """
     if path.suffix != ".py":
         texts = files.read_object(path, "prompts")
         return {name: text for name, text in texts.items() if isinstance(text, str)}
@@ -119,7 +124,10 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _constants(source: str) -> dict[str, str]:
-    """Read the texts that a module assigns to names, without running it."""
+    """Return the texts that a module assigns to names, without running it.
+
+    Raises `SyntaxError` or `ValueError` for what is no module.
+    """
     texts: dict[str, str] = {}
     for node in ast.parse(source).body:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant):

@@ -50,7 +50,7 @@ class Call:
 
     @property
     def recipe(self) -> JsonObject:
-        """All of the question, beside the images, that decides a reply."""
+        """What decides a reply, beside the images: their preparation, the texts, and its length."""
         return {
             "system": self.system,
             "parts": [list(part) for part in self.parts],
@@ -87,7 +87,11 @@ def mean_row(
     group: Callable[[results.Item], str] | None = None,
     decimals: int = 2,
 ) -> Row:
-    """Return the mean of every value that items have of some measures, changed to `scale`."""
+    """Return the row over every value that items have of some measures; `change` maps each to
+    `scale`.
+
+    With `group`, which names the group of an item, it is the mean of the groups' means.
+    """
     values: list[float] = []
     sources: list[str] = []
     groups: list[str] = []
@@ -192,11 +196,14 @@ class Protocol(ABC):
         return f"{self.name}@{self.variant}"
 
     def check(self, pairs: Iterable[EditPair]) -> None:
-        """Raise `UsageError` for the first pair that the calls cannot be made for."""
+        """Raise `UsageError` for the first pair for which the calls cannot be made, or which lacks
+        an image that they show.
+        """
         for pair in pairs:
             there = {"source", "edited"}.union(pair.images)
             for call in self.checked_calls(pair):
-                if missing := [name for name in call.images if name not in there]:
+                missing = [name for name in call.images if name not in there]
+                if missing:
                     raise errors.UsageError(
                         f"protocol {self.name}: {pair.row or pair.id}: no image {missing[0]!r}, "
                         f"which its call {call.name!r} shows"
@@ -246,6 +253,7 @@ class Protocol(ABC):
 
 
 def _sees_change(call: Call, pair: EditPair) -> bool:
+    """Tell whether a call can tell the edit of a pair from its source, as `sees_change` says."""
     if "edited" not in call.images:
         return False
     if "source" in call.images or "reference" in call.images:

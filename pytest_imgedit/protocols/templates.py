@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, cast
 
@@ -27,7 +28,11 @@ MAX_TRIAL = 10_000_000
 MAX_RANGE = 10_000
 #: The most bits of a whole number.
 MAX_BITS = 4_096
-#: The most digits of a width or precision in a text that is formatted.
+#: The most characters of a text that is formatted.
+_MOST_OF_FORMAT = 1_000
+#: The most characters of JSON for one character of a text, as in `\u0000`.
+_JSON_GROWTH = 6
+#: A width or precision of such a text that is too long, or an argument.
 _LONG_WIDTH = re.compile(r"\*|\d{4}")
 #: Statements that are refused: each could repeat a text without a bound.
 _REFUSED = {
@@ -96,10 +101,19 @@ _METHODS = (
     "items",
     "index",
 )
-#: What is left for the rendering or evaluation that is under way.
-_work: ContextVar[list[int]] = ContextVar("work")
-#: What is left for the trial of a protocol, if it is being tried out.
-_trial: ContextVar[list[int]] = ContextVar("trial")
+
+
+@dataclass
+class _Budget:
+    """The characters, elements and loop steps that are left."""
+
+    left: int
+
+
+#: The budget of the rendering or evaluation that is under way.
+_work: ContextVar[_Budget] = ContextVar("work")
+#: The budget of the trial of a protocol, if it is being tried out.
+_trial: ContextVar[_Budget] = ContextVar("trial")
 
 
 class TooMuch(ValueError):
@@ -112,33 +126,35 @@ def trial() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _bounded(left: ContextVar[list[int]], most: int) -> Iterator[None]:
-    token = left.set([most])
+def _bounded(budget: ContextVar[_Budget], most: int) -> Iterator[None]:
+    """Let a budget be `most` inside, and what it was before at the end."""
+    token = budget.set(_Budget(most))
     try:
         yield
     finally:
-        left.reset(token)
+        budget.reset(token)
 
 
 def _charge(amount: int) -> None:
-    """Count work; raise `TooMuch` beyond the bounds."""
+    """Take work from the budgets; raise `TooMuch` if one is spent, or for more than `MAX_SIZE`."""
     if amount > MAX_SIZE:
         raise TooMuch(f"a value has over {MAX_SIZE} characters or elements")
-    left = _work.get([MAX_WORK])
-    left[0] -= amount
-    if left[0] < 0:
+    work = _work.get(_Budget(MAX_WORK))
+    work.left -= amount
+    if work.left < 0:
         raise TooMuch(f"over {MAX_WORK} steps and characters in all")
-    in_trial = _trial.get(None)
-    if in_trial is not None:
-        in_trial[0] -= amount
-        if in_trial[0] < 0:
+    trial_work = _trial.get(None)
+    if trial_work is not None:
+        trial_work.left -= amount
+        if trial_work.left < 0:
             raise TooMuch(f"over {MAX_TRIAL} steps and characters for all categories")
 
 
 def _checked(value: Any) -> Any:
-    """Return a value as a plain one, after its size is counted.
+    """Return a value, an iterator as a list, after its size with all that it holds is charged.
 
-    Raises `TooMuch`, and `TypeError` for what is no text, number, list or table.
+    Raises `TooMuch`, and `TypeError` for what is no text, number, list or table. An undefined value
+    and `None` are let through.
     """
     if isinstance(value, Iterator):
         value = [item for item, _ in zip(value, range(MAX_SIZE + 1), strict=False)]
@@ -171,10 +187,12 @@ def _checked(value: Any) -> Any:
 
 
 def _is_view(value: Any) -> bool:
+    """Tell whether a value is what `keys`, `values` or `items` of a table returns."""
     return isinstance(value, type({}.keys()) | type({}.values()) | type({}.items()))
 
 
 def _range(*arguments: int) -> list[int]:
+    """Return the numbers of a `range`; raise `TooMuch` for more than `MAX_RANGE`."""
     numbers = range(*arguments)
     if len(numbers) > MAX_RANGE:
         raise TooMuch(f"Range too big, expected up to {MAX_RANGE} elements")
@@ -187,20 +205,24 @@ def _steps(value: Any) -> list[Any]:
 
 
 def _joined(parts: Sequence[Any]) -> str:
+    """Return the text that `~` makes of its parts."""
     return "".join(str(_checked(part)) for part in _checked(parts))
 
 
 def _check_replacing(text: Any, old: Any, new: Any, *_: Any) -> None:
+    """Charge the most characters that `replace` can return."""
     replaced = str(text)
     growth = replaced.count(str(old)) * len(str(new))
     _charge(len(replaced) + growth)
 
 
 def _check_joining(parts: Sequence[Any], separator: Any = "", *_: Any) -> None:
+    """Charge the separators of `join`; its parts are charged elsewhere."""
     _charge(len(parts) * len(str(separator)))
 
 
 def _check_indenting(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
+    """Charge the indentation of all lines; `width` is a number of blanks, or a text."""
     lines = str(text).count("\n") + 1
     indentation = width if isinstance(width, int) else len(str(width))
     _charge(lines * indentation)
@@ -208,14 +230,18 @@ def _check_indenting(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
 
 def _check_formatting(text: Any, *_: Any, **__: Any) -> None:
     """Raise `TooMuch` for a width that is long or an argument, and for a long text."""
-    if _LONG_WIDTH.search(str(text)) or len(str(text)) > 1_000:
-        raise TooMuch(f"a format of {len(str(text))} characters or of a long width")
+    template = str(text)
+    if _LONG_WIDTH.search(template) or len(template) > _MOST_OF_FORMAT:
+        raise TooMuch(f"a format of {len(template)} characters or of a long width")
 
 
 def _check_json(value: Any, **options: Any) -> None:
+    """Charge the most characters of a value's JSON; raise `TooMuch` for options such as an
+    indentation.
+    """
     if options:
         raise TooMuch("tojson takes no argument")
-    _charge(6 * len(str(value)))
+    _charge(_JSON_GROWTH * len(str(value)))
 
 
 _CHECKS: dict[str, Callable[..., None]] = {
@@ -255,7 +281,10 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super()._generate(self._prepared(source), *arguments, **named)
 
     def _prepared(self, tree: nodes.Template) -> nodes.Template:
-        """Refuse what has no bound, and count the steps of loops and the size of assignments."""
+        """Return a template in which the steps of loops and the size of assignments are counted.
+
+        Raises `TemplateSyntaxError` for what has no bound, and for an unknown filter.
+        """
         for kind, tag in _REFUSED.items():
             for refused in tree.find_all(kind):
                 raise jinja2.TemplateSyntaxError(
@@ -280,6 +309,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Apply an operator of `intercepted_binops`; raises `TooMuch` before it makes a large
+        value.
+        """
         _checked(left)
         _checked(right)
         if isinstance(left, str) and operator == "%":
@@ -294,6 +326,11 @@ class _Environment(ImmutableSandboxedEnvironment):
         return _checked(super().call_binop(context, operator, left, right))
 
     def call(self, context: Context, obj: Any, *arguments: Any, **named: Any) -> Any:
+        """Call a function of `globals`, one of `_METHODS`, or a method of `loop`, and count what it
+        gets and returns.
+
+        Raises `SecurityError` for anything else, and `TooMuch`. Jinja2 refuses an undefined value.
+        """
         name = getattr(obj, "__name__", "")
         owner = getattr(obj, "__self__", None)
         is_method = isinstance(owner, str | list | tuple | Mapping) and name in _METHODS
@@ -325,12 +362,14 @@ def _check_numbers(name: str, arguments: Iterable[Any]) -> None:
 
 
 def _filtered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Count what a filter gets and returns."""
+    """Return a filter that counts what it gets and returns, and refuses large numbers as its
+    arguments; but not a large default.
+    """
     check = _CHECKS.get(name)
-    passes = getattr(function, "jinja_pass_arg", None)
+    passed = getattr(function, "jinja_pass_arg", None)  # what Jinja2 passes before the arguments
 
     def apply(*arguments: Any, **named: Any) -> Any:
-        first = 0 if passes is None else 1
+        first = 0 if passed is None else 1
         counted = [_checked(argument) for argument in arguments[first:]]
         if name not in ("d", "default"):
             _check_numbers(name, counted[1:])
@@ -339,28 +378,29 @@ def _filtered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             check(*counted, **named)
         return _checked(function(*arguments[:first], *counted, **named))
 
-    if passes is not None:
-        apply.jinja_pass_arg = passes  # type: ignore[attr-defined]
+    if passed is not None:
+        apply.jinja_pass_arg = passed  # type: ignore[attr-defined]
     return apply
 
 
 def _through(node: nodes.Node, name: str) -> nodes.Filter:
+    """Return a node that applies the filter `name` to another."""
     return nodes.Filter(cast("nodes.Expr", node), name, [], [], None, None, lineno=node.lineno)
 
 
 def _without_concat(tree: nodes.Node) -> None:
-    """Let `~` go through a filter that counts."""
+    """Replace each `~` in a tree by a filter that counts."""
     for parent in [tree, *tree.find_all(nodes.Node)]:
         for field, value in parent.iter_fields():
             if isinstance(value, nodes.Concat):
-                setattr(parent, field, _concat(value))
+                setattr(parent, field, _counted_concat(value))
             elif isinstance(value, list):
-                for place, item in enumerate(value):
-                    if isinstance(item, nodes.Concat):
-                        value[place] = _concat(item)
+                for position, child in enumerate(value):
+                    if isinstance(child, nodes.Concat):
+                        value[position] = _counted_concat(child)
 
 
-def _concat(node: nodes.Concat) -> nodes.Filter:
+def _counted_concat(node: nodes.Concat) -> nodes.Filter:
     return _through(nodes.List(node.nodes, lineno=node.lineno), " joined")
 
 
@@ -374,7 +414,9 @@ _formula: Callable[[str], Callable[..., Any]] = cache(
 
 
 def render(text: str, values: Mapping[str, Any]) -> str:
-    """Render a template; raises what it raises, and `TooMuch` for one that takes too much."""
+    """Return what a template renders; raises what it raises, and `TooMuch` for one that takes more
+    than `MAX_WORK` or makes more than `MAX_SIZE`.
+    """
     size = 0
     pieces = []
     with _bounded(_work, MAX_WORK):
@@ -387,7 +429,9 @@ def render(text: str, values: Mapping[str, Any]) -> str:
 
 
 def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
-    """Apply a formula; raise `ReplyError` if it fails."""
+    """Return what a formula makes of numbers; raise `ReplyError` if it fails, or makes no
+    number.
+    """
     try:
         with _bounded(_work, MAX_WORK):
             return float(_formula(formula)(**numbers))
@@ -398,6 +442,6 @@ def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
 
 
 def names_in(formulas: Sequence[str]) -> set[str]:
-    """Return the names that formulas use."""
+    """Return the names that formulas use and do not define themselves."""
     text = " ".join(f"{{{{ {formula} }}}}" for formula in formulas)
     return jinja2.meta.find_undeclared_variables(_ENVIRONMENT.parse(text))

@@ -59,6 +59,7 @@ class ReplyTable(_Table):
     compat: str = ""
 
     def grammar(self, category: str) -> Grammar:
+        """Return the grammar for pairs of a category; raises `UsageError` as `check` says."""
         labels = self.labels
         if isinstance(labels, dict):
             labels = labels.get(category, ())
@@ -133,8 +134,9 @@ class RowTable(_Table):
     scale: tuple[float, float] | None = None
     percent: bool = False
 
-    def rows(self, items: Sequence[results.Item], scale: tuple[float, float]) -> list[Row]:
-        scale = self.scale or scale
+    def rows(self, items: Sequence[results.Item], score_scale: tuple[float, float]) -> list[Row]:
+        """Return the row over all items, and that over the items of each tag in `by`."""
+        scale = self.scale or score_scale
         change: Callable[[float], float] = float
         if self.percent:
             change = percent_of(scale)
@@ -184,6 +186,7 @@ class TomlProtocol(Protocol):
 
     @cached_property
     def sha256(self) -> str:
+        """Hash of what decides values: the variant, the definition, and the benchmark's prompts."""
         return environments.key(
             {
                 "variant": self.variant,
@@ -214,6 +217,7 @@ class TomlProtocol(Protocol):
         return [self._call(table, pair) for table in self.definition.calls]
 
     def _call(self, table: CallTable, pair: EditPair) -> Call:
+        """Return a question about an edit of a pair; raises what its templates raise."""
         values = self._values(pair)
         values["aspects"] = table.reply.names
         if table.prompt:
@@ -228,7 +232,9 @@ class TomlProtocol(Protocol):
         )
 
     def _prompt(self, table: CallTable, pair: EditPair) -> str:
-        """Return the texts of the benchmark's files that `table.prompt` names."""
+        """Return the texts of the benchmark's files that `table.prompt` names, with the instruction
+        in place of `table.fill`.
+        """
         names = table.prompt
         if names == "by_category":
             names = (pair.own_category or pair.category,)
@@ -236,7 +242,9 @@ class TomlProtocol(Protocol):
         return text.replace(table.fill, pair.instruction) if table.fill else text
 
     def _values(self, pair: EditPair) -> dict[str, Any]:
-        """Return what templates see of a pair."""
+        """Return what templates see of a pair: its texts, and the criteria of its category, if the
+        protocol has some.
+        """
         values: dict[str, Any] = {
             "instruction": _without_marks(pair.instruction),
             "description": _without_marks(pair.description),
@@ -244,7 +252,8 @@ class TomlProtocol(Protocol):
             "category": pair.category,
         }
         categories = self.definition.categories
-        if criteria := categories.get(pair.category) or categories.get("default"):
+        criteria = categories.get(pair.category) or categories.get("default")
+        if criteria:
             values |= {"title": criteria.title, "criteria": criteria.criteria}
         return values
 
@@ -256,8 +265,10 @@ class TomlProtocol(Protocol):
         return templates.render(table.reminder, values).strip()
 
     def item(self, pair: EditPair, replies: Replies) -> Mapping[str, float]:
-        """Return the numbers of the replies, and what the formulas make of them; nothing if one
-        lacks a number.
+        """Return the numbers of the replies, and what the formulas make of them.
+
+        A number that could not be read is that of `unreadable`. If that is `drop`, an edit that
+        lacks a reply, or a number that a formula needs, has no values.
         """
         numbers: dict[str, float] = {}
         unreadable = self.definition.unreadable
