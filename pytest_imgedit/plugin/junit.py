@@ -11,7 +11,7 @@ from pytest_imgedit.core.text import printable
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.items import ItemResult
-    from pytest_imgedit.core.results import Comparison, Results
+    from pytest_imgedit.core.results import Comparison, MeasuredGroups, Results
 
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -49,20 +49,14 @@ def run_properties(results: Results) -> list[tuple[str, object]]:
     Of the tags of a measure, the `MOST_TAGS` with the worst means are listed, and the others
     counted: GitLab reads no report of over 250,000 elements.
     """
-    from pytest_imgedit.report.tables import urgency
-
     compared = {} if results.comparison is None else results.comparison.measures
     properties: list[tuple[str, object]] = []
     for name, measured in results.measures.items():
-        means = {group: row.mean for group, row in measured.rows.items() if row.mean is not None}
-        urgencies: dict[str, float] = {}
-        for group, mean in means.items():
-            if group.startswith("tag="):
-                urgencies[group] = urgency(mean, measured.lower_is_better)
-        tags = sorted(urgencies, key=urgencies.__getitem__)
+        tags = _tags_worst_first(measured)
         left_out = set(tags[MOST_TAGS:])
-        for group, mean in means.items():
-            if group in left_out:
+        for group, row in measured.rows.items():
+            mean = row.mean
+            if mean is None or group in left_out:
                 continue
             field = f"imgedit_mean[{name}@{group}]"
             properties.append(_property(field, mean))
@@ -73,6 +67,17 @@ def run_properties(results: Results) -> list[tuple[str, object]]:
             told = f"{len(left_out)} of {len(tags)} tags, with the best means: results.json"
             properties.append(_property(f"imgedit_left_out[{name}]", told))
     return properties
+
+
+def _tags_worst_first(measured: MeasuredGroups) -> list[str]:
+    """Return the groups by tag that have a mean of a measure, the worst mean first."""
+    from pytest_imgedit.report.tables import urgency
+
+    urgencies: dict[str, float] = {}
+    for group, row in measured.rows.items():
+        if group.startswith("tag=") and row.mean is not None:
+            urgencies[group] = urgency(row.mean, measured.lower_is_better)
+    return sorted(urgencies, key=urgencies.__getitem__)
 
 
 def _property(name: str, value: str | float) -> tuple[str, object]:

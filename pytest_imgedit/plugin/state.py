@@ -168,7 +168,8 @@ def conclude(session: pytest.Session) -> None:
     run_outcome = config.stash[OUTCOME]
     items = ItemCounts()
     if not run_outcome.interrupted:  # it reports itself; its items were never meant to run
-        items = config.stash[TALLY].counts(bool(session.shouldstop or session.shouldfail))
+        stopped = bool(session.shouldstop or session.shouldfail)
+        items = config.stash[TALLY].counts(stopped=stopped)
     verdict = run_outcome.conclude(items)
     problems = run_outcome.problems() + run_outcome.unwritten_copies
     junit.report_run(config, run_outcome.run.results, problems)

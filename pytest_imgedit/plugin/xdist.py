@@ -74,7 +74,7 @@ class Tally:
         if report.failed:
             self._failed.add(report.nodeid)
 
-    def counts(self, stopped: bool) -> ItemCounts:
+    def counts(self, *, stopped: bool) -> ItemCounts:
         """Return how many of the expected items there are and failed, and which were not reported;
         `stopped` says that pytest ended early.
         """
@@ -164,7 +164,7 @@ class Exchange:
                 self._write("suite.json", {"problem": str(error), "is_of_spec": is_of_spec})
                 raise
             if index is None:
-                self._write("suite.json", to_index(suite) or {})
+                self._write("suite.json", to_index(suite) or {})  # {}: each process loads it
             return suite
 
     def _write(self, name: str, document: JsonObject) -> None:

@@ -312,7 +312,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Apply an operator of `intercepted_binops`; raises `TooMuch` before it makes a large
         value.
         """
-        _checked(left)
+        _checked(left)  # charged before anything is made of it
         _checked(right)
         if isinstance(left, str) and operator == "%":
             _check_formatting(left)

@@ -39,7 +39,7 @@ COMPARED_HEADER = (
 )
 
 
-def tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
+def tables_of_measures(results: Results, *, brief: bool) -> Iterator[Table]:
     """Yield the tables of a run against its baseline, and one for each measure by group, without
     rows in which nothing was measured.
 

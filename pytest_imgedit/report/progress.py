@@ -190,6 +190,7 @@ class RunProgress:
         return text
 
     def close(self) -> None:
+        """Write no more lines, and close the log."""
         with self._lock:
             self._closed.set()
             self._file.close()

@@ -16,7 +16,6 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -56,7 +55,7 @@ class StoredRun:
 
 
 def write_view(
-    runs: Sequence[StoredRun], going_on: Sequence[JsonObject], folder: Path, is_movable: bool
+    runs: Sequence[StoredRun], going_on: Sequence[JsonObject], folder: Path, *, is_movable: bool
 ) -> None:
     """Write the page of runs into a folder, with rows of those that are still `going_on`.
 
@@ -66,7 +65,7 @@ def write_view(
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        _write_into(made, runs, going_on, folder, is_movable)
+        _write_into(made, runs, going_on, folder, is_movable=is_movable)
         made.chmod(0o755)  # what a temporary folder is not
         if folder.exists():
             shutil.rmtree(folder)
@@ -95,6 +94,7 @@ def _write_into(
     runs: Sequence[StoredRun],
     going_on: Sequence[JsonObject],
     folder: Path,
+    *,
     is_movable: bool,
 ) -> None:
     """Write the page into `made`, which will be moved to `folder`; one that `is_movable` holds
@@ -153,15 +153,16 @@ def _write_script(path: Path, kind: str, key: str, value: Any) -> None:
 
 
 def _keys(runs: Sequence[StoredRun]) -> Iterator[str]:
-    """Name each run by its id, as a file may be called; copies of one run in several stores get a
-    number too.
+    """Yield for each run its id, as a file may be called; a further copy of one run, in another
+    store, gets numbers too.
     """
     seen: set[str] = set()
     for run in runs:
         key = pairs.slug(run.results.run.id)
-        names = (f"{key}-{number}" for number in count(2))
+        number = 2
         while key in seen:
-            key = next(names)
+            key = f"{key}-{number}"
+            number += 1
         seen.add(key)
         yield key
 

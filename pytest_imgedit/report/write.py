@@ -134,6 +134,7 @@ def add_to_github_summary(results: Results) -> str:
         held = path.stat().st_size
     why = f"GitHub shows {SUMMARY_BYTES // 1024:,} KiB of a step; report.md has all"
     for most in (SUMMARY_BYTES - SPARE_BYTES, SUMMARY_BYTES):
+        # one byte less, so that the page stays under the bound
         text = markdown.render_within(results, most - held - 1, why)
         if text:
             with suppress(OSError):

@@ -265,15 +265,8 @@ def _csv_rows(path: Path) -> Iterator[SuiteRow]:
                 )
             line = reader.line_num + 1
             for values in reader:
-                if values and len(values) != len(names):
-                    is_cut = len(values) < len(names) and _is_unfinished(path)
-                    problem = (
-                        f"{path}:{line}: {len(values)} values, expected {len(names)}, one a column"
-                    )
-                    raise files.unusable(
-                        path, _SUITE, f"{problem}: cut short?" if is_cut else problem
-                    )
                 if values:
+                    _require_value_of_each(path, line, values, names)
                     cells = dict(zip(names, values, strict=True))
                     yield SuiteRow(path=path, values=cells, line=line)
                 line = reader.line_num + 1
@@ -286,6 +279,20 @@ def _csv_rows(path: Path) -> Iterator[SuiteRow]:
         except csv.Error as error:
             problem = f"{path}:{reader.line_num}: not valid CSV: {error}"
             raise files.unusable(path, _SUITE, problem) from error
+
+
+def _require_value_of_each(
+    path: Path, line: int, values: Sequence[str], names: Sequence[str]
+) -> None:
+    """Raise `UsageError` unless a record has one value for each column; it asks if a table that
+    ends within a line was cut short.
+    """
+    if len(values) == len(names):
+        return
+    problem = f"{path}:{line}: {len(values)} values, expected {len(names)}, one a column"
+    if len(values) < len(names) and _is_unfinished(path):
+        problem += ": cut short?"
+    raise files.unusable(path, _SUITE, problem)
 
 
 def _encoding(path: Path) -> str:
