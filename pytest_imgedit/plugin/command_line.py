@@ -28,7 +28,7 @@ def refuse_unknown_options(arguments: Iterable[str]) -> None:
     """
     known = ["--imgedit"] + [option.flag for option in OPTIONS]
     for argument in arguments:
-        name = argument.partition("=")[0]
+        name, _, _ = argument.partition("=")
         if name.startswith("--imgedit-") and name not in known:
             from pytest_imgedit.core.text import did_you_mean
 
@@ -183,8 +183,9 @@ def _name_further(merged: Tables, section: str, specs: Iterable[str]) -> None:
     for spec in specs:
         name = further_name(spec)
         if name in named:
+            option = section.removesuffix("s")
             raise UsageError(
-                f"--imgedit-{section[:-1]}={spec}: another one is named {name!r}, expected "
+                f"--imgedit-{option}={spec}: another one is named {name!r}, expected "
                 f"[{section}.NAME] in a config, with its spec"
             )
         named.add(name)
@@ -208,7 +209,7 @@ def _kind(role: str, spec: str) -> str:
     from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
     from pytest_imgedit.kinds.registry import known
 
-    name = spec.partition(":")[0]
+    name, _, _ = spec.partition(":")
     if role == "suite":
         return "a file" if Path(spec).suffix.lower() in SUITE_SUFFIXES else name
     return name if name in known(role) else spec

@@ -36,8 +36,8 @@ def edit_result(
 
     Score, aspects, error and the difference to a baseline go to JUnit as properties. A test of a
     pair that was not needed, or was dropped, is skipped. While the run's errors stay within
-    `--imgedit-max-errors`, a test of a pair that ended in an error is reported as xfailed with the
-    reason.
+    `--imgedit-max-errors`, a test of a pair that ended in an error, and was not interrupted, is
+    reported as xfailed with the reason.
 
     >>> def test_image_edit(edit_result):
     ...     edit_result.check()

@@ -232,14 +232,10 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
             f"{location}: no [categories.default], expected one for categories without their own"
         )
     bare = EditPair("id", "default", "instruction", Base64Image(""))
-    full = replace(
-        bare, description="description", reference=Base64Image(""), reference_text="right result"
-    )
     calls: list[Call] = []
     try:
         if not definition.prompts.files:  # else they are read from the benchmark, for pairs of it
-            for category, pair in product(definition.categories or [""], (bare, full)):
-                calls += protocol.calls(replace(pair, category=category))
+            calls = _calls_of_all_categories(protocol, bare)
         for call in calls:
             protocol.remind(call, "problem")  # rendered for its mistakes alone
         _try_formulas(protocol, bare)
@@ -255,6 +251,19 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
             f"{location}: user shows {sorted(shown) or 'no image'}, "
             "expected {{ source }} and {{ edited }}"
         )
+
+
+def _calls_of_all_categories(protocol: TomlProtocol, bare: EditPair) -> list[Call]:
+    """Return the calls for a pair of every category, once with as little as a pair may have, and
+    once with all that it may have.
+    """
+    full = replace(
+        bare, description="description", reference=Base64Image(""), reference_text="right result"
+    )
+    calls: list[Call] = []
+    for category, pair in product(protocol.definition.categories or [""], (bare, full)):
+        calls += protocol.calls(replace(pair, category=category))
+    return calls
 
 
 def _try_formulas(protocol: TomlProtocol, pair: EditPair) -> None:

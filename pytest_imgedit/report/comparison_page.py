@@ -16,17 +16,14 @@ def render(
     """Render the verdict, the gates and the tables of a comparison as one HTML page, with a link to
     the pairs of both runs if there is one.
     """
-    return (
-        html.environment()
-        .get_template("comparison.html")
-        .render(
-            title=title,
-            verdict=verdict,
-            gates=gates,
-            tables=shown,
-            pairs_url=pairs_url,
-            words=tables.WORDS,
-            wide_only=html.WIDE_ONLY,
-            **html.one_file(),
-        )
+    template = html.environment().get_template("comparison.html")
+    return template.render(
+        title=title,
+        verdict=verdict,
+        gates=gates,
+        tables=shown,
+        pairs_url=pairs_url,
+        words=tables.WORDS,
+        wide_only=html.WIDE_ONLY,
+        **html.one_file(),
     )

@@ -520,12 +520,13 @@ def error_lines(results: Results, most: int = 10) -> list[str]:
     """Return a line for each of the first `most` reasons why pairs have no score, with these pairs,
     and a line that counts the others.
     """
-    pairs: dict[str, list[str]] = {}
+    ids_by_reason: dict[str, list[str]] = {}
     for item in results.items:
         if item.status in ("edit_error", "judge_error", "refused", "dropped"):
-            pairs.setdefault(str(item.error), []).append(item.id)
-    lines = [f"{_named(ids)}: {reason}" for reason, ids in list(pairs.items())[:most]]
-    others = sum(len(ids) for ids in list(pairs.values())[most:])
+            ids_by_reason.setdefault(str(item.error), []).append(item.id)
+    reasons = list(ids_by_reason.items())
+    lines = [f"{_named(ids)}: {reason}" for reason, ids in reasons[:most]]
+    others = sum(len(ids) for _, ids in reasons[most:])
     if others:
         lines.append(f"and {counted(others, 'pair')} more")
     return lines

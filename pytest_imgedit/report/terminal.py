@@ -85,9 +85,7 @@ def render(
     _print_gates(console, results.gates, verbose)
     for note in verdict.notes:
         _print_line(console, note)
-    urgent = [line for line in remarks if line.startswith("warning: ")]
-    urgent += [f"warning: {line}" for line in warnings]
-    urgent += tables.error_lines(results)
+    urgent = _urgent_lines(results, remarks, warnings)
     for line in urgent:
         _print_line(console, line, style="yellow")
     console.print()
@@ -111,6 +109,14 @@ def render(
         for line in section.body.splitlines() or [""]:
             _print_line(console, line)
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+
+
+def _urgent_lines(results: Results, remarks: Sequence[str], warnings: Sequence[str]) -> list[str]:
+    """Return what is shown above the scores: all warnings, and why pairs have no score."""
+    urgent = [line for line in remarks if line.startswith("warning: ")]
+    urgent += [f"warning: {line}" for line in warnings]
+    urgent += tables.error_lines(results)
+    return urgent
 
 
 def _print_verdict(console: Console, verdict: Outcome) -> None:

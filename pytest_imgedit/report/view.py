@@ -104,15 +104,12 @@ def _write_into(
     for name in _ASSETS:
         files.write_text(made / name, html.template_text(name))
     beside_the_page = "'self' file:"
-    page = (
-        html.environment()
-        .get_template("view.html")
-        .render(
-            title="Image editing runs",
-            style="",
-            style_source=beside_the_page,
-            script_source=beside_the_page,
-        )
+    template = html.environment().get_template("view.html")
+    page = template.render(
+        title="Image editing runs",
+        style="",
+        style_source=beside_the_page,
+        script_source=beside_the_page,
     )
     files.write_text(made / "index.html", page)
     changed = differing(

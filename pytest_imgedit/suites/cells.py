@@ -67,7 +67,8 @@ def as_number(value: object) -> float | None:
 def as_whole(value: object) -> int | None:
     """Read a whole number, also one with a point or an exponent: 3.0 is 3.
 
-    A float of 2**53 or more is refused, as its last digits may be lost.
+    From 2**53 on, only integers and texts of digits alone are read: a float may have lost its last
+    digits.
     """
     exact = _exact(value)
     if exact is None:

@@ -44,10 +44,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     texts = {key: _texts(row) for key, row in rows.items()}
     require_all(query.spec, TYPES, {fields["edit_type"]: key for key, fields in texts.items()})
     first, fields = next(iter(texts.items()))
-    name = fields["id"]
-    image_below(rows[first], name, folder)  # refuses a name that leads out, which `find` follows
-    image = find(folder, (name,), f"the images of ImgEdit-Bench for suite {query.spec}")
-    root = image.parents[len(Path(name).parts) - 1]  # the folder below which the name was found
+    root = _root_of_images(folder, query, rows[first], fields["id"])
     images = {key: image_below(rows[key], fields["id"], root) for key, fields in texts.items()}
     require_images(query.spec, images.values())
     for key, fields in texts.items():
@@ -63,6 +60,17 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
             own_id=key,
             row=str(rows[key]),
         )
+
+
+def _root_of_images(folder: Path, query: Query, row: SuiteRow, name: str) -> Path:
+    """Return the folder at or below `folder` from which `name`, the path of a row's image, leads to
+    it.
+
+    Raises `UsageError` if there is none, and for a path that leads out.
+    """
+    image_below(row, name, folder)  # refuses a path that leads out, which `find` would follow
+    image = find(folder, (name,), f"the images of ImgEdit-Bench for suite {query.spec}")
+    return image.parents[len(Path(name).parts) - 1]
 
 
 def _texts(row: SuiteRow) -> dict[str, str]:

@@ -12,6 +12,9 @@ from pytest_imgedit.core.text import did_you_mean, first_of, shorten
 from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.rows import SuiteRow
 
+#: Digits of a number in a query, at most: it fits into 64 bits.
+_MOST_DIGITS = 18
+
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
@@ -109,7 +112,7 @@ class Query:
     @classmethod
     def split(cls, spec: str, argument: str) -> tuple[str, "Query"]:
         """Return what stands before the query, and the query; raises `UsageError` for a key without
-        a value.
+        a value, and for one that is given twice.
         """
         path, _, text = argument.partition("?")
         values: dict[str, str] = {}
@@ -133,13 +136,13 @@ class Query:
         return value
 
     def number(self, key: str) -> int | None:
-        """Take a key with a whole number of at least 0 and fewer than 19 digits, `None` by default;
-        raises `UsageError` for another value.
+        """Take a key with a whole number of at least 0 and at most `_MOST_DIGITS`, `None` by
+        default; raises `UsageError` for another value.
         """
         value = self.values.pop(key, None)
         if value is None:
             return None
-        if not (value.isascii() and value.isdigit() and len(value) < 19):
+        if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
             raise errors.SpecError(f"suite {self.spec}: {key}={value}, expected a whole number")
         return int(value)
 

@@ -24,6 +24,8 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _MAX_DEPTH = 64
 MAX_SUITE_BYTES = 16 * 2**30
 _SUITE = "a suite in JSON, JSONL, CSV or TOML"
+#: Bytes at the beginning of a file that tell what it is.
+_HEAD = 4096
 #: Mistakes of a suite file that its error names.
 _PROBLEMS_SHOWN = 5
 T = TypeVar("T")
@@ -158,7 +160,7 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[SuiteRow]:
     if size > MAX_SUITE_BYTES:
         raise UsageError(f"{path}: file of {size} bytes, expected at most {MAX_SUITE_BYTES}")
     with path.open("rb") as file:
-        found = file_types.misfit(file.read(4096))  # some are a table of one column, or a comment
+        found = file_types.misfit(file.read(_HEAD))  # some are a table of one column, or a comment
     if found not in (None, file_types.EMPTY):
         raise UsageError(found.message(str(path), _SUITE))
     suffix = path.suffix.lower()
