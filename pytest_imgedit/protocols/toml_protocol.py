@@ -78,7 +78,7 @@ class ReplyTable(_Table):
         """
         categories = self.labels if isinstance(self.labels, dict) else [""]
         for category in categories:
-            self.grammar(category)
+            self.grammar(category)  # made for its errors alone
 
 
 class CallTable(_Table):

@@ -147,14 +147,17 @@ def _first_images(
 def _linked(text: str, ids: Container[str]) -> Markup:
     """Escape a line, and link each id of a pair in it; a number alone is not an id."""
     link = Markup('<a href="#pair-{0}">{0}</a>')
-    return Markup().join(
-        link.format(part) if part in ids and part.strip("0123456789._-") else part
-        for part in _ID.split(escaped(text))
-    )
+    parts: list[str] = []
+    for part in _ID.split(escaped(text)):
+        is_number = not part.strip("0123456789._-")
+        parts.append(link.format(part) if part in ids and not is_number else part)
+    return Markup().join(parts)
 
 
 def _mean_first(row: Sequence[str]) -> tuple[str, ...]:
-    """Put the mean, its interval and the measures behind the category."""
+    """Return a row of the table of scores with the mean, its interval and the measures right behind
+    the category.
+    """
     mean = tables.CATEGORY_HEADER.index("mean")
     behind_interval = mean + 2
     measures = len(tables.CATEGORY_HEADER)

@@ -136,15 +136,15 @@ def _write_run(
     runs of the same pairs share, what the run made of them, and the replies.
     """
     facts = _facts(results, thumbnails)
-    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    items = {"pairs": name, "url": url} | _items(results, thumbnails)
-    _write_script(folder / f"{name}-pairs.js", "pairs", name, facts)
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    items = {"pairs": digest, "url": url} | _items(results, thumbnails)
+    _write_script(folder / f"{digest}-pairs.js", "pairs", digest, facts)
     _write_script(folder / f"{key}.js", "items", key, items)
     _write_script(folder / f"{key}-replies.js", "replies", key, _replies(results))
 
 
 def _write_script(path: Path, kind: str, key: str, value: Any) -> None:
-    """Write a script that gives the page a value."""
+    """Write a script that gives the page a value of a kind under a key."""
     arguments = json.dumps([kind, key, html.readable_parts(value)], separators=(",", ":"))
     files.write_text(path, f"imgedit.receive({arguments[1:-1]});\n")
 

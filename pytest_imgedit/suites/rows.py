@@ -401,7 +401,7 @@ def _line(data: mmap.mmap, gaps: Sequence[tuple[int, int]], offset: int) -> int:
     for start, end in gaps:
         if offset <= end - start:
             break
-        offset -= end - start + 1
+        offset -= end - start + 1  # the text before a row, and the 0 that stands for it
     return data[: start + offset].count(b"\n") + 1
 
 
