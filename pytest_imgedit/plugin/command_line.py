@@ -64,7 +64,7 @@ def explicit_options(config: pytest.Config) -> dict[str, Any]:
 
 
 def _refuse_unknown_keys(config: pytest.Config) -> None:
-    """Raise `UsageError` for any other ini key that starts with `imgedit_`."""
+    """Raise `UsageError` for an ini key that starts with `imgedit_` and is not `INI_KEY`."""
     for key in getattr(config, "_inicfg", {}):  # `getini` knows declared keys only
         if key.startswith("imgedit_") and key != INI_KEY:
             place = _place_in_config(key)

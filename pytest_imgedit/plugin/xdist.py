@@ -75,8 +75,8 @@ class Tally:
             self._failed.add(report.nodeid)
 
     def counts(self, *, stopped: bool) -> ItemCounts:
-        """Return how many of the expected items there are and failed, and which were not reported;
-        `stopped` says that pytest ended early.
+        """Return the number of expected items and of those that failed, and the names of those that
+        were not reported; `stopped` says that pytest ended early.
         """
         from pytest_imgedit.run.run_outcome import ItemCounts
 
