@@ -1,5 +1,4 @@
-"""Gates that are decided as scores come in: e-processes, which hold whenever one looks and stops.
-"""
+"""Gates that are decided as scores come in: e-processes, which hold whenever one looks and stops."""
 
 from __future__ import annotations
 
