@@ -25,7 +25,7 @@ from simulation import Floats, Layout
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats import planning
-from pytest_imgedit.stats.collapse import Move, max_collapsed
+from pytest_imgedit.stats.collapsed_pairs import Move, max_collapsed
 from pytest_imgedit.stats.gate_rules import fail_under, max_drop
 from pytest_imgedit.stats.gate_values import Observation
 from pytest_imgedit.stats.outcome import fails

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.stats.collapse import Move, max_collapsed
+from pytest_imgedit.stats.collapsed_pairs import Move, max_collapsed
 from pytest_imgedit.stats.gate_rules import max_drop
 from pytest_imgedit.stats.gate_values import Observation
 

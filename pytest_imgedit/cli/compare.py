@@ -17,8 +17,8 @@ from pytest_imgedit.core.results import Comparison, ComparisonRow, GateResult, M
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import number, printable, signed
 from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
-from pytest_imgedit.report.view import pairs_url
-from pytest_imgedit.stats import collapse, gate_rules, gate_values, judge_qualification
+from pytest_imgedit.report.view_page import pairs_url
+from pytest_imgedit.stats import collapsed_pairs, gate_rules, gate_values, judge_qualification
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
 from pytest_imgedit.stats.outcome import WORST_FIRST, fails
 from pytest_imgedit.store.baselines import Baseline
@@ -114,7 +114,7 @@ def _compare(before: Baseline, now: Baseline, settings: GatesSettings, is_gated:
     results = gate_rules.max_drop(
         settings, paired.differences, before.name, measures, is_judge_tried
     )
-    tail_gate, collapsed = collapse.max_collapsed(settings, paired.moves, before.name)
+    tail_gate, collapsed = collapsed_pairs.max_collapsed(settings, paired.moves, before.name)
     environment = environment_differences(before, now)
     comparison = compare(paired, settings.alpha, results, environment, collapsed)
     if is_gated:

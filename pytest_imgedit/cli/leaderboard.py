@@ -17,7 +17,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import leaderboard_page, outputs, terminal
 from pytest_imgedit.report import leaderboard_tables as tables
-from pytest_imgedit.report.view import pairs_url
+from pytest_imgedit.report.view_page import pairs_url
 from pytest_imgedit.stats.leaderboard import RankedRuns, rank_runs
 from pytest_imgedit.store.baselines import Baseline
 

@@ -18,7 +18,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, did_you_mean, printable
 from pytest_imgedit.report import outputs, terminal, trend_page
 from pytest_imgedit.report.read import as_baseline
-from pytest_imgedit.report.view import pairs_url
+from pytest_imgedit.report.view_page import pairs_url
 from pytest_imgedit.stats.gate_values import estimate_group, measured_by, observe
 from pytest_imgedit.stats.trend import evidence_by_group
 from pytest_imgedit.store.baselines import Baseline

@@ -17,7 +17,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, printable
 from pytest_imgedit.report import outputs
 from pytest_imgedit.report.read import read_results
-from pytest_imgedit.report.view import StoredRun, write_view
+from pytest_imgedit.report.view_page import StoredRun, write_view
 from pytest_imgedit.store.run_references import find_run, no_runs
 from pytest_imgedit.store.store import finished_runs, store_names
 from pytest_imgedit.store.unfinished_runs import runs_going_on

@@ -23,7 +23,7 @@ from pytest_imgedit.core.results import (
 )
 from pytest_imgedit.kinds import registry
 from pytest_imgedit.kinds.base import Role
-from pytest_imgedit.stats import collapse, holm
+from pytest_imgedit.stats import collapsed_pairs, holm
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.gate_values import Observation, estimate_group, means_before, measured_by
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
@@ -66,9 +66,9 @@ class PairedItems:
         return [item for item in self.items if item.id not in failed]
 
     @cached_property
-    def moves(self) -> list[collapse.Move]:
+    def moves(self) -> list[collapsed_pairs.Move]:
         """The change of the score of each of the `compared` pairs."""
-        return collapse.moves_between(self.baseline.items, self.compared)
+        return collapsed_pairs.moves_between(self.baseline.items, self.compared)
 
     @cached_property
     def differences(self) -> dict[str, list[Observation]]:

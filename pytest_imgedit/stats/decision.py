@@ -28,7 +28,13 @@ from pytest_imgedit.core.results import (
     Summary,
 )
 from pytest_imgedit.core.text import counted
-from pytest_imgedit.stats import collapse, estimates, judge_qualification, outcome, sequential
+from pytest_imgedit.stats import (
+    collapsed_pairs,
+    estimates,
+    judge_qualification,
+    outcome,
+    sequential,
+)
 from pytest_imgedit.stats.comparison import Computed, PairedItems, compare, environment_differences
 from pytest_imgedit.stats.gate_limits import KINDS
 from pytest_imgedit.stats.gate_rules import fail_under, max_drop
@@ -146,7 +152,7 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
     at_the_end = sequential.at_the_end(settings)
     drops = max_drop(at_the_end, differences, baseline.name, measures, is_judge_tried)
     drops = _unless_decided(evidence, drops)
-    tail, collapsed = collapse.max_collapsed(settings, paired.moves, baseline.name)
+    tail, collapsed = collapsed_pairs.max_collapsed(settings, paired.moves, baseline.name)
     unneeded = len(evidence.items) - len(now)
     if unneeded:
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")

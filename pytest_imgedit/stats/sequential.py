@@ -1,4 +1,4 @@
-"""Gates that are decided as scores come in: e-processes, which hold whenever one looks and stops."""
+"""Gates that are decided as scores come in: e-processes, which hold at any time of looking."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from pytest_imgedit.core import images
 from pytest_imgedit.core.results import ItemError, Measure, Verdict
-from pytest_imgedit.report.view import StoredRun, write_view
+from pytest_imgedit.report.view_page import StoredRun, write_view
 from pytest_imgedit.store.blobs import Blobs
 
 PAIRS = 60

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.images import signature
-from pytest_imgedit.stats.collapse import (
+from pytest_imgedit.stats.collapsed_pairs import (
     Move,
     max_collapsed,
     moves_between,
