@@ -21,7 +21,7 @@ from pytest_imgedit.suites.public import (
 from pytest_imgedit.suites.rows import SuiteRow, image_below
 
 CATEGORIES = tuple(category for categories in TYPES.values() for category in categories)
-_FRAME = re.compile(r"\d+-(?P<frame>\d+)")
+_FRAME = re.compile(r"\d-(?P<frame>\d+)")
 
 
 def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.EditPair]:

@@ -277,7 +277,7 @@ OUTPUTS: dict[str, Callable[[World], str]] = {
     "merge": _merge,
     "runs": lambda world: world.command("runs"),
     "agreement": _agreement,
-    "view": _view,
+    "view_page": _view,
     "plan": lambda world: world.command("plan", "a", "--power=1"),
     "plan, at hand": lambda world: world.command("plan", "a", "--before=b"),
 }
