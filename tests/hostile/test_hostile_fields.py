@@ -41,6 +41,7 @@ PARTS = {
     "read": "reads what was written",
     "tables": "tables of all reports",
     "trend_page": "the output `trend --html`",
+    "view_page": "the output `view`",
 }
 #: Commands that show no results.
 WITHOUT_RESULTS = {
@@ -277,7 +278,7 @@ OUTPUTS: dict[str, Callable[[World], str]] = {
     "merge": _merge,
     "runs": lambda world: world.command("runs"),
     "agreement": _agreement,
-    "view_page": _view,
+    "view": _view,
     "plan": lambda world: world.command("plan", "a", "--power=1"),
     "plan, at hand": lambda world: world.command("plan", "a", "--before=b"),
 }
