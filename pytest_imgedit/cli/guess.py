@@ -104,20 +104,24 @@ def _of_folder(folder: Path, is_named: bool) -> Guess:
 
 
 def _first_table(folder: Path, unused: list[str]) -> Guess | None:
-    """Return the first table of a folder that can be a suite, if any, and add to `unused` why the
-    others are not; a JSON file that is no suite goes unmentioned.
+    """Return the first table of a folder that can be a suite; `None` if there is none.
+
+    `unused` gets a line for each other table: how to use it, or why it cannot be used. A JSON file
+    that cannot be a suite goes unmentioned.
     """
-    guess = None
+    first = None
     for table in _usable(folder, _TABLES):
-        if guess is not None:
-            unused.append(f"{table}; imgedit init {table} uses it instead")
-            continue
         try:
             guess = _of_table(table)
         except errors.UsageError as error:
-            if table.suffix != ".json":  # a JSON file can be anything
+            if table.suffix.lower() != ".json":  # a JSON file can be anything
                 unused.append(str(error))
-    return guess
+            continue
+        if first is None:
+            first = guess
+        else:
+            unused.append(f"{table}; imgedit init {table} uses it instead")
+    return first
 
 
 def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None:

@@ -284,8 +284,7 @@ def _to_do_for_specs(settings: Settings, specs: Mapping[Role, str | None]) -> It
     for role, spec in specs.items():
         if not spec:
             continue
-        name, _, argument = spec.partition(":")
-        if current[role] not in (spec, f"{name}:{Path.cwd() / argument}"):
+        if _with_full_path(role, current[role]) != _with_full_path(role, spec):
             line = f"spec = {_quoted(_for_config(role, spec))}"
             yield f"to do: set {line} in [{role}] of {CONFIG}"
 
@@ -514,11 +513,22 @@ def _with_model(config: str, role: Role, spec: str) -> str:
 def _for_config(role: Role, spec: str) -> str:
     """Return a spec as the config has it: a relative path in it starts at the config's folder."""
     name, colon, argument = spec.partition(":")
-    argument_is = getattr(kind_of(role, spec), "argument_is", "")
-    is_path = argument_is == "path" or (argument_is == "checkpoint" and Path(argument).is_dir())
-    if is_path and not Path(argument).is_absolute():
+    if _names_path(role, spec) and not Path(argument).is_absolute():
         return f"{name}{colon}{os.path.relpath(argument, FOLDER)}"
     return spec
+
+
+def _with_full_path(role: Role, spec: str) -> str:
+    """Return a spec with its path, if it has one, from the root, so that specs can be compared."""
+    name, colon, argument = spec.partition(":")
+    return f"{name}{colon}{Path(argument).resolve()}" if _names_path(role, spec) else spec
+
+
+def _names_path(role: Role, spec: str) -> bool:
+    """Tell whether the argument of a spec is a path, as against a name on the hub or a URL."""
+    argument = spec.partition(":")[2]
+    argument_is = getattr(kind_of(role, spec), "argument_is", "")
+    return argument_is == "path" or (argument_is == "checkpoint" and Path(argument).is_dir())
 
 
 def _suite_lines(guess: Guess) -> str:

@@ -114,7 +114,7 @@ def _opened(data: bytes) -> Image.Image:
     """Return an image of which only the header is read.
 
     Raises `ImageError` for more than `MAX_BYTES`, a size that `check_size` refuses, and several
-    frames; and what Pillow raises.
+    frames, except in an MPO, of which the first frame is used; and what Pillow raises.
     """
     if len(data) > MAX_BYTES:
         raise errors.ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -139,6 +139,12 @@ def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
     }
 
 
+def _table_model(annotation: Any) -> type[BaseModel]:
+    """Return the model of a table, or of the tables of a list, by the annotation of its field."""
+    kinds = (annotation, *get_args(annotation))
+    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+
+
 def _first_problem(
     model: type[Parameters], params: JsonObject, error: ValidationError
 ) -> errors.SettingError:
@@ -148,14 +154,15 @@ def _first_problem(
     """
     first = error.errors()[0]
     name = str(first["loc"][0])
-    is_table = isinstance(params.get(name), dict)  # what is wrong is one of its keys
+    is_of_list = len(first["loc"]) > 2  # the name, the number of the entry, and one of its keys
+    is_table = is_of_list or isinstance(params.get(name), dict)
     path = ".".join(map(str, first["loc"])) if is_table else name
     if first["type"] == "extra_forbidden" and not is_table:
         return errors.SettingError(
             path, f"no such argument is taken{did_you_mean(name, model.model_fields)}"
         )
     if first["type"] == "extra_forbidden":
-        table: Any = model.model_fields[name].annotation
+        table = _table_model(model.model_fields[name].annotation)
         near = did_you_mean(str(first["loc"][-1]), table.model_fields)
         return errors.SettingError(
             path, f"no such key, expected one of {', '.join(table.model_fields)}{near}"

@@ -437,6 +437,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
     Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype` and `data_offsets`
     for each tensor, then the data.
     """
+    size = length = 0
     try:
         if os.path.exists(path) and not is_file(path):  # noqa: PTH110 - reading a pipe would wait
             raise errors.UsageError(f"{path}: not a regular file, expected weights in safetensors")

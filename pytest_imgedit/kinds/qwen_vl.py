@@ -317,7 +317,11 @@ def _with_grades(answer: requests.Answer, grades: ExpectedGrades) -> requests.An
 
 
 def read_config(folder: Path) -> strict_json.JsonObject:
-    """Return a judge's config.json; raise `UsageError` unless it is that of a Qwen-VL model."""
+    """Return a judge's config.json.
+
+    Raises `UsageError` if it names no architecture, or lacks a key that every Qwen-VL model has.
+    Models of other makers may have these keys too.
+    """
     path = folder / "config.json"
     config = files.read_object(path, "the config of a transformers model")
     if not (isinstance(config.get("architectures"), list) and config["architectures"]):

@@ -52,11 +52,11 @@ class ShardedEditor(DiffusersEditor):
             follower.report(None)  # it is loaded, or its end has ended this process
 
     def _join(self, setup: strict_json.JsonObject) -> None:
-        """Meet the other ranks, and load this one's part; raise `SetupError` for quantization and
-        offloading, which do not go with shards.
+        """Meet the other ranks, and load this one's part.
+
+        Raises `SetupError` for quantization and offloading, which do not go with shards, and if the
+        pipeline or its LoRA adapters cannot be loaded.
         """
-        kind = setup["device"]
-        rank = setup["rank"]
         options = DiffusersParameters.parse(setup["params"])
         self.deterministic = options.deterministic
         numerics.set_deterministic(self.deterministic)
@@ -64,32 +64,20 @@ class ShardedEditor(DiffusersEditor):
             raise errors.SetupError(
                 "editor.shard: neither editor.quantize nor editor.offload goes with it"
             )
-        if kind == "cuda":
-            device = torch.device(kind, rank)
-            backend = "cpu:gloo,cuda:nccl"
-            torch.cuda.set_device(rank)
-        else:
-            device = torch.device(kind)
-            backend = "gloo"
-        torch.distributed.init_process_group(
-            backend,
-            init_method=f"file:///proc/self/fd/{setup['meeting']}",
-            rank=rank,
-            world_size=setup["ranks"],
-        )
+        device = _meet(setup)
 
         def prepare(pipeline: Any) -> None:
             self.compiled = acceleration.accelerate(pipeline, options)
 
-        _print_memory(rank, "before loading", kind)
+        _print_memory(setup["rank"], "before loading", device.type)
         pipeline = fsdp.load_sharded(
             Path(setup["model"]),
             device,
-            numerics.pick_dtype(options.dtype, kind),
+            numerics.pick_dtype(options.dtype, device.type),
             options.shard,
             prepare,
         )
-        _print_memory(rank, "after loading", kind)
+        _print_memory(setup["rank"], "after loading", device.type)
         lora.take_loras(pipeline, options.loras)
         self._take(pipeline, options.model_extra or {}, options.area)
         torch.distributed.barrier()
@@ -215,6 +203,26 @@ def follow() -> None:
 def _end(why: str) -> None:
     print(why, file=sys.stderr, flush=True)
     os._exit(1)
+
+
+def _meet(setup: strict_json.JsonObject) -> torch.device:
+    """Join the process group of all ranks, and return the device of this one."""
+    kind = setup["device"]
+    rank = setup["rank"]
+    if kind == "cuda":
+        device = torch.device(kind, rank)
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(rank)
+    else:
+        device = torch.device(kind)
+        backend = "gloo"
+    torch.distributed.init_process_group(
+        backend,
+        init_method=f"file:///proc/self/fd/{setup['meeting']}",
+        rank=rank,
+        world_size=setup["ranks"],
+    )
+    return device
 
 
 def _print_memory(rank: int, when: str, kind: str) -> None:

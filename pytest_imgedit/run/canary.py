@@ -123,11 +123,13 @@ class JudgeCanary:
             return
         first = self.rounds[0]
         last = self.rounds[-1]
-        for picture in first.keys() & last.keys():
+        for picture in first:
+            if picture not in last:
+                continue
             before = first[picture].grades
             after = last[picture].grades
-            for name in before.keys() & after.keys():
-                if before[name] != after[name]:
+            for name in before:
+                if name in after and before[name] != after[name]:
                     yield results.CanaryGrade(
                         picture=picture, name=name, before=before[name], after=after[name]
                     )

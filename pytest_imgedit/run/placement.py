@@ -4,7 +4,7 @@ them fit.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
@@ -108,10 +108,15 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
         if host.gpus or not hardware.remote:
             groups = group_gpus(host.gpus_of(model.role), model.gpus, GPUS_OPTION[model.role])
             by_host.append([(host.name, group) for group in groups])
-    spread: list[Group] = []
+    return spread(by_host)
+
+
+def spread(by_host: Iterable[Sequence[Group]]) -> list[Group]:
+    """Join the groups of each host, one of each host in turn."""
+    in_turn: list[Group] = []
     for one_of_each_host in zip_longest(*by_host):
-        spread += [group for group in one_of_each_host if group is not None]
-    return spread
+        in_turn += [group for group in one_of_each_host if group is not None]
+    return in_turn
 
 
 def place(

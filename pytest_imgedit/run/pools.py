@@ -13,7 +13,7 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors, messages
 from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
-from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
+from pytest_imgedit.run.placement import STAGE_OF, Group, Peak, groups_of, place, settle, spread
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers import local, timeouts
 from pytest_imgedit.workers.base import Executor, Slot, State, Worker
@@ -140,8 +140,8 @@ class Launcher:
         """List a slot per worker: a group of GPUs, or a part of the CPU.
 
         Without GPUs, each host has as many slots as the config says, or one if it is of Ray; a
-        metric without weights gets a slot for every `MOST_THREADS` cores, if that is more. The
-        slots of a served model are the requests that its server may get at once.
+        metric without weights gets a slot for every `MOST_THREADS` cores of the host, if that is
+        more. The slots of a served model are the requests that its server may get at once.
         """
         hosts = self.hardware.hosts
         groups = groups_of(model, self.hardware)
@@ -149,9 +149,12 @@ class Launcher:
             groups.extend([("", ())] * model.requirements.concurrency)
         elif not groups:
             count = 1 if is_remote(self.settings) else self.settings.workers.cpu_workers
-            if model.role == "metric" and not model.has_weights:
-                count = max(count, (os.cpu_count() or 1) // MOST_THREADS)
-            groups.extend([(host.name, ()) for host in hosts] * count)
+            by_host: list[list[Group]] = []
+            for host in hosts:
+                is_light = model.role == "metric" and not model.has_weights
+                places = max(count, host.cores // MOST_THREADS) if is_light else count
+                by_host.append([(host.name, ())] * places)
+            groups = spread(by_host)
         machines = {"": ""} | {host.name: host.machine for host in hosts}
         return [
             Slot(f"{STAGE_OF[model.role]}-{number}", gpus, host, machines[host])

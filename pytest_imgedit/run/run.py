@@ -504,6 +504,7 @@ class BlockRun(Run):
         """Make edits and verdicts block by block, then try the judge on the pairs of the blocks."""
         self.timing.edits_cached = 0
         mode = self.place("editor", "judge").mode if missing else None
+        launched = self.clock()
         swap = Swap(self._launch("judge"), self.clock, stays=mode != "swap")
         try:
             if swap.stays:
@@ -516,7 +517,7 @@ class BlockRun(Run):
                 self.finish([], self.blocks.leave_out(self.plan.request.pairs), swap)
         finally:
             if swap.stays:
-                self.remember("score", swap.judge, 0.0)
+                self.remember("score", swap.judge, launched)
             self.context.give_back("judge", swap.judge)
 
     def _swap_each_time(self) -> None:
@@ -533,6 +534,7 @@ class BlockRun(Run):
 
     def _stay_loaded(self, swap: Swap, edits: int) -> None:
         """Edit and score blocks with the same workers; without edits to make, no editor starts."""
+        launched = self.clock()
         editors = self._launch("editor") if edits else None
         try:
             if editors is not None:
@@ -545,7 +547,7 @@ class BlockRun(Run):
                 self._score_and_look(works, swap)
         finally:
             if editors is not None:
-                self.remember("edit", editors, 0.0)
+                self.remember("edit", editors, launched)
                 self.context.give_back("editor", editors)
 
     def _score_and_look(self, works: Sequence[Work], swap: Swap) -> None:

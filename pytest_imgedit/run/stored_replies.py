@@ -14,7 +14,8 @@ from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import Judgement, Work
 from pytest_imgedit.store.journal import Journal, VerdictRecord
 
-#: A stored reply with the grammar by which it is read; `None` for one of another protocol.
+#: A stored reply with the grammar by which it is read; `None` for one of another protocol, and for
+#: a judge that measures, whose answers have none.
 Reply = tuple[VerdictRecord, Grammar | None]
 
 
@@ -56,7 +57,7 @@ def replies_to(scorer: Scorer, works: Iterable[Work]) -> Iterator[Reply]:
     for work in works:
         if work.edit is None or work.error is not None:
             continue
-        for ask in scorer.asks(Judgement(work)):
+        for ask in scorer.asks(Judgement(work)):  # a fresh one, so that no question has its answer
             content = environments.key(reply_recipe(scorer.identity, ask))
             records = scorer.store.verdicts.of_content(content)
             if records:

@@ -213,27 +213,31 @@ class _Columns:
 
 
 def _table_contradictions(results: Results) -> Iterator[str]:
-    """Compare the table of each measure with the items, and `categories` and `overall` with the
-    table of the score.
+    """Compare the table of each measure with the items, and the copies of the score's table with
+    that table.
     """
     columns = _Columns(_needed(results))
     for name in dict.fromkeys(name for item in columns.items for name in item.aspects):
         if name not in results.measures:
             yield f"measures.{name}: not there, its items: there"
     for name, measured in results.measures.items():
-        if columns.items or name != SCORE:
+        if columns.items or name != SCORE:  # without items, the score has a table of nothing
             yield from _measure_contradictions(name, measured, columns)
-    if SCORE not in results.measures:
+    if SCORE in results.measures:
+        yield from _copy_contradictions(results)
+    else:
         yield f"measures.{SCORE}: not there, expected in all results"
-        return
+
+
+def _copy_contradictions(results: Results) -> Iterator[str]:
+    """Compare `categories` and `overall` with the table of the score, which they repeat."""
     score = results.measures[SCORE]
     told = {f"categories.{name}": row for name, row in results.categories.items()}
     told |= {"overall.macro": results.overall.macro, "overall.micro": results.overall.micro}
-    made = {}
+    made = {"overall.macro": score.rows.get(OVERALL), "overall.micro": score.micro}
     for name, row in score.rows.items():
         if name != OVERALL and "=" not in name:
             made[f"categories.{name}"] = row
-    made |= {"overall.macro": score.rows[OVERALL], "overall.micro": score.micro}
     for place in told | made:
         for key in Summary.__dataclass_fields__:
             told_number = getattr(told.get(place), key, None)

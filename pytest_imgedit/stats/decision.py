@@ -142,6 +142,9 @@ def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[Gat
 def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[GateResult]]:
     """Compare a run with its baseline, and decide the gates against it: those on drops, the one on
     collapsed pairs, and the one on coverage if `gates.min_coverage` is set.
+
+    A gate that was decided before the end of the run stays as it was. Another environment than the
+    baseline's may invalidate gates on drops and on collapsed pairs, but not the one on coverage.
     """
     settings = evidence.settings
     measures = evidence.measures
@@ -152,14 +155,14 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
     at_the_end = sequential.at_the_end(settings)
     drops = max_drop(at_the_end, differences, baseline.name, measures, is_judge_tried)
     drops = _unless_decided(evidence, drops)
-    tail, collapsed = collapsed_pairs.max_collapsed(settings, paired.moves, baseline.name)
+    collapse_gate, collapsed = collapsed_pairs.max_collapsed(settings, paired.moves, baseline.name)
     unneeded = len(evidence.items) - len(now)
     if unneeded:
-        tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
+        why = f"{collapse_gate.why} ({unneeded} more were not looked at)"
+        collapse_gate = replace(collapse_gate, why=why)
     unlike = environment_differences(baseline, evidence.computed)
-    *drops, tail = against_environment(settings, drops + [tail], unlike)
-    comparison = compare(paired, settings.alpha, drops, unlike, collapsed)
-    gates = drops + [tail]
+    gates = against_environment(settings, [*drops, collapse_gate], unlike)
+    comparison = compare(paired, settings.alpha, gates[:-1], unlike, collapsed)
     if settings.min_coverage:
         size = len(baseline.items)
         gates.append(baseline_coverage(settings, differences[SCORE], size, baseline.name))

@@ -129,7 +129,10 @@ def _alpha(ratings: RatingRows, samples: Samples) -> Floats:
 
 
 def _with_others(ratings: RatingRows, samples: Samples) -> Iterator[Paired]:
-    """Yield each rater's ratings of pairs that others rate too, with the means of the others."""
+    """Yield each rater's ratings of pairs that others rate too, with the means of the others.
+
+    `ratings` are sorted by rater.
+    """
     totals = np.bincount(ratings.pair, ratings.value)
     counts = np.bincount(ratings.pair)
     shared = counts[ratings.pair] >= 2

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ PUBLIC = {
     "re-edit": "pytest_imgedit.suites.re_edit:load",
     "risebench": "pytest_imgedit.suites.risebench:load",
 }
+#: The end of a row's place: its line, and its number in the file.
+_PLACE_IN_FILE = re.compile(r":\d+(?:: row \d+)?$")
 #: Suites whose fields and folder of images can be set.
 _MAPPED = ("native", "seeds", "re-edit")
 
@@ -220,7 +223,7 @@ def _load(
 
 def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
     """Raise `UsageError` if there are no pairs, for the first malformed one, and for an id that
-    occurs twice.
+    occurs twice: a `SpecError` where the suite is wrong, rather than one of its rows.
     """
     if not pairs:
         raise errors.SpecError(f"suite {spec}: no pairs, expected at least one")
@@ -233,13 +236,17 @@ def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
                 raise errors.UsageError(f"{row}: {problem}")
             raise errors.SpecError(f"suite {spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
-            rows = [row for row in (seen[pair.id].row, pair.row) if row]
-            places = f", in {' and '.join(rows)}" if rows else ""
-            raise errors.SpecError(
-                f"suite {spec}: id {pair.id!r} occurs twice{places}, expected unique ids: the "
-                "folder of one copy, if the files are the same"
-            )
+            raise errors.SpecError(f"suite {spec}: {_same_ids(seen[pair.id], pair)}")
         seen[pair.id] = pair
+
+
+def _same_ids(first: EditPair, second: EditPair) -> str:
+    """Say that two pairs have one id, and where; rows of two files may be copies of one another."""
+    rows = [row for row in (first.row, second.row) if row]
+    places = f", in {' and '.join(rows)}" if rows else ""
+    files_of_rows = {_PLACE_IN_FILE.sub("", row) for row in rows}
+    advice = ": if the files are copies, name the folder of one" if len(files_of_rows) > 1 else ""
+    return f"id {second.id!r} occurs twice{places}, expected unique ids{advice}"
 
 
 def with_rewrites(suite: Suite, path: Path) -> Suite:

@@ -426,15 +426,14 @@ def _only(kind: type, value: Any) -> Any:
 
 
 def _preprocess_of(model: Any) -> Callable[..., Any] | None:
-    """Return the method by which a judge prepares questions in a thread; `None` if it has none, or
-    if its `answer` does not take what is prepared.
+    """Return the method by which a judge prepares questions in a thread; `None` if it has none, if
+    its `answer` does not take what is prepared, and for an editor.
     """
     preprocess: Callable[..., Any] | None = getattr(model, "preprocess", None)
-    if not callable(preprocess):
+    answer = getattr(model, "answer", None)
+    if not callable(preprocess) or not callable(answer):
         return None
-    if "prepared" not in inspect.signature(model.answer).parameters:
-        return None
-    return preprocess
+    return preprocess if "prepared" in inspect.signature(answer).parameters else None
 
 
 def checked_answer(answer: Answer, batch_size: int) -> Answer:

@@ -5,6 +5,7 @@ what users have changed stays.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -239,7 +240,8 @@ def test_options_that_a_config_leaves_unused_are_named(init):
     assert 'to do: set spec = "folder:../edits" in [editor] of benchmarks/imgedit.toml' in to_do
     assert f'to do: set spec = "{SERVED}" in [judge] of benchmarks/imgedit.toml' in to_do
     configure(f"[editor]\nspec = 'folder:../edits'\n[judge]\nspec = '{SERVED}'\n")
-    assert not begins(init("--editor=folder:edits", f"--judge={SERVED}"), "to do: set")
+    for editor in ("folder:edits", "folder:edits/", "folder:./edits", f"folder:{Path.cwd()}/edits"):
+        assert not begins(init(f"--editor={editor}", f"--judge={SERVED}"), "to do: set")
 
 
 @pytest.mark.parametrize("text", ["[judge\n", "[judge]\nreasks = 'x'\n", "[nothing]\nx = 1\n"])

@@ -293,3 +293,15 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path, monkeypatch, capsys, ar
 def test_a_parquet_file_that_is_damaged_is_told_as_such(here, capsys):
     (here / "pairs.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
     refuses(here, capsys, "pairs.parquet: ", "pairs.parquet")
+
+
+def test_of_several_tables_only_those_that_can_be_suites_are_advised(here, capsys):
+    rows = "image,instruction\na.png,make it snow\n"
+    (here / "a.csv").write_text(rows)
+    (here / "b.csv").write_text(rows)
+    (here / "sub").mkdir()
+    (here / "sub" / "tsconfig.JSON").write_text('{"compilerOptions": {}}')
+    assert main(["init", *MODELS]) == 0
+    told = capsys.readouterr().out
+    assert "not used: b.csv; imgedit init b.csv uses it instead" in told
+    assert "tsconfig" not in told

@@ -196,8 +196,11 @@ def test_model_records_are_no_progress(store):
 
 
 def test_served_page_reaches_its_images_and_nothing_else(store):
-    """A process of its own: it ends by Ctrl-C."""
-    call = "from pytest_imgedit.cli.main import main; exit(main(['view', '--serve']))"
+    """A process of its own: it ends by Ctrl-C, which what a shell starts by `&` would ignore."""
+    call = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from pytest_imgedit.cli.main import main; exit(main(['view', '--serve']))"
+    )
     process = subprocess.Popen([sys.executable, "-c", call], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -242,4 +242,7 @@ def test_the_same_parquet_twice_names_both_files(tmp_path):
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     line = suite_refusal(f"gedit:{tmp_path}")
     assert f"id 'k0' occurs twice, in {paths[0]}:1: row 1 and {paths[1]}:1: row 1" in line
-    assert "the folder of one copy" in line
+    assert "if the files are copies, name the folder of one" in line
+    paths[1].unlink()
+    parquet.write_table(pyarrow.Table.from_pylist([*rows, rows[0]]), paths[0])
+    assert suite_refusal(f"gedit:{tmp_path}").endswith(f"row {len(rows) + 1}, expected unique ids")

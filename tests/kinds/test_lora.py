@@ -146,7 +146,11 @@ def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path, verbosi
         ([{"path": "gone.safetensors"}], "No such file"),
         ([{"path": "lora.pt"}], "expected safetensors"),
         ([{"weight": 1.0}], "loras"),
-        ([{"path": "x.safetensors", "wieght": 1}], "loras"),
+        (
+            [{"path": "x.safetensors", "wieght": 1}],
+            "loras.0.wieght no such key, expected one of path, weight, name; did you mean 'weight'?",
+        ),
+        ([{"path": "a\0.safetensors"}], "no readable header, expected a safetensors file"),
         ("x.safetensors", "loras"),
     ],
 )

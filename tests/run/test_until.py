@@ -54,6 +54,7 @@ def test_a_drop_ends_the_run_early_and_the_rest_is_not_needed(saved):
     )
     assert "not needed: every gate was decided before" in (saved.path / "junit.xml").read_text()
     assert saved.results["run"]["status"] == "complete"
+    assert all(worker["ready_s"] < 60 for worker in saved.results["workers"])
     (tail,) = [gate for gate in saved.results["gates"] if gate["kind"] == "max_collapsed"]
     assert tail["why"].endswith(f"({50 - needed} more were not looked at)")
     again = saved.run(*worse)

@@ -153,6 +153,15 @@ RESULTS = [
 ]
 
 
+def test_a_score_table_without_its_overall_row_is_refused(tmp_path):
+    path = tmp_path / "results.json"
+    document = a_full_run().model_dump(mode="json")
+    del document["measures"]["score"]["rows"]["overall"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=r"contradicts itself: measures.score.rows.overall"):
+        read_results(path)
+
+
 @pytest.mark.parametrize(("place", "value", "line"), RESULTS)
 def test_each_number_of_results_that_is_stated_twice_is_compared(tmp_path, place, value, line):
     path = tmp_path / "results.json"

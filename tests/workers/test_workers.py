@@ -310,6 +310,20 @@ class Plain(Prepares):
         return [Answer(question.pair_id) for question in questions]
 
 
+class EditorWithPreprocess:
+    """An editor of a user, with a method of its own by that name."""
+
+    def preprocess(self, image):
+        return image
+
+    def edit(self, request):
+        return self.preprocess(request.source)
+
+
+def test_an_editor_may_have_a_method_of_the_name_preprocess():
+    assert process._preprocess_of(EditorWithPreprocess()) is None
+
+
 @pytest.mark.parametrize(("name", "reply"), [("Prepares", "aa"), ("Plain", "a")])
 def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     sent = []
