@@ -79,6 +79,7 @@ def ids(page):
     ]
 
 
+@pytest.mark.full
 def test_charts_show_every_category_with_its_interval_and_the_baseline(report):
     """Costly as the first to use the reports of this module, of runs in processes of their own."""
     rows = report.locator(".chart").first.locator("g")

@@ -161,6 +161,7 @@ def test_name_that_no_file_can_have_is_refused(run, capsys, arguments):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
+@pytest.mark.full_for("utf-16")
 def test_output_of_another_encoding_is_shown_as_far_as_it_goes(bench, run, encoding):
     for arguments in (("runs",), ("compare", "latest", "latest")):
         result = call(bench, *arguments, encoding=encoding)

@@ -70,6 +70,7 @@ def test_the_card_of_a_judge_that_always_says_the_same(bench, qualify):
     )
 
 
+@pytest.mark.full
 def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_scale(
     bench, qualify
 ):

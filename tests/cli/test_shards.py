@@ -124,6 +124,7 @@ def test_two_shards_and_a_merge_are_the_whole_run(bench, merge, options, code):
     assert document["timing"]["edits"] == results["timing"]["edits"]
 
 
+@pytest.mark.full
 def test_shards_that_compare_with_latest_are_merged_against_the_run_that_was_latest_then(
     bench, merge
 ):
@@ -234,6 +235,7 @@ def test_a_shard_under_xdist_has_the_same_items(bench):
     plain.assert_outcomes(passed=len(names), deselected=10 - len(names))
 
 
+@pytest.mark.full
 def test_shards_that_are_not_of_one_run_are_refused(bench, merge):
     few = (*PAINTED, "--imgedit-limit=2", "--imgedit-set=judge.controls=false")
     for index in (1, 2):

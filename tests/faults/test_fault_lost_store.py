@@ -45,6 +45,7 @@ def test_folder_with_other_files_is_no_store(bench):
 
 
 @pytest.mark.parametrize("name", [".gitignore", "lock", "edits.jsonl"])
+@pytest.mark.full_for(".gitignore", "lock")
 def test_pipe_in_the_place_of_a_file_is_not_waited_for(bench, name):
     store = bench.path / ".imgedit"
     store.mkdir()

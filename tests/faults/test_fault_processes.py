@@ -59,6 +59,7 @@ def test_a_clock_that_jumps_ends_no_edit_and_spares_none(bench, jump):
     assert bench.error_kinds == {"physics-0001": "timeout"}
 
 
+@pytest.mark.full
 def test_worker_that_ignores_sigterm_is_killed(bench, left):
     bench.run_with_workers(
         *CONSTANT,
@@ -99,6 +100,7 @@ def test_hanging_load_is_ended_and_every_pair_says_so(bench):
     )
 
 
+@pytest.mark.full
 def test_hanging_import_is_ended_and_refused(bench):
     (bench.path / "stuck.py").write_text(
         "import time\ntime.sleep(600)\nclass Editor:\n"
@@ -141,6 +143,7 @@ def test_job_that_kills_its_worker_twice_is_an_error_and_the_others_go_on(bench)
     assert "about to die" in bench.items["causal-0001"]["error"]["message"]
 
 
+@pytest.mark.full
 def test_judge_that_dies_on_one_pair_spoils_only_that_pair(bench):
     bench.run_with_workers("--imgedit-judge=fakes:Deadly", "--imgedit-limit=2").assert_outcomes(
         passed=9, failed=1
@@ -203,6 +206,7 @@ def test_leaking_worker_is_replaced_and_every_pair_is_edited(bench):
     assert "MemoryError" in (bench.runs[-1] / "run.log").read_text()
 
 
+@pytest.mark.full
 def test_edit_that_needs_too_much_memory_has_a_second_try_and_is_an_oom_error(bench):
     result = bench.run_with_workers(*CONSTANT, "--imgedit-editor=fakes:Greedy")
     result.assert_outcomes(passed=9, failed=1)
@@ -251,6 +255,7 @@ def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, left):
     assert "died (exit status 3)" in bench.items["physics-0000"]["error"]["message"]
 
 
+@pytest.mark.full
 def test_interpreter_that_never_answers_is_ended_and_refused(bench):
     (bench.path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
     (bench.path / "python").chmod(0o755)
@@ -301,6 +306,7 @@ def test_worker_that_does_not_come_back_holds_up_no_other(bench):
     assert not (bench.path / "waited").exists()  # a start may take an hour
 
 
+@pytest.mark.full
 def test_stopped_worker_does_not_stop_the_run(bench):
     image = Image.effect_noise((700, 700), 90)  # larger than a pipe holds
     image.save(bench.path / "a.png")

@@ -63,6 +63,7 @@ def check_drained(bench, left, process, number: int) -> str:
         ),
     ],
 )
+@pytest.mark.full_for("sighup-to-the-group")
 def test_signal_in_the_edit_stage_keeps_what_is_finished(bench, left, number, send, arguments):
     """Costly with xdist, whose worker is one more process."""
     process = bench.start(*SLOW, *arguments)
@@ -99,6 +100,7 @@ def test_signal_in_the_score_stage_keeps_every_verdict(bench, left, number):
 
 
 @BOTH
+@pytest.mark.full
 def test_second_signal_stops_at_once_and_still_reports(bench, left, number):
     process = bench.start(
         *(
@@ -117,6 +119,7 @@ def test_second_signal_stops_at_once_and_still_reports(bench, left, number):
     assert set(bench.error_kinds.values()) == {"interrupted"}
 
 
+@pytest.mark.full
 def test_run_under_nohup_hears_no_sighup(bench, left):
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does, and a child inherits
     try:

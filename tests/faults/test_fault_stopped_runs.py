@@ -14,6 +14,7 @@ from tiers import full_but
 CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 
 
+@pytest.mark.full
 def test_children_of_workers_end_with_a_run_that_ends_well(bench, left):
     bench.run_subprocess(*CONSTANT, "--imgedit-editor=fakes:Spawns").assert_outcomes(passed=10)
     assert not left()
@@ -22,6 +23,7 @@ def test_children_of_workers_end_with_a_run_that_ends_well(bench, left):
 @pytest.mark.parametrize(
     "how", full_but(["native", "deaf"], ["sleep", "native", "stopped", "deaf"])
 )
+@pytest.mark.full_for("deaf")
 def test_kill_9_of_the_run_leaves_no_process(bench, left, how):
     process = bench.start(
         *CONSTANT,
@@ -37,6 +39,7 @@ def test_kill_9_of_the_run_leaves_no_process(bench, left, how):
 
 
 @pytest.mark.parametrize("target", ["group", "supervisor"])
+@pytest.mark.full_for("group")
 def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, left, target):
     process = bench.start(
         *CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000"
@@ -54,6 +57,7 @@ def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, left, target)
     bench.wait_for(lambda: not left())
 
 
+@pytest.mark.full
 def test_stopped_run_goes_on_where_it_was(bench):
     process = bench.start(
         *(
@@ -77,6 +81,7 @@ def test_stopped_run_goes_on_where_it_was(bench):
     assert len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) == 2
 
 
+@pytest.mark.full
 def test_ctrl_c_while_an_interpreter_hangs_ends_the_run(bench, left):
     (bench.path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
     (bench.path / "python").chmod(0o755)

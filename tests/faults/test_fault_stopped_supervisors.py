@@ -59,6 +59,7 @@ def test_supervisor_that_is_stopped_during_an_edit(bench, left):
     assert bench.error_kinds == {}
 
 
+@pytest.mark.full
 def test_supervisor_that_is_stopped_before_its_interpreter_hangs(bench, left):
     (bench.path / "python").write_text("#!/bin/sh\nkill -STOP $PPID\nexec sleep 600\n")
     (bench.path / "python").chmod(0o755)

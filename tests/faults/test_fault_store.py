@@ -168,6 +168,7 @@ def without_locks(bench):
         signal.SIGKILL,
     ],
 )
+@pytest.mark.full_for("2", "9", "15")
 def test_without_locks_the_second_of_two_runs_exits_4_and_names_the_first(
     bench, without_locks, number
 ):
@@ -239,6 +240,7 @@ def test_store_on_a_path_of_two_slashes(bench):
     assert bench.run("--imgedit-limit=1", f"--imgedit-out=/{bench.path}/store").ret == 0
 
 
+@pytest.mark.full
 def test_run_whose_folder_is_deleted_says_so(bench):
     process = bench.start(
         "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2"

@@ -72,6 +72,7 @@ def check(bench, process: subprocess.Popen[bytes], code: int = 0) -> str:
 
 
 @pytest.mark.parametrize("encoding", full_but(["ascii"], ["ascii", "latin-1", "cp1252"]))
+@pytest.mark.full
 def test_stdout_of_another_encoding_shows_what_it_can(bench, begin, encoding):
     with (bench.path / "out.txt").open("wb") as file:
         check(bench, begin(file, encoding=encoding))
@@ -119,6 +120,7 @@ def test_closed_stdout_loses_no_results(bench, begin):
     check(bench, process)
 
 
+@pytest.mark.full
 def test_pipe_that_nobody_reads_loses_no_results(bench, begin):
     reader, writer = os.pipe()
     os.close(reader)
@@ -130,6 +132,7 @@ def test_pipe_that_nobody_reads_loses_no_results(bench, begin):
     "arguments",
     [pytest.param((), id="plain"), pytest.param(("-n1",), id="xdist", marks=pytest.mark.full)],
 )
+@pytest.mark.full
 def test_reader_that_leaves_during_the_run_loses_no_results(bench, begin, arguments):
     process = begin(subprocess.PIPE, *arguments)  # as `pytest | head -1` does
     assert process.stdout.readline().startswith(b"===")
@@ -138,6 +141,7 @@ def test_reader_that_leaves_during_the_run_loses_no_results(bench, begin, argume
     check(bench, process)
 
 
+@pytest.mark.full
 def test_terminal_that_goes_away_loses_no_results(bench, begin):
     terminal, side = pty.openpty()
     process = begin(side)

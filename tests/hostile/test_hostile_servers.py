@@ -139,6 +139,7 @@ def test_server_with_an_odd_list_of_models_is_taken_or_refused(bench, server, ca
     taken_or_refused(bench, server)
 
 
+@pytest.mark.full
 def test_server_that_drips_is_refused_in_a_bounded_time(bench, server):
     server.drips = True
     options = ("--imgedit-limit=1", "--imgedit-editor=noise", "--imgedit-set=judge.timeout=3")
@@ -167,6 +168,7 @@ def test_cost_that_cannot_be_ends_no_run(bench, server, count):
     assert usage["cost"] is None or usage["cost"] >= 0
 
 
+@pytest.mark.full
 def test_finished_images_and_a_served_judge_need_no_model_library(bench, server, monkeypatch):
     """With real workers: any process of the run that imports one of these dies."""
     for name in ("torch", "diffusers", "transformers"):

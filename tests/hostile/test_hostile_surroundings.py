@@ -240,6 +240,7 @@ def test_xdist_workers_that_cannot_be_are_refused(bench, spec):
     assert len([line for line in result.errlines if line.strip()]) == 1
 
 
+@pytest.mark.full
 def test_workers_start_without_a_path(bench):
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *FAST],
@@ -253,6 +254,7 @@ def test_workers_start_without_a_path(bench):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.full
 def test_encoding_that_is_not_that_of_pipes_is_no_matter(bench):
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *FAST],

@@ -101,6 +101,7 @@ def said(request, bench, printed, monkeypatch):
     return printed[request.param]
 
 
+@pytest.mark.full_for("xdist")
 def test_no_line_begins_as_a_command_but_our_own(said):
     lines, not_passed = said
     obeyed = [line for line in lines if COMMAND.match(line)]

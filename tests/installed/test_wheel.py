@@ -33,6 +33,7 @@ LOW = "--imgedit-set=judge.low=bags-1"  # this pair fails
         ),
     ],
 )
+@pytest.mark.full_for("arguments1-edited1-7")
 def test_idiom_edits_what_is_selected_and_passes(repository, arguments, edited, passed):
     """Costly: each is a process with the embedded models, and so are the workers of xdist."""
     outcome = repository.pytest(*arguments)

@@ -69,6 +69,7 @@ def test_few_sources_are_remembered(tiny, monkeypatch):
     assert len(calls) == 6
 
 
+@pytest.mark.full
 def test_named_attention_backend_is_used_or_refused(tiny):
     folder = str(tiny("qwen-image-edit"))
     native = DiffusersEditor(folder, device="cpu", attention_backend="native", **SMALL)
@@ -187,6 +188,7 @@ def graphs():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.full
 def test_all_blocks_and_sizes_share_one_graph_and_no_edit_compiles(tiny, traced):
     """Takes ten seconds of CPU time, for PyTorch's import and tracing: what it asserts is traced."""
     before = graphs()

@@ -82,6 +82,7 @@ def test_adapters_change_edits_by_their_weights(model, loras):
     assert np.abs(both - edited(made(model, one))).max() > 2
 
 
+@pytest.mark.full
 def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, monkeypatch):
     loaded = []
     load = loading.load_pipeline

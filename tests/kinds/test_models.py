@@ -36,6 +36,7 @@ SMALL = ("--imgedit-set=editor.height=64", "--imgedit-set=editor.width=64")
         ),
     ],
 )
+@pytest.mark.full
 def test_pipeline_edits_photographs_and_a_judge_reads_them(
     bench, tiny, photographs, pipeline, options
 ):

@@ -81,6 +81,7 @@ def test_a_kind_of_another_package_fits_on_a_page(name):
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.full
 def test_both_run(bench, models):
     result = bench.run("--imgedit-limit=1", *models)
     result.assert_outcomes(passed=5)

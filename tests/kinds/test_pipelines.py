@@ -110,6 +110,7 @@ def test_the_table_is_that_of_the_tests():
 
 
 @pytest.mark.parametrize("name", full_but(EVERYDAY, CLASSES))
+@pytest.mark.full_for("FluxKontextPipeline")
 def test_pipeline_edits_as_it_must(editor, name):
     subject = editor(name)
     first = edit(subject, picture(1))
@@ -127,12 +128,14 @@ def test_pipeline_edits_as_it_must(editor, name):
 
 
 @pytest.mark.parametrize("name", full_but(EVERYDAY, CLASSES))
+@pytest.mark.full_for("FluxKontextPipeline")
 def test_pipeline_keeps_the_aspect_of_a_tall_source(editor, name):
     edited = edit(editor(name), picture(3, (171, 301)))
     assert not is_reframed(picture(3, (171, 301)), edited), f"{edited.size} for 171x301"
 
 
 @pytest.mark.parametrize("name", full_but(EVERYDAY, CLASSES))
+@pytest.mark.full_for("FluxKontextPipeline")
 def test_pipeline_passes_its_own_check_when_it_loads(editor, name):
     editor(name).self_check()
 

@@ -54,6 +54,7 @@ def edited(bench):
     }
 
 
+@pytest.mark.full
 def test_scores_are_those_of_the_same_judge_in_process(bench, server):
     """Costly: the embedded judge answers in a worker and behind a server, whose agreement is the
     point.
@@ -78,6 +79,7 @@ def test_scores_are_those_of_the_same_judge_in_process(bench, server):
     assert bench.timing["verdicts_cached"] == 10
 
 
+@pytest.mark.full
 def test_plan_bills_what_the_server_is_asked(bench, server):
     server.reply = "instruction: 7\npreservation: 7\nrealism: 7"
 

@@ -91,6 +91,7 @@ def both(folder, shard, env=None, **call):
         ("instruct-pix2pix", {"strategy": "grad_op", "text_encoder": "replicate"}, 1.0),
     ],
 )
+@pytest.mark.full_for("instruct-pix2pix-shard2-1.0")
 def test_two_ranks_make_the_image_of_one(tiny, model, shard, share):
     """Costly: a group of two processes, which import torch and diffusers each."""
     found = both(tiny(model), shard, num_inference_steps=2, **SIZES.get(model, {}))

@@ -88,6 +88,7 @@ def test_each_model_is_loaded_once_a_session(called, monkeypatch, xdist, togethe
 
 
 @pytest.mark.parametrize("xdist", [(), pytest.param(("-n", "2"), marks=pytest.mark.full)])
+@pytest.mark.full_for("xdist0")
 def test_calls_without_a_run_start_workers_of_their_own(called, xdist):
     called.run_subprocess(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=6)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
@@ -106,6 +107,7 @@ def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_oth
 
 
 @pytest.mark.parametrize("xdist", [(), pytest.param(("-n", "1"), marks=pytest.mark.full)])
+@pytest.mark.full_for("xdist0")
 def test_workers_that_were_kept_and_never_called_end_with_the_session(called, xdist):
     (called.path / "test_a.py").write_text("def test_fails(edit_result): raise ValueError\n")
     result = called.run_subprocess(*MODELS, "-x", *xdist)
@@ -131,6 +133,7 @@ def test_a_run_that_only_edits_has_no_judge_to_call(called):
     result.stdout.fnmatch_lines(["*reward_model: --imgedit-stage=edit starts no judge*"])
 
 
+@pytest.mark.full
 def test_without_calls_the_workers_of_a_run_end_with_it(called):
     (called.path / "test_own.py").write_text(
         "import psutil\ndef test_own(imgedit_run):\n    assert not "
@@ -139,6 +142,7 @@ def test_without_calls_the_workers_of_a_run_end_with_it(called):
     called.run_subprocess(*MODELS).assert_outcomes(passed=5 + 1)
 
 
+@pytest.mark.full
 def test_a_failed_call_says_why_under_xdist_too(called):
     (called.path / "counted.py").write_text(
         "class Editor:\n"

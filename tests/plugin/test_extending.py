@@ -69,6 +69,7 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
     assert "5 <b>items" in (bench.runs[-1] / "report.md").read_text()
 
 
+@pytest.mark.full
 def test_suite_of_another_package_is_found_by_its_entry_point(bench):
     (bench.path / "their_suite.py").write_text(
         "from pathlib import Path\n"

@@ -44,6 +44,7 @@ def test_results_document_holds_every_pair_once_and_its_provenance(bench):
 @pytest.mark.parametrize(
     ("editor", "low", "high"), [("oracle", 9.5, 10), ("identity", 0, 5), ("noise", 0, 1)]
 )
+@pytest.mark.full_for("noise-0-1", "identity-0-5")
 def test_reference_judge_knows_the_worth_of_controls(bench, editor, low, high):
     bench.run(f"--imgedit-editor={editor}")
     means = {name: row["mean"] for name, row in bench.results["categories"].items()}
@@ -52,6 +53,7 @@ def test_reference_judge_knows_the_worth_of_controls(bench, editor, low, high):
 
 
 @pytest.mark.parametrize("editor", ["blank", "shuffled"])
+@pytest.mark.full_for("blank")
 def test_blank_and_shuffled_score_far_below_the_reference(bench, editor):
     bench.run(f"--imgedit-editor={editor}", "--imgedit-suite=scenes:n=6")
     assert bench.results["overall"]["macro"]["mean"] < 5

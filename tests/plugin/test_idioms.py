@@ -76,6 +76,7 @@ def repository(pytester, monkeypatch):
 
 
 @pytest.mark.parametrize("name", full_but(set(PASSING) - OTHER_DISTRIBUTIONS, PASSING))
+@pytest.mark.full_for("xdist-worksteal")
 def test_idiom_edits_what_is_selected_and_passes(repository, name):
     arguments, edited, passed = PASSING[name]
     outcome = repository.pytest(*arguments)
@@ -305,6 +306,7 @@ def test_a_broken_suite_is_no_matter_to_tests_that_are_selected_beside_it(reposi
         assert repository.pytest(*selection).code == 4
 
 
+@pytest.mark.full
 def test_a_shipped_item_that_is_not_there(repository):
     for more in ((), ("-n", "2")):
         name = "pytest_imgedit/benchmark/test_image_edit.py::test_image_edit[hats-9]"

@@ -135,6 +135,7 @@ GROUPS = [
 ]
 
 
+@pytest.mark.full
 def test_every_measure_is_in_every_report_and_gate_by_every_group(measured):
     """Measures and groups are those of the results, reports those of the run."""
     saved = measured.results["measures"]

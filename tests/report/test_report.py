@@ -368,6 +368,7 @@ def test_junit_lists_the_worst_tags_of_a_measure_and_counts_the_others(long_run)
 
 
 @pytest.mark.parametrize("held", [0, 100, 500_000, 1_000_000])
+@pytest.mark.full_for("0", "100", "500000")
 def test_what_github_would_drop_is_cut_counted_and_said(long_run, tmp_path, monkeypatch, held):
     summary = tmp_path / "summary.md"
     summary.write_text("x" * held)

@@ -84,6 +84,9 @@ EVERYDAY = (
     ("suite", "judge"),
     full_but(EVERYDAY, CASES),
 )
+@pytest.mark.full_for(
+    "Easy, photographs", "ColourWord, photographs", "ColourWord, without references"
+)
 def test_a_blind_judge_makes_the_run_invalid(painted: Bench, suite: str, judge: str) -> None:
     result = painted.run(*SUITES[suite], f"--imgedit-judge=blind_judges:{judge}", GATE)
     result.stdout.fnmatch_lines(["  INVALID *the judge *"])
@@ -102,6 +105,7 @@ def test_a_judge_that_orders_all_edits_but_ignores_the_words_is_found_out(bench:
     assert result.ret == 1
 
 
+@pytest.mark.full
 def test_a_judge_of_one_class_of_words_is_found_out_by_another(painted: Bench) -> None:
     """It costs over 5 CPU seconds, as two judges look at 200 photographs each."""
     for judge, unread in (("ColourWord", "sides"), ("SideWord", "colours")):
@@ -111,6 +115,7 @@ def test_a_judge_of_one_class_of_words_is_found_out_by_another(painted: Bench) -
 
 
 @pytest.mark.parametrize("suite", full_but(["photographs", "without references"], [*SUITES]))
+@pytest.mark.full_for("photographs")
 def test_a_judge_that_reads_is_believed(painted: Bench, suite: str) -> None:
     """It costs over 5 CPU seconds, as it looks at 200 photographs."""
     truth = TRUTHS.get(suite, "photographs.json")
@@ -121,6 +126,7 @@ def test_a_judge_that_reads_is_believed(painted: Bench, suite: str) -> None:
 
 
 @pytest.mark.parametrize("editor", ["noise", "identity"])
+@pytest.mark.full_for("identity")
 def test_a_good_judge_of_a_useless_editor_fails_the_run(painted: Bench, editor: str) -> None:
     judge = ("--imgedit-judge=blind_judges:Good", "--imgedit-set=judge.truth=photographs.json")
     result = painted.run("--imgedit-suite=bare.json", f"--imgedit-editor={editor}", *judge, GATE)
@@ -132,6 +138,7 @@ def test_a_good_judge_of_a_useless_editor_fails_the_run(painted: Bench, editor: 
 
 
 @pytest.mark.parametrize("suite", full_but(["photographs"], ["scenes", "photographs"]))
+@pytest.mark.full_for("photographs")
 def test_a_judge_that_is_right_is_believed(painted: Bench, suite: str) -> None:
     """It costs over 5 CPU seconds, as it measures 140 edits of photographs."""
     result = painted.run(*SUITES[suite], "--imgedit-judge=reference", GATE)

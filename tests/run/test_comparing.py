@@ -75,6 +75,7 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     )
 
 
+@pytest.mark.full
 def test_few_pairs_of_which_all_are_ruined_fail_the_run(saved):
     few = (
         "--imgedit-compare=main",
@@ -134,6 +135,7 @@ def test_a_run_that_only_warns_is_a_first_baseline_and_replaces_none(saved):
     assert (folder / "first.json").read_bytes() == before
 
 
+@pytest.mark.full
 def test_coverage_of_the_baseline_is_a_gate_where_that_is_asked_for(saved):
     part = ("--imgedit-editor=oracle", "--imgedit-compare=main", "-k", "physics")
     assert saved.run(*part, "--imgedit-min-coverage=0.2").ret == 0
@@ -186,6 +188,7 @@ def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(save
     assert list(saved.results["comparison"]["rows"]) == ["overall", "physics", "social"]
 
 
+@pytest.mark.full
 def test_a_run_is_a_baseline_too(saved):
     result = saved.run("--imgedit-editor=shuffled", f"--imgedit-compare={saved.runs[-1]}")
     assert result.ret == 1
@@ -223,6 +226,10 @@ def test_saving_twice_differs_in_the_run_alone(saved):
             "5 of 55 pairs are not in it (physics-0010, *); save a new baseline *",
         ),
     ],
+)
+@pytest.mark.full_for(
+    "options0-another judge: reference there, fakes:Constant here",
+    "options1-another number of seeds: 1 there, 2 here",
 )
 def test_unlike_runs_are_refused_before_anything_is_edited(saved, options, reason):
     edits = saved.stored_edits()
@@ -294,6 +301,7 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
         ),
     ],
 )
+@pytest.mark.full_for("one")
 def test_ruined_pictures_fail_a_run_whose_other_edits_are_one_grey_level_away(bench, ruined, code):
     """By equal bytes, no edit would have been that of the baseline, and four ruined pictures a
     matter of chance.

@@ -185,6 +185,7 @@ def test_tokens_of_a_model_of_another_name_are_between_the_rules(tmp_path, rule,
 
 
 @pytest.mark.parametrize("with_references", [False, True])
+@pytest.mark.full_for("False")
 def test_trial_of_a_gated_run_is_counted(tmp_path, with_references):
     world = world_of(tmp_path, 20, 128, with_references)
     server = run(world, **GATED)
@@ -239,6 +240,7 @@ def test_each_call_of_a_protocol_is_a_question(tmp_path):
     assert (server.asked, bills(world).parts) == (12, "12 for 6 edits")
 
 
+@pytest.mark.full
 def test_run_of_which_all_is_stored_is_asked_nothing(tmp_path):
     world = world_of(tmp_path, 20)
     before = run(world, **GATED)

@@ -74,6 +74,7 @@ def options(command: str) -> list[str]:
         pytest.param({"seed": 1}, "dead", ("controls", "INVALID"), 1, id="dead-judge"),
     ],
 )
+@pytest.mark.full_for("equal-commit", "noise-only", "dead-judge")
 def test_good_work_passes_and_bad_work_fails_in_pytest_and_in_compare(
     saved, monkeypatch, capsys, edits, judge, gate, code
 ):

@@ -264,6 +264,7 @@ def test_ctrl_c_while_the_judge_is_tried_loses_nothing(bench):
     assert bench.results["run"]["trials_left"] == 0
 
 
+@pytest.mark.full
 def test_repeats_measure_what_should_not_matter(bench):
     options = (
         "--imgedit-judge=fakes:Sensitive",

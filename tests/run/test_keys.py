@@ -56,6 +56,7 @@ PACKAGE = {
 }
 
 
+@pytest.mark.full
 def test_a_module_behind_a_package_is_edited_with_again(bench):
     """A4: only the package's __init__.py was hashed."""
     folder = bench.path / "mypkg"
@@ -82,6 +83,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("source", COMPUTED.values(), ids=COMPUTED)
+@pytest.mark.full_for("at-import")
 def test_a_module_that_is_imported_by_a_computed_name_is_seen_too(bench, source):
     (bench.path / "dynamic.py").write_text(source)
     (bench.path / "plugin.py").write_text(

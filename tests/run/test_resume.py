@@ -44,6 +44,7 @@ def test_only_what_a_change_touches_is_done_again(bench, changed, edits, verdict
     assert (bench.timing["edits"], bench.timing["verdicts"]) == (edits, verdicts)
 
 
+@pytest.mark.full
 def test_interrupted_run_still_shows_the_verdicts_of_earlier_runs(bench):
     bench.run(*SLOW, "-k", "physics")
     process = bench.start(*SLOW, "--imgedit-set=workers.cpu_workers=1")

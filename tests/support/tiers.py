@@ -1,6 +1,7 @@
 """The tiers of this repository's tests, and what each test costs of the processor.
 
 Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named.
+`full_for(id, …)` marks a test with those parameters alone.
 `IMGEDIT_PART` keeps a sixteenth of them, `0` to `15`, or `all`; with any other value none of them
 runs. `--tier=quick` runs what needs no run of pytest, no process, no model and no browser: tests
 that ask for none of these fixtures and are not marked `everyday`. `--cpu-budget` fails the session
@@ -43,6 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: runs in the tier `full` only")
+    config.addinivalue_line(
+        "markers", "full_for(id, …): with these parameters, the test runs in the tier `full` only"
+    )
     config.addinivalue_line("markers", "everyday: does not run in the tier `quick`")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Costs(config.getoption("--cpu-budget")), "costs")
@@ -84,7 +88,29 @@ def is_selected(nodeid: str, lowest: str, tier: str, part: str) -> bool:
     return tier in ("full", "all") and is_of_part
 
 
+def mark_full(items: Iterable[pytest.Item]) -> None:
+    """Mark items `full` whose parameters have one of the ids of their mark `full_for`.
+
+    Raises `UsageError` for an id that no item of a test has.
+    """
+    unused: dict[str, set[str]] = {}
+    for item in items:
+        mark = item.get_closest_marker("full_for")
+        if mark is None:
+            continue
+        test, _, end = item.nodeid.partition("[")
+        parameters = end.removesuffix("]")
+        unused.setdefault(test, set(mark.args)).discard(parameters)
+        if parameters in mark.args:
+            item.add_marker("full")
+    stale = [f"{test}: {sorted(ids)}" for test, ids in unused.items() if ids]
+    if stale:
+        raise pytest.UsageError(f"full_for names no parameters of {'; '.join(stale)}")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not any("::" in argument for argument in config.args):
+        mark_full(items)
     if any("::" in argument for argument in config.args):
         return
     tier, part = config.getoption("--tier"), os.environ.get("IMGEDIT_PART", "all")

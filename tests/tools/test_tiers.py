@@ -60,6 +60,24 @@ def test_a_test_that_runs_pytest_or_a_model_is_not_quick(pytester, monkeypatch):
         result.assert_outcomes(passed=passed, deselected=4 - passed)
 
 
+def test_parameters_that_are_named_are_full(pytester, monkeypatch):
+    monkeypatch.delenv("IMGEDIT_PART", raising=False)
+    code = (
+        "import pytest\n"
+        "@pytest.mark.full_for('{long}')\n"
+        "@pytest.mark.parametrize('x', ['one', 'two', 'six'])\n"
+        "def test_it(x): pass\n"
+    )
+    pytester.makepyfile(code.format(long="two"))
+    for arguments, passed in (((), 2), (("--tier=full",), 1), (("-k", "one or two"), 1)):
+        result = pytester.runpytest_inprocess("-p", "tiers", *arguments)
+        result.assert_outcomes(passed=passed, deselected=3 - passed)
+    pytester.makepyfile(code.format(long="ten"))
+    result = pytester.runpytest_inprocess("-p", "tiers")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*full_for names no parameters of *::test_it: [[]'ten']"])
+
+
 def test_parameters_that_are_not_named_are_full():
     by_id, by_value, other = full_but(["x", "b"], [pytest.param("a", id="x"), "b", "c"])
     assert (by_id.marks, by_value.marks) == ([], [])

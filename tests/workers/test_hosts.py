@@ -185,6 +185,7 @@ def test_ray_takes_no_list_of_gpus(bench):
     )
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_not_there_is_refused_in_one_line(bench):
     result = bench.run_subprocess(*MODELS, RAY, "--imgedit-set=workers.ray_address=127.0.0.1:9")
     assert result.ret == 4

@@ -189,6 +189,7 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     "error", [MemoryError(), OutOfMemoryError(), RuntimeError("CUDA error: out of memory")]
 )
+@pytest.mark.full_for("error1", "error2")
 def test_batch_is_halved_when_memory_runs_out_and_stays_small(error):
     worker = JobLoop(print, sys.stderr)
     worker.model = Halving(2, error)
