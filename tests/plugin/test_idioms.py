@@ -62,9 +62,10 @@ PASSING = {
     "xdist-shipped-item": (("-n", "2", "--imgedit", "-k", "shoes"), SHOES, 3),
 }  # fmt: skip
 
-#: Further ways to distribute items under xdist.
-OTHER_DISTRIBUTIONS = {
-    *("xdist-load", "xdist-loadscope", "xdist-loadfile", "xdist-one-item", "xdist-shipped-item"),
+#: One of each way to select, to collect and to import; the others run in the tier `full`.
+EVERYDAY = {
+    *("a-node-id", "a-test-of-its-own", "keyword-category", "mark-category", "deselect-a-prefix"),
+    *("limit", "stepwise", "importlib", "no-xdist", "pyargs", "shipped-node-id"),
 }
 
 
@@ -75,8 +76,7 @@ def repository(pytester, monkeypatch):
     return RepositoryHere(pytester, monkeypatch)
 
 
-@pytest.mark.parametrize("name", full_but(set(PASSING) - OTHER_DISTRIBUTIONS, PASSING))
-@pytest.mark.full_for("xdist-worksteal")
+@pytest.mark.parametrize("name", full_but(EVERYDAY, PASSING))
 def test_idiom_edits_what_is_selected_and_passes(repository, name):
     arguments, edited, passed = PASSING[name]
     outcome = repository.pytest(*arguments)
