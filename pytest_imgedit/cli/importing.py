@@ -388,9 +388,9 @@ def _check_size(text: str, path: Path) -> None:
 
 def _entries(table: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
     """Yield each key of a table, and of those inside it, that holds a value or a list, with its
-    `file:line` and its node. `prefix` comes before its name.
+    `file:line` and its node. `prefix` comes before its name, which is cut to 100 characters.
 
-    Raises `UsageError` for a key that is no text.
+    Raises `UsageError` for a key that is a table or a list; a number counts as its text.
     """
     for name, node in table.value:
         location = f"{path}:{name.start_mark.line + 1}"

@@ -146,16 +146,17 @@ def render_again(
     return document, "\n".join(lines), int(conclusion.fails)
 
 
-def _blobs(path: Path, *stores: Path) -> Path:
-    """Return the folder of images of the first store that has one; raise `UsageError` if none has,
-    which names the `path` of the run.
+def _blobs(path: Path, store: Path, out: Path) -> Path:
+    """Return the folder of images of a run's store, or else of the store that `--out` names.
+
+    Raises `UsageError` if neither has one; the message names the `path` of the run's results.
     """
-    for store in stores:
-        blobs = store / "blobs"
+    for folder in (store, out):
+        blobs = folder / "blobs"
         if blobs.is_dir():
             return blobs
     raise errors.UsageError(
-        f"{path}: not in a store, and {stores[-1]} is none: expected the run's store as --out"
+        f"{path}: not in a store, and {out} is none: expected the run's store as --out"
     )
 
 

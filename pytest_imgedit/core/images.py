@@ -110,6 +110,14 @@ def checked_size(data: bytes) -> tuple[int, int]:
     return size
 
 
+@contextmanager
+def _without_bomb_warning() -> Iterator[None]:
+    """Keep Pillow from warning of large images, since limits of this module decide."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        yield
+
+
 def _opened(data: bytes) -> Image.Image:
     """Return an image of which only the header is read.
 
@@ -118,8 +126,7 @@ def _opened(data: bytes) -> Image.Image:
     """
     if len(data) > MAX_BYTES:
         raise errors.ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
+    with _without_bomb_warning():
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     check_size(image.width, image.height)
     if getattr(image, "n_frames", 1) != 1 and image.format != "MPO":
@@ -255,7 +262,7 @@ def is_thumbnail(path: Path) -> bool:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_THUMBNAIL_BYTES:
             return False
-        with Image.open(path, formats=["WEBP"]) as image:
+        with _without_bomb_warning(), Image.open(path, formats=["WEBP"]) as image:
             return max(image.size) <= THUMBNAIL_SIDE
     except (OSError, ValueError, MemoryError, Image.DecompressionBombError):
         return False

@@ -83,10 +83,10 @@ def values_of(
     """Return the values of a further judge or metric by measure, given how its work on each
     repetition ended.
 
-    They are empty for a pair that was not to be scored (a repetition without an end), and `None` if
-    a repetition ended in an error.
+    They are empty for a pair that was not to be scored (no repetition, or one without an end), and
+    `None` if a repetition ended in an error.
     """
-    if any(end is None for end in ends):
+    if not ends or any(end is None for end in ends):
         return {}
     verdicts = [end for end in ends if isinstance(end, Verdict)]
     if len(verdicts) < len(ends):

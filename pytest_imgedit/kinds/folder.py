@@ -253,14 +253,14 @@ def _names_by_pattern(pattern: str, pair: EditPair) -> Iterator[list[str]]:
     """Yield the names that a pattern makes of each id of a pair, one for each name of its category;
     none if the pair lacks a field of the pattern. A slash in the text of a field becomes a dash.
     """
-    for name in _ids(pair):
+    categories = [category.replace("/", "-") for category in pair.category_names]
+    for pair_id in _ids(pair):
         values = {
             **pair.fields,
-            "id": name,
+            "id": pair_id,
             "difficulty": pair.difficulty,
             "seed": pair.seed,
         }
         texts = {key: str(value).replace("/", "-") for key, value in values.items()}
-        names = [category.replace("/", "-") for category in pair.category_names]
         with suppress(KeyError):  # a row without that field has no finished image
-            yield [pattern.format_map({**texts, "category": category}) for category in names]
+            yield [pattern.format_map({**texts, "category": category}) for category in categories]

@@ -39,8 +39,9 @@ _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
 def read_completion(text: str) -> requests.Answer:
-    """Return the answer in the text of a chat completion; its error says why if it holds no whole
-    reply.
+    """Return the answer in the text of a chat completion.
+
+    A reply that reached its limit on tokens is `cut`. Without a whole reply, the error says why.
     """
     body = parse(text)
     if not isinstance(body, dict):

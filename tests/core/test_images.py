@@ -184,3 +184,11 @@ def test_an_image_without_its_end_is_refused_by_its_header_and_end(kind, share):
     data = encoded(Image.effect_noise((400, 320), 60).convert("RGB"), kind)
     with pytest.raises(ImageError, match="broken image: cut short"):
         images.checked_size(data[: int(len(data) * share)])
+
+
+def test_a_large_image_is_no_thumbnail_and_warns_of_nothing(tmp_path):
+    """Warnings are errors here; a WebP of one colour is small whatever its size."""
+    path = tmp_path / "large.webp"
+    Image.new("RGB", (10_000, 10_000)).save(path, quality=1, method=0)
+    assert path.stat().st_size < images.MAX_THUMBNAIL_BYTES
+    assert not images.is_thumbnail(path)

@@ -9,6 +9,7 @@ import pytest
 from documents import a_run, an_item
 
 from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core.repetitions import values_of
 from pytest_imgedit.core.results import ComputedIn, ItemError
 from pytest_imgedit.report.read import as_baseline, read_results
 from pytest_imgedit.store.baselines import digest_of, make_baseline, write_baseline
@@ -151,6 +152,10 @@ RESULTS = [
     (("environments", DIGEST, "edits"), 7, f"environments.{DIGEST}.edits: 7, its items: 5"),
     (("environments", DIGEST, "device"), "cuda", f"environments.{DIGEST}: {DIGEST}, its digest: "),
 ]
+
+
+def test_no_repetition_has_no_values():
+    assert values_of("psnr", False, []) == {}
 
 
 def test_a_score_table_without_its_overall_row_is_refused(tmp_path):
