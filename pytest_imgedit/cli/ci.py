@@ -222,8 +222,9 @@ def _systems_in_use() -> list[str]:
     workflow file here.
     """
     remote = provenance.git("remote", "get-url", "origin") or ""
-    scheme, _, address = remote.partition("://")
-    host, *_ = re.split("[:/]", address or scheme)  # user@host:path has no scheme
+    address = remote.partition("://")[2] or remote  # user@host:path has no scheme
+    user_and_host = address.partition("/")[0]
+    host = user_and_host.rpartition("@")[2].partition(":")[0]
     named = [name for name in FILES if name in host]
     return named or [name for name, path in FILES.items() if os.path.lexists(path)]
 

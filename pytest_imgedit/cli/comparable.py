@@ -59,7 +59,7 @@ def _difference(earlier: Baseline, later: Baseline, only_common: bool) -> str | 
 
 
 def baselines_folder() -> Path:
-    """Return the folder of baselines that this repository's config names, or the default one."""
+    """Return the folder of baselines that the config of this folder names, or the default one."""
     for file in configs_of(Path.cwd(), Path.cwd()).values():
         folder = file.tables.get("gates", {}).get("baselines")
         if isinstance(folder, str):

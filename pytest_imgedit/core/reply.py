@@ -168,7 +168,7 @@ def _lines(reply: str, labels: Sequence[str]) -> Iterator[tuple[str, str, int]]:
     """Yield the label, the text after its colon and the position of that text in the reply, for
     each line that starts with a label; an ordinal and marks may stand before it.
     """
-    by_folded = {label.casefold(): label for label in reversed(labels)}
+    by_folded = {label.casefold(): label for label in labels}
     start = 0
     for line in reply.replace("：", ":").splitlines(keepends=True):
         head, colon, tail = line.partition(":")

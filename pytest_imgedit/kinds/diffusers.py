@@ -393,8 +393,8 @@ class Diffusers(CheckpointModel):
         )
 
     def _check_shard(self, site: Site) -> None:
-        """Raise `SettingError` for a `shard` with nothing to share, for what does not go with it,
-        and for a strategy that needs GPUs where there are none.
+        """Raise `SettingError` for a `shard` with nothing to share, for quantization and LoRA
+        adapters that do not go with it, and for a strategy that needs GPUs where there are none.
         """
         strategy = self.options.shard.strategy
         refuse_if(
@@ -410,8 +410,7 @@ class Diffusers(CheckpointModel):
             "loras",
             'not with shards, expected editor.shard.strategy "context" or "none"',
         )
-        names_strategy = "strategy" in self.params.get("shard", {})
-        needs_gpus = names_strategy and strategy in ("context", "none")
+        needs_gpus = strategy in ("context", "none")
         refuse_if(
             self.gpus > 1 and needs_gpus and not site.may_have_gpus,
             "shard.strategy",

@@ -150,7 +150,7 @@ def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -
 
 def gate_line(gate: GateResult) -> str:
     """Return the name of a gate and why it is in its state: `fail_under physics:9: 8.12 < 9 (p
-    0.01)`.
+    0.01)`. The field with which the reason begins is in the name already.
     """
     if gate.kind not in ("fail_under", "max_drop"):
         return f"{gate.kind}: {gate.why}"

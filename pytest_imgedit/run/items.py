@@ -17,9 +17,9 @@ def make_items(
     holds for the values of each of the `additional` judges and metrics.
 
     Unfinished work without an error was cut off when the run was `stopped_by` someone or something.
-    Its status is `interrupted`, which counts neither as scored nor as an error. Without
-    `needs_verdict` (stage `edit`), an edit is enough, and the status is `edited`. Work that no gate
-    needed any more is `not_needed`.
+    It is given that error here, and its status is `interrupted`, which counts neither as scored nor
+    as an error. Without `needs_verdict` (stage `edit`), an edit is enough, and the status is
+    `edited`. Work that no gate needed any more is `not_needed`.
     """
     for work in works:
         _interrupt_unfinished(work, needs_verdict, stopped_by)

@@ -341,7 +341,7 @@ def narrow(
             if f"gates.{kind}" in asked or is_whole or is_enough:
                 update[kind][field] = limit
             else:
-                why = f"{field}: {some} of its {counted(whole, 'pair')} selected"
+                why = f"{field} has {some} of its {counted(whole, 'pair')} selected"
                 resting.append(_not_selected(field, kind, limit, why=why))
     if not any(update.values()) and "gates.until" not in asked:
         update["until"] = "all"
@@ -350,7 +350,7 @@ def narrow(
     is_part = some < whole and gates.partial == "skip"
     if least and is_part and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
-        why = f"min_coverage: {some} of {counted(whole, 'pair')} selected"
+        why = f"{some} of {counted(whole, 'pair')} selected"
         resting.append(_not_selected(OVERALL, "min_coverage", least, why=why))
     return gates.model_copy(update=update), resting
 

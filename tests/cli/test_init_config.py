@@ -145,6 +145,13 @@ def test_a_model_replaces_that_of_a_ready_config_with_its_parameters(init):
         (None, ("--ci=none",), []),
         ("https://github.com/me/mine", (), [".github/workflows/image-editing.yml"]),
         ("git@gitlab.example.org:me/github", (), [".gitlab-ci.yml"]),
+        ("https://oauth2:TOKEN@gitlab.com/me/mine", (), [".gitlab-ci.yml"]),
+        (
+            "https://gitlab-ci-token:x@github.com/me/mine",
+            (),
+            [".github/workflows/image-editing.yml"],
+        ),
+        ("ssh://git@gitlab.example.org:2222/me/mine", (), [".gitlab-ci.yml"]),
         ("https://github.com/me/gitlab-tools", (), [".github/workflows/image-editing.yml"]),
         ("https://example.org/me/mine", (), [".github/workflows/image-editing.yml"]),
     ],

@@ -75,7 +75,7 @@ def test_coverage_of_a_baseline_rests_too():
     )
     assert gates.min_coverage == 0
     assert [(gate.kind, gate.why) for gate in resting] == [
-        ("min_coverage", "min_coverage: 3 of 20 pairs selected")
+        ("min_coverage", "3 of 20 pairs selected")
     ]
 
 
