@@ -254,7 +254,10 @@ def _without_config(
 
 
 def _with_config(data: Path | None, config: str | None, specs: Mapping[Role, str | None]) -> _Start:
-    """Start with the config that is there, and say which arguments it leaves without effect."""
+    """Start with the config that is there, and say which arguments do not change it.
+
+    A `config` that is asked for still says that the workflow is for a machine with GPUs.
+    """
     text = _text_of(CONFIG)
     start = _Start(
         origin=f"that of {CONFIG}",

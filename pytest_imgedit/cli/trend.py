@@ -187,12 +187,12 @@ def _outcome(outcomes: Sequence[str], looks: int) -> str:
     return f"PASS: no measure is shown to have got worse in {counted(looks, 'look')}"
 
 
-def _notes(means: int, alpha: float, copies: int) -> Iterator[str]:
-    """Yield what the evidence of `means` fields is, and how many edits are `copies`, if any."""
+def _notes(field_count: int, alpha: float, copies: int) -> Iterator[str]:
+    """Explain the evidence over all fields; with `copies`, also how many edits are no evidence."""
     yield (
         "Evidence: e-values against the hypothesis that no run is worse than those before it. "
-        f"The alarm is at {means / alpha:g}: at most {alpha:.0%} of series reach it by chance, "
-        f"over all {counted(means, 'mean')} and all looks."
+        f"The alarm is at {field_count / alpha:g}: at most {alpha * 100:g}% of series reach it by "
+        f"chance, over all {counted(field_count, 'mean')} and all looks."
     )
     if copies:
         yield f"{copies} edits are those of an earlier run, and no further evidence"
