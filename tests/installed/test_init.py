@@ -55,6 +55,7 @@ def test_nothing_asked_for_in_an_empty_folder(empty):
         pytest.param("data/photos", ("bild", "was"), ".jpg", id="other-names"),
     ],
 )
+@pytest.mark.full_for("other-names")
 def test_photographs_and_a_table_of_prompts(empty, where, names, suffix):
     photographs(empty.path / where)
     table(empty.path, names, suffix)

@@ -203,6 +203,7 @@ def test_all_blocks_and_sizes_share_one_graph_and_no_edit_compiles(tiny, traced)
     assert graphs() - before == 1
 
 
+@pytest.mark.full
 def test_a_block_that_no_graph_takes_runs_without_one(tiny, traced):
     """Takes seven seconds of CPU time, as the one before."""
     folder = str(tiny("qwen-image-edit"))

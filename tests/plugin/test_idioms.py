@@ -282,6 +282,7 @@ def test_a_mark_that_is_malformed_is_refused(repository, mark, line):
 @pytest.mark.parametrize(
     "gate", ["--imgedit-fail-under=overall:9", "--imgedit-compare=main", "--imgedit-save=main"]
 )
+@pytest.mark.full_for("--imgedit-fail-under=overall:9-xdist")
 def test_a_gate_for_which_there_is_no_test_is_refused(repository, gate, more):
     outcome = repository.pytest("tests", gate, *more)
     assert outcome.code == 4

@@ -106,6 +106,7 @@ LITTLE = (
 )
 
 
+@pytest.mark.full
 def test_few_pairs_that_moved_little_warn_and_fail_where_that_is_asked_for(saved):
     result = saved.run(*LITTLE)
     assert result.ret == 0

@@ -92,6 +92,7 @@ def test_command_that_came_up_has_all_the_time_it_wants(tmp_path):
     assert log.read_text() == ""
 
 
+@pytest.mark.full
 def test_supervisors_start_side_by_side_without_a_race(tmp_path):
     (tmp_path / "log").touch()
     command = [
