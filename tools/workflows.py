@@ -68,7 +68,8 @@ def prepare(job: Job, step: Mapping[str, Any], folder: Path) -> str | None:
         return None
     version = job.fill(step["with"]["python-version"])
     python = shutil.which(f"python{version}")
-    if python is None:
+    # a launcher may be there for a version that is not
+    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
         return f"Python {version} is not installed"
     subprocess.run([python, "-m", "venv", folder / "python"], check=True)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -71,6 +72,12 @@ def test_the_first_step_that_fails_ends_the_job(capfd):
     assert "later\n" not in capfd.readouterr().out.replace("echo later", "")
 
 
-def test_a_version_of_python_that_is_not_installed_is_said():
+@pytest.mark.parametrize("has_launcher", [False, True])
+def test_a_version_of_python_that_is_not_installed_is_said(tmp_path, monkeypatch, has_launcher):
+    if has_launcher:
+        launcher = tmp_path / "python9.9"
+        launcher.write_text("#!/bin/sh\nexit 127\n")
+        launcher.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     step = {"uses": "actions/setup-python@x", "with": {"python-version": "9.9"}}
     assert execute(make_job(step), {}) == "not run: Python 9.9 is not installed"
