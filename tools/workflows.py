@@ -79,6 +79,7 @@ def execute(job: Job, replaced: Mapping[str, str]) -> str:
     """Run the steps of a job, and return what became of it in a word or two."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
+        folder.chmod(0o755)  # as on a host: some tests run as another user
         subprocess.run(["git", "clone", "--quiet", ROOT, folder / "clone"], check=True)
         path = os.pathsep.join((str(folder / "python" / "bin"), os.environ["PATH"]))
         inherited = {name: os.environ[name] for name in os.environ if name != "VIRTUAL_ENV"}
