@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 #: Files that may name the project's address, its maintainers or its contact.
 PATTERNS = ("*.md", "*.toml", "*.yml", "*.cff", ".github/**/*", "docs/**/*.md", "packages/*/*.md")
-PLACES = ROOT / "publication.toml"
+SOURCE = ROOT / "publication.toml"
 _ADDRESS = re.compile(r"(?<=https://github\.com/)[\w-]+(?=/pytest-imgedit\b)")
 _MAINTAINERS = re.compile(r"(?<![\w.])@[\w-]+/[\w-]+$", re.MULTILINE)
 _CONTACT = re.compile(r"(?<=<)[\w.+-]+@[\w.-]+(?=>)")
@@ -53,13 +53,13 @@ class Publication:
 
 def publication() -> Publication:
     """Read `publication.toml`. Raises `TypeError` for a key that is missing or unknown."""
-    return Publication(**tomllib.loads(PLACES.read_text("utf-8")))
+    return Publication(**tomllib.loads(SOURCE.read_text("utf-8")))
 
 
 def files() -> Iterator[Path]:
     """Yield the files that may name what `publication.toml` holds; it is not one of them."""
     found = {path for pattern in PATTERNS for path in ROOT.glob(pattern) if path.is_file()}
-    yield from sorted(found - {PLACES})
+    yield from sorted(found - {SOURCE})
 
 
 def texts() -> dict[Path, str]:
