@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.cli.comparable import names_of, read_either, refuse_to_compare, store_of
-from pytest_imgedit.cli.merge_stores import (
-    ShardRun,
-    collect,
-    new_store,
-    read_stores,
-    refuse_existing,
-)
+from pytest_imgedit.cli.merge_stores import ShardRun, collect, new_store, read_stores
 from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors, files, pairs, provenance, strict_json
 from pytest_imgedit.core.results import (
@@ -405,7 +399,7 @@ def merge(references: Sequence[str], out: Path) -> tuple[strict_json.JsonObject,
     """
     outputs.check_folder(out)
     shards = read_shards(_path_of(reference) for reference in references)
-    refuse_existing(out)
+    outputs.check_empty(out)
     results = _compared_results(shards)
     stores = read_stores(shards)
     with new_store(out) as store:

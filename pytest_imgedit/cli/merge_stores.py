@@ -14,6 +14,7 @@ from typing import Any
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult, ShardInfo, Verdict
 from pytest_imgedit.core.text import counted, first_of
+from pytest_imgedit.report import outputs
 from pytest_imgedit.store.blobs import BLOB_NAME, THUMBNAIL_NAME
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, Record, VerdictRecord
 from pytest_imgedit.store.store import Store
@@ -221,12 +222,6 @@ def _link(path: Path, target: Path) -> None:
         raise errors.StoreError(f"{target}: {error.strerror}") from error
 
 
-def refuse_existing(out: Path) -> None:
-    """Raise `UsageError` unless a folder is new or empty."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise errors.UsageError(f"{out}: is there already, expected a new or an empty folder")
-
-
 @contextmanager
 def new_store(out: Path) -> Iterator[Store]:
     """Make a store that becomes `out`, a new or an empty folder, once it is complete.
@@ -234,7 +229,7 @@ def new_store(out: Path) -> Iterator[Store]:
     Until then it is in a folder `.merge-…` beside it. After an error, or Ctrl-C, nothing is left of
     it. Raises `UsageError` if `out` is not empty, and `StoreError` if it cannot be written.
     """
-    refuse_existing(out)
+    outputs.check_empty(out)
     target = Path(os.path.realpath(out))
     partial = target.parent / f".merge-{secrets.token_hex(4)}"
     new_parents = [parent for parent in target.parents if not parent.exists()]

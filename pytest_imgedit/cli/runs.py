@@ -177,8 +177,7 @@ def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, in
     """
     path = find_run(reference, out)
     results = read_results(path)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise errors.UsageError(f"{folder}: is there already, expected a new or an empty folder")
+    outputs.check_empty(folder)
     outputs.check_folder(folder, outputs.inputs(out, results.suite.name))
     blobs = Blobs(store_of(path) / "blobs")
     if not blobs.folder.is_dir():

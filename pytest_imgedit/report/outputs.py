@@ -67,6 +67,12 @@ def check_folder(path: Path, kept: Iterable[Path] = ()) -> None:
     _require_folder(path, target_of(path, kept))
 
 
+def check_empty(folder: Path) -> None:
+    """Raise `UsageError` unless a folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise errors.UsageError(f"{folder}: is there already, expected a new or an empty folder")
+
+
 def view_folder(store: Path) -> Path:
     """Return the only folder of a store that a command may write, that of `imgedit view`; raises
     `UsageError` if it cannot be written, or is no folder of the store.
