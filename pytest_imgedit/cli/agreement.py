@@ -32,14 +32,20 @@ MAX_RATING = 1e6
 PROGRESS_S = 5.0
 #: The most characters of a cell that a message shows.
 _MOST_SHOWN = 80
-_HEADER = ("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy", "within a source")
-_RATER_HEADER = (
-    "category",
-    "raters",
-    "Krippendorff's α",
-    "rater to the others' mean",
-    "rater to rater",
-)
+#: Columns of the two tables, by the field of a row that each shows.
+_JUDGE_COLUMNS = {
+    "n": "n",
+    "spearman": "Spearman",
+    "kendall": "Kendall τ-b",
+    "pairwise": "pairwise accuracy",
+    "within_source": "within a source",
+}
+_RATER_COLUMNS = {
+    "raters": "raters",
+    "alpha": "Krippendorff's α",
+    "against_others": "rater to the others' mean",
+    "against_rater": "rater to rater",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +178,13 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
     lines = [
         f"judge {judge} against {counted(rating_count, 'rating')} of {rated_pairs}{_by(raters)} in "
         f"{ratings}",
-        _judge_table(judge_rows),
+        _table(_JUDGE_COLUMNS, judge_rows),
     ]
     if raters:
-        lines += ["raters against each other, over the same pairs", _rater_table(rater_rows)]
+        lines += [
+            "raters against each other, over the same pairs",
+            _table(_RATER_COLUMNS, rater_rows),
+        ]
         lines += _samples(rater_rows)
         lines.append(_ceiling(judge_rows["overall"], rater_rows["overall"]))
     if unscored:
@@ -263,35 +272,13 @@ def _by(raters: Sequence[str]) -> str:
     return f" by {counted(len(raters), 'rater')}" if raters else ""
 
 
-def _judge_table(rows: Mapping[str, RankAgreement]) -> str:
-    """Render a row for each category and `overall` with the judge's agreement with the ratings."""
-    table = [
-        (
-            field,
-            str(row.n),
-            _cell(row.spearman),
-            _cell(row.kendall),
-            _cell(row.pairwise),
-            _cell(row.within_source),
-        )
-        for field, row in rows.items()
-    ]
-    return terminal.render_table(_HEADER, table)
-
-
-def _rater_table(rows: Mapping[str, RaterAgreement]) -> str:
-    """Render a row for each category and `overall` with the raters' agreement with each other."""
-    table = [
-        (
-            field,
-            str(row.raters),
-            _cell(row.alpha),
-            _cell(row.against_others),
-            _cell(row.against_rater),
-        )
-        for field, row in rows.items()
-    ]
-    return terminal.render_table(_RATER_HEADER, table)
+def _table(columns: Mapping[str, str], rows: Mapping[str, RankAgreement | RaterAgreement]) -> str:
+    """Render a row for each category and `overall`, with a column for each named field."""
+    table = []
+    for field, row in rows.items():
+        cells = [_cell(getattr(row, name)) for name in columns]
+        table.append((field, *cells))
+    return terminal.render_table(("category", *columns.values()), table)
 
 
 def _samples(rows: Mapping[str, RaterAgreement]) -> Iterator[str]:
@@ -312,6 +299,8 @@ def _ceiling(judge: RankAgreement, raters: RaterAgreement) -> str:
     )
 
 
-def _cell(statistic: Statistic) -> str:
-    ends = "" if statistic.ci95 is None else f" ({interval(statistic.ci95)})"
-    return f"{number(statistic.value)}{ends}"
+def _cell(value: int | Statistic) -> str:
+    if isinstance(value, int):
+        return str(value)
+    ends = "" if value.ci95 is None else f" ({interval(value.ci95)})"
+    return f"{number(value.value)}{ends}"
