@@ -10,7 +10,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiers import full_but
 
 from pytest_imgedit.cli import merge as merging
 from pytest_imgedit.cli import merge_stores
@@ -232,18 +231,16 @@ def test_results_of_another_run_than_the_records_are_refused(make, merge, bench)
 
 @pytest.mark.parametrize(
     "options",
-    full_but(
-        [["--imgedit-editor=fakes:Raises"], ["--imgedit-stage=edit"]],
-        [
-            ["--imgedit-editor=fakes:Raises"],
-            ["--imgedit-stage=edit"],
-            ["--imgedit-judge=fakes:Fussy"],
-            ["--imgedit-seeds=2", "--imgedit-judge=fakes:Constant"],
-            ["--imgedit-judge=fakes:Constant", "-k", "physics or social"],
-            ["--imgedit-set=judge.controls=true"],
-        ],
-    ),
+    [
+        ["--imgedit-editor=fakes:Raises"],
+        ["--imgedit-stage=edit"],
+        ["--imgedit-judge=fakes:Fussy"],
+        ["--imgedit-seeds=2", "--imgedit-judge=fakes:Constant"],
+        ["--imgedit-judge=fakes:Constant", "-k", "physics or social"],
+        ["--imgedit-set=judge.controls=true"],
+    ],
 )
+@pytest.mark.full
 def test_what_whole_stores_may_lack_is_not_missed(make, merge, options):
     make(*RUN, "--imgedit-max-errors=1.0", *options)
     assert merge()[1] == ""
@@ -354,7 +351,8 @@ def test_a_merge_that_fails_at_any_step_leaves_nothing_and_can_be_run_again(
     assert merge() == (0, "")
 
 
-@pytest.mark.parametrize("number", full_but([3], [1, 2, 3, 5, 8, 20]))
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 8, 20])
+@pytest.mark.full
 def test_a_disk_that_fills_up_at_any_write_leaves_nothing(make, merge, monkeypatch, number):
     make(*RUN)
     left = number

@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from tiers import full_but
 
 KILLER = Path(__file__).parent.parent / "support" / "killer.py"
 # One edit or question at a time, so that the batches of a resumed run are those of an uninterrupted
@@ -46,9 +45,6 @@ POINTS = [
     pytest.param("rename report.html 1", id="html-written"),
 ]
 
-
-#: One point of each stage; the others are in the tier `full`.
-EVERYDAY = ("edited-image-written",)
 
 #: A further judge, one question at a time, and two metrics, each with all edits in one batch.
 FURTHER = (
@@ -99,7 +95,8 @@ def run_killed(bench, monkeypatch, point, uninterrupted, *arguments):
     return uninterrupted[arguments]
 
 
-@pytest.mark.parametrize("point", full_but(EVERYDAY, POINTS))
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.everyday_for("edited-image-written")
 def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupted, point):
     whole = run_killed(bench, monkeypatch, point, uninterrupted, *RUN)
     edits, verdicts = (bench.records(name) for name in ("edits", "verdicts"))
@@ -110,7 +107,8 @@ def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupt
     assert not list((bench.path / ".imgedit" / "blobs").glob("**/.*"))
 
 
-@pytest.mark.parametrize("point", full_but((), FURTHER_POINTS))
+@pytest.mark.parametrize("point", FURTHER_POINTS)
+@pytest.mark.full
 def test_resumed_run_asks_further_judges_and_metrics_for_what_is_missing(
     bench, monkeypatch, uninterrupted, point
 ):

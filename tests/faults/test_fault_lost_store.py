@@ -8,7 +8,6 @@ import os
 import shutil
 
 import pytest
-from tiers import full_but
 
 NOISE = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 SLOW = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
@@ -64,7 +63,8 @@ def test_pipe_in_the_place_of_a_file_is_not_waited_for(bench, name):
         assert name in output
 
 
-@pytest.mark.parametrize("how", full_but(["removed"], ["removed", "renamed"]))
+@pytest.mark.parametrize("how", ["removed", "renamed"])
+@pytest.mark.full_for("renamed")
 def test_store_that_goes_away_during_a_run_is_said_once(bench, left, how):
     process = bench.start(*SLOW)
     bench.wait_for(lambda: bench.stored_edits() >= 2)

@@ -10,12 +10,12 @@ import sys
 import psutil
 import pytest
 from PIL import Image
-from tiers import full_but
 
 CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 
 
-@pytest.mark.parametrize("how", full_but(["stopped"], ["sleep", "native", "stopped"]))
+@pytest.mark.parametrize("how", ["sleep", "native", "stopped"])
+@pytest.mark.full_for("sleep", "native")
 def test_hanging_edit_is_ended_at_its_deadline_and_the_others_go_on(bench, how):
     result = bench.run_with_workers(
         *CONSTANT,
@@ -42,7 +42,8 @@ time.monotonic = lambda: real() + {jump} * os.path.exists(".imgedit/edits.jsonl"
 """
 
 
-@pytest.mark.parametrize("jump", full_but([], [1e6, -1e6]))
+@pytest.mark.parametrize("jump", [1e6, -1e6])
+@pytest.mark.full
 def test_a_clock_that_jumps_ends_no_edit_and_spares_none(bench, jump):
     (bench.path / "conftest.py").write_text(JUMP.format(jump=jump))
     process = bench.start(
@@ -158,7 +159,8 @@ def test_place_that_loses_a_process_to_every_pair_blames_the_pairs(bench):
     assert set(bench.error_kinds.values()) == {"worker_died"}
 
 
-@pytest.mark.parametrize("moment", full_but(["busy"], ["starting", "loading", "busy"]))
+@pytest.mark.parametrize("moment", ["starting", "loading", "busy"])
+@pytest.mark.full_for("starting", "loading")
 def test_worker_killed_at_any_moment_costs_nothing(bench, moment):
     process = bench.start(
         *CONSTANT, "--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.3"

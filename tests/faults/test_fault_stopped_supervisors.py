@@ -14,7 +14,6 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from tiers import full_but
 from waiting import PATIENCE, wait_until
 
 RUN = ("--imgedit-editor=tells:Editor", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
@@ -103,10 +102,9 @@ def kill(process, left, which, group=False) -> None:
     assert are_stopped
 
 
-@pytest.mark.parametrize(
-    "group", [False, pytest.param(True, marks=pytest.mark.full)], ids=["run", "group"]
-)
-@pytest.mark.parametrize("which", full_but(["all"], list(STOPPED)))
+@pytest.mark.parametrize("group", [False, True], ids=["run", "group"])
+@pytest.mark.parametrize("which", STOPPED)
+@pytest.mark.everyday_for("all-run")
 def test_kill_9_of_a_run_whose_processes_are_stopped_leaves_none(bench, left, which, group):
     process = bench.start(
         *("--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000"),
@@ -116,7 +114,8 @@ def test_kill_9_of_a_run_whose_processes_are_stopped_leaves_none(bench, left, wh
     kill(process, left, which, group)
 
 
-@pytest.mark.parametrize("which", full_but(["all"], list(STOPPED)))
+@pytest.mark.parametrize("which", STOPPED)
+@pytest.mark.full_for("supervisors", "supervisors and their workers")
 def test_kill_9_of_a_run_whose_processes_are_stopped_as_they_start(bench, left, which):
     (bench.path / "python").write_text(
         '#!/bin/sh\ncase "$*" in *sys.stdin.readline*) touch began; exec sleep 600;; esac\n'

@@ -17,7 +17,6 @@ from contextlib import suppress
 import psutil
 import pytest
 from folders import fill
-from tiers import full_but
 from waiting import PATIENCE
 
 CRASH = """
@@ -33,7 +32,8 @@ def test_image_edit(edit_result):
 MODES = ("load", "worksteal", "loadscope", "loadfile")
 
 
-@pytest.mark.parametrize("mode", full_but([], MODES))
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.full
 def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
     """Costly: a run and one with three workers of xdist, which are processes."""
     bench.run_subprocess(
@@ -50,8 +50,9 @@ def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
     result.stdout.fnmatch_lines(["imgedit: PASS: *"])
 
 
-@pytest.mark.parametrize("mode", full_but(["loadgroup"], ["loadgroup", "each"]))
+@pytest.mark.parametrize("mode", ["loadgroup", "each"])
 @pytest.mark.parametrize("options", [(), ("--imgedit-limit=1",)])
+@pytest.mark.full_for("options0-each", "options1-each")
 def test_mode_that_does_not_survive_a_crash_is_refused(bench, mode, options):
     result = bench.run_subprocess("-n2", f"--dist={mode}", *options)
     assert result.ret == 4
@@ -68,7 +69,8 @@ def test_workers_on_other_machines_are_refused(bench):
     )
 
 
-@pytest.mark.parametrize("mode", full_but(["worksteal"], MODES))
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.full_for("load", "loadscope", "loadfile")
 def test_crashed_worker_loses_no_item(bench, mode):
     (bench.path / "test_image_edit.py").write_text(CRASH)
     result = bench.run_subprocess("-n2", f"--dist={mode}", "--imgedit-limit=2", "-rA")

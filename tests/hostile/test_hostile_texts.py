@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from tiers import full_but
 
 from pytest_imgedit.core.pairs import category_slug, slug
 from pytest_imgedit.core.redaction import Redactor, mask_secrets
@@ -167,7 +166,8 @@ def test_secrets_are_known_by_their_names():
     assert quoted.text(json.dumps('back\\slash"quote')) == '"***"'
 
 
-@pytest.mark.parametrize("end", full_but(["os._exit(3)"], ["os._exit(3)", "time.sleep(600)"]))
+@pytest.mark.parametrize("end", ["os._exit(3)", "time.sleep(600)"])
+@pytest.mark.full_for("time.sleep(600)")
 def test_secrets_in_the_last_words_of_a_worker_come_into_no_file(bench, monkeypatch, end):
     planted = secrets.token_hex(16)
     monkeypatch.setenv("OPENAI_API_KEY", planted)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
-from tiers import full_but
 
 pytestmark = pytest.mark.everyday
 
@@ -155,11 +154,9 @@ def test_an_empty_folder_gets_the_embedded_suite(empty):
 
 @pytest.mark.parametrize(
     "name",
-    full_but(
-        ["one-gpu"],
-        ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu", "small-gpu"],
-    ),
+    ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu", "small-gpu"],
 )
+@pytest.mark.everyday_for("one-gpu")
 def test_ready_configs_take_the_users_suite(empty, name):
     photographs(empty.path)
     table(empty.path)
@@ -370,7 +367,8 @@ def test_the_page_on_ci_followed_word_by_word(empty):
 
 
 @pytest.mark.usefixtures("needs_git")
-@pytest.mark.parametrize("system", full_but(["github"], ["github", "gitlab"]))
+@pytest.mark.parametrize("system", ["github", "gitlab"])
+@pytest.mark.full_for("gitlab")
 def test_the_workflow_of_a_new_repository_works_as_it_stands(empty, system):
     photographs(empty.path / "photos", 3)
     table(empty.path, count=3)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from tiers import full_but
 from user_folder import PYTHON
 
 pytestmark = pytest.mark.everyday
@@ -22,18 +21,13 @@ LOW = "--imgedit-set=judge.low=bags-1"  # this pair fails
     [
         ((), ALL, 11),
         (("--imgedit", "tests"), ALL, 7),
-        *full_but(
-            [],
-            [
-                (("-k", "bags"), BAGS, 6),
-                (("--import-mode=importlib", "benchmarks"), ALL, 10),
-                (("--pyargs", "pytest_imgedit.benchmark"), ALL, 6),
-                (("-n", "2", "--dist=worksteal", "benchmarks"), ALL, 10),
-            ],
-        ),
+        (("-k", "bags"), BAGS, 6),
+        (("--import-mode=importlib", "benchmarks"), ALL, 10),
+        (("--pyargs", "pytest_imgedit.benchmark"), ALL, 6),
+        (("-n", "2", "--dist=worksteal", "benchmarks"), ALL, 10),
     ],
 )
-@pytest.mark.full_for("arguments1-edited1-7")
+@pytest.mark.everyday_for("arguments0-edited0-11")
 def test_idiom_edits_what_is_selected_and_passes(repository, arguments, edited, passed):
     """Costly: each is a process with the embedded models, and so are the workers of xdist."""
     outcome = repository.pytest(*arguments)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiers import full_but
 from tiny_models import BUILDERS as MODELS
 from tiny_pipelines import BUILDERS as FURTHER
 
@@ -71,7 +70,8 @@ def test_every_pipeline_that_batches_is_tried_here():
     assert {name for name, adapter in ADAPTERS.items() if adapter.batches} == set(BATCHING)
 
 
-@pytest.mark.parametrize("name", full_but(["StableDiffusionInstructPix2PixPipeline"], BATCHING))
+@pytest.mark.parametrize("name", BATCHING)
+@pytest.mark.everyday_for("StableDiffusionInstructPix2PixPipeline")
 def test_an_edit_does_not_depend_on_its_company(name, tmp_path, threads):
     threads(1)
     builder, tolerance = BATCHING[name]
@@ -89,7 +89,8 @@ def test_an_edit_does_not_depend_on_its_company(name, tmp_path, threads):
         assert np.abs(one - np.frombuffer(other, np.uint8)).max() <= tolerance
 
 
-@pytest.mark.parametrize("count", full_but([], [1, 2]))
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.full
 def test_an_edit_of_the_embedded_editor_does_not_depend_on_its_company(count, threads):
     threads(count)
     editor, asked = embedded(), requests(8, (128, 128))

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_invariant import batches
 from test_packed import ask
-from tiers import full_but
 
 from pytest_imgedit.config.settings import Settings, SuiteSettings
 from pytest_imgedit.core.errors import ReplyError, SetupError
@@ -341,7 +340,8 @@ def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):
     assert answer.off_scale > 0.9  # a random judge hardly writes a digit there
 
 
-@pytest.mark.parametrize("dtype", full_but([], ["float32", "bfloat16"]))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.full
 def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, dtype):
     """The replies are forged, so that a random judge has to look at what follows 1, 8, 9 and their
     points.

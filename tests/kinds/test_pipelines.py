@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiers import full_but
 from tiny_flux2 import BUILDERS as FLUX2
 from tiny_models import BUILDERS as MODELS
 from tiny_pipelines import BUILDERS as FURTHER
@@ -62,7 +61,6 @@ CLASSES = {
 #: Those that are run every day: one of each way to take a source, as cheap as that can be.
 EVERYDAY = (
     "DreamLitePipeline",
-    "FluxKontextPipeline",
     "StableDiffusionInstructPix2PixPipeline",
     "ZImageOmniPipeline",
 )
@@ -109,8 +107,8 @@ def test_the_table_is_that_of_the_tests():
     assert set(CLASSES) == set(ADAPTERS)
 
 
-@pytest.mark.parametrize("name", full_but(EVERYDAY, CLASSES))
-@pytest.mark.full_for("FluxKontextPipeline")
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.everyday_for(*EVERYDAY)
 def test_pipeline_edits_as_it_must(editor, name):
     subject = editor(name)
     first = edit(subject, picture(1))
@@ -127,20 +125,21 @@ def test_pipeline_edits_as_it_must(editor, name):
     assert difference(other, first) >= VISIBLE, "the instruction"
 
 
-@pytest.mark.parametrize("name", full_but(EVERYDAY, CLASSES))
-@pytest.mark.full_for("FluxKontextPipeline")
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.everyday_for(*EVERYDAY)
 def test_pipeline_keeps_the_aspect_of_a_tall_source(editor, name):
     edited = edit(editor(name), picture(3, (171, 301)))
     assert not is_reframed(picture(3, (171, 301)), edited), f"{edited.size} for 171x301"
 
 
-@pytest.mark.parametrize("name", full_but(EVERYDAY, CLASSES))
-@pytest.mark.full_for("FluxKontextPipeline")
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.everyday_for(*EVERYDAY)
 def test_pipeline_passes_its_own_check_when_it_loads(editor, name):
     editor(name).self_check()
 
 
-@pytest.mark.parametrize("name", full_but(EVERYDAY, CLASSES))
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.everyday_for(*EVERYDAY, "FluxKontextPipeline")
 def test_a_default_that_changes_the_call_changes_the_key(editor, name, tmp_path):
     """Each argument of a call, set to the pipeline's own default: another call is another key."""
     subject = editor(name)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from tiers import full_but
 
 from pytest_imgedit.run import pools, run
 from pytest_imgedit.run.placement import Placement
@@ -77,7 +76,8 @@ def called(bench):
 
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "2")])
-@pytest.mark.parametrize("together", full_but([""], ["", "resident"]))
+@pytest.mark.parametrize("together", ["", "resident"])
+@pytest.mark.full_for("resident-xdist0", "resident-xdist1")
 def test_each_model_is_loaded_once_a_session(called, monkeypatch, xdist, together):
     if together:
         place(monkeypatch, "resident")

@@ -8,7 +8,6 @@ import re
 import shutil
 
 import pytest
-from tiers import full_but
 from user_folder import RepositoryHere, fill_repository
 
 BAGS = ["bags-0", "bags-1", "bags-2"]
@@ -76,7 +75,8 @@ def repository(pytester, monkeypatch):
     return RepositoryHere(pytester, monkeypatch)
 
 
-@pytest.mark.parametrize("name", full_but(EVERYDAY, PASSING))
+@pytest.mark.parametrize("name", PASSING)
+@pytest.mark.everyday_for(*EVERYDAY)
 def test_idiom_edits_what_is_selected_and_passes(repository, name):
     arguments, edited, passed = PASSING[name]
     outcome = repository.pytest(*arguments)
@@ -171,11 +171,9 @@ def test_stepwise_goes_on_where_it_stopped(repository):
     assert (outcome.code, outcome.edited) == (0, ["bags-1", "bags-2", *SHOES])
 
 
-@pytest.mark.parametrize("family", full_but(["xunit2"], ["xunit1", "xunit2", "legacy"]))
-@pytest.mark.parametrize(
-    "more",
-    [pytest.param((), id="plain"), pytest.param(("-n", "2"), id="xdist", marks=pytest.mark.full)],
-)
+@pytest.mark.parametrize("family", ["xunit1", "xunit2", "legacy"])
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["plain", "xdist"])
+@pytest.mark.everyday_for("plain-xunit2")
 def test_junit_agrees_with_the_exit_code(repository, family, more):
     options = (
         "benchmarks/test_image_edit.py",

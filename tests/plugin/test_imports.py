@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from tiers import full_but
 
 pytestmark = pytest.mark.everyday
 
@@ -50,9 +49,7 @@ def test_session_without_items_of_ours_imports_nothing_heavy(tmp_path):
     assert not modules_after(code) & (HEAVY - {"execnet"})  # pytest-xdist imports execnet
 
 
-@pytest.mark.parametrize(
-    ("role", "further"), full_but(["editor"], [("editor", {"diffusers"}), ("judge", set())])
-)
+@pytest.mark.parametrize(("role", "further"), [("editor", {"diffusers"}), ("judge", set())])
 @pytest.mark.full
 def test_worker_of_an_embedded_model_imports_nothing_that_it_never_uses(role, further):
     """It loads a model in a fresh process, which is five seconds of imports."""

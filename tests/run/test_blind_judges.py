@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image, ImageDraw
-from tiers import full_but
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -74,19 +73,10 @@ CASES = [
     for judge in BLIND
     if suite != "without references" or judge not in NEED_REFERENCE
 ]
-EVERYDAY = (
-    *("Easy, photographs", "ColourWord, photographs"),
-    *("AnyChange, without references", "ColourWord, without references"),
-)
 
 
-@pytest.mark.parametrize(
-    ("suite", "judge"),
-    full_but(EVERYDAY, CASES),
-)
-@pytest.mark.full_for(
-    "Easy, photographs", "ColourWord, photographs", "ColourWord, without references"
-)
+@pytest.mark.parametrize(("suite", "judge"), CASES)
+@pytest.mark.everyday_for("AnyChange, without references")
 def test_a_blind_judge_makes_the_run_invalid(painted: Bench, suite: str, judge: str) -> None:
     result = painted.run(*SUITES[suite], f"--imgedit-judge=blind_judges:{judge}", GATE)
     result.stdout.fnmatch_lines(["  INVALID *the judge *"])
@@ -114,8 +104,8 @@ def test_a_judge_of_one_class_of_words_is_found_out_by_another(painted: Bench) -
         assert f"counterfactual {unread}" in line.partition(" from a right edit")[0]
 
 
-@pytest.mark.parametrize("suite", full_but(["photographs", "without references"], [*SUITES]))
-@pytest.mark.full_for("photographs")
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.full_for("scenes", "photographs")
 def test_a_judge_that_reads_is_believed(painted: Bench, suite: str) -> None:
     """It costs over 5 CPU seconds, as it looks at 200 photographs."""
     truth = TRUTHS.get(suite, "photographs.json")
@@ -137,8 +127,8 @@ def test_a_good_judge_of_a_useless_editor_fails_the_run(painted: Bench, editor: 
     assert "the judge gives every control and every edit of this run 0.00" in gate["why"]
 
 
-@pytest.mark.parametrize("suite", full_but(["photographs"], ["scenes", "photographs"]))
-@pytest.mark.full_for("photographs")
+@pytest.mark.parametrize("suite", ["scenes", "photographs"])
+@pytest.mark.full
 def test_a_judge_that_is_right_is_believed(painted: Bench, suite: str) -> None:
     """It costs over 5 CPU seconds, as it measures 140 edits of photographs."""
     result = painted.run(*SUITES[suite], "--imgedit-judge=reference", GATE)

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from nvml_driver import driver
-from tiers import full_but
 
 COUNTS = """
 import json, pynvml
@@ -37,9 +36,8 @@ def pytest_unconfigure():
 """
 
 
-@pytest.mark.parametrize(
-    ("gpus", "placement"), [*full_but([], [(0, "auto"), (1, "auto")]), (1, "swap")]
-)
+@pytest.mark.parametrize(("gpus", "placement"), [(0, "auto"), (1, "auto"), (1, "swap")])
+@pytest.mark.full_for("0-auto", "1-auto")
 def test_a_run_of_five_pairs_resolves_each_spec_once_and_opens_nvml_once(bench, gpus, placement):
     options = (
         "--imgedit-limit=1",

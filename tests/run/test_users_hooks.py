@@ -10,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tiers import full_but
 
 from pytest_imgedit.run.interrupts import Interrupts, TimedOut
 
@@ -197,9 +196,9 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize("hook", full_but(["item_edited", "report_section"], HANGS))
-@pytest.mark.parametrize("how", full_but(["sleeps"], ["sleeps", "retries"]))
-@pytest.mark.full_for("sleeps-report_section")
+@pytest.mark.parametrize("hook", HANGS)
+@pytest.mark.parametrize("how", ["sleeps", "retries"])
+@pytest.mark.everyday_for("sleeps-item_edited")
 def test_hook_that_hangs_keeps_no_results_from_a_run_that_is_to_stop(bench, hook, how):
     """An upload without a deadline, and one that is tried again whatever happens; a stop comes 30 s
     before SIGKILL.

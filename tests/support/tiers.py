@@ -1,7 +1,7 @@
 """The tiers of this repository's tests, and what each test costs of the processor.
 
 Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named.
-`full_for(id, …)` marks a test with those parameters alone.
+`full_for(id, …)` marks a test with those parameters alone, `everyday_for(id, …)` with all others.
 `IMGEDIT_PART` keeps a sixteenth of them, `0` to `15`, or `all`; with any other value none of them
 runs. `--tier=quick` runs what needs no run of pytest, no process, no model and no browser: tests
 that ask for none of these fixtures and are not marked `everyday`. `--cpu-budget` fails the session
@@ -17,16 +17,17 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Generator, Iterable
+    from collections.abc import Generator, Iterable
 
 PARTS = 16
 #: Fixtures by which a run of pytest, a model or a browser starts.
 SLOW_FIXTURES = {"browser", "pytester", "pytorch", "tiny"}
 COSTLIEST = 10
 COST = "cpu_seconds"
+#: Marks that name parameters of a test by their ids, and whether these are `full`, or the others.
+NAMED_ARE_FULL = {"full_for": True, "everyday_for": False}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,27 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "full_for(id, …): with these parameters, the test runs in the tier `full` only"
     )
+    config.addinivalue_line(
+        "markers",
+        "everyday_for(id, …): with any other parameters, the test runs in the tier `full` only",
+    )
     config.addinivalue_line("markers", "everyday: does not run in the tier `quick`")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Costs(config.getoption("--cpu-budget")), "costs")
-
-
-def full_but(everyday: Container[str], values: Iterable[Any]) -> list[Any]:
-    """Mark the parameters of a test `full`, but for those that are named: their ids, or else their
-    first values.
-    """
-    found = []
-    for value in values:
-        values_of = (
-            value if isinstance(value, tuple) and not isinstance(value, ParameterSet) else (value,)
-        )
-        parameters = value if isinstance(value, ParameterSet) else pytest.param(*values_of)
-        name = parameters.id or str(parameters.values[0])
-        marks = () if name in everyday else (pytest.mark.full,)
-        found.append(
-            pytest.param(*parameters.values, id=parameters.id, marks=[*parameters.marks, *marks])
-        )
-    return found
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -89,30 +76,34 @@ def is_selected(nodeid: str, lowest: str, tier: str, part: str) -> bool:
 
 
 def mark_full(items: Iterable[pytest.Item]) -> None:
-    """Mark items `full` whose parameters have one of the ids of their mark `full_for`.
+    """Mark items `full` whose parameters are so by the mark `full_for` or `everyday_for`.
 
-    Raises `UsageError` for an id that no item of a test has.
+    Raises `UsageError` for an id in such a mark that no item of the test has.
     """
-    unused: dict[str, set[str]] = {}
+    unused: dict[tuple[str, str], set[str]] = {}
     for item in items:
-        mark = item.get_closest_marker("full_for")
-        if mark is None:
-            continue
         test, _, end = item.nodeid.partition("[")
         parameters = end.removesuffix("]")
-        unused.setdefault(test, set(mark.args)).discard(parameters)
-        if parameters in mark.args:
-            item.add_marker("full")
-    stale = [f"{test}: {sorted(ids)}" for test, ids in unused.items() if ids]
+        for name, named_are_full in NAMED_ARE_FULL.items():
+            mark = item.get_closest_marker(name)
+            if mark is None:
+                continue
+            unused.setdefault((name, test), set(mark.args)).discard(parameters)
+            if (parameters in mark.args) == named_are_full:
+                item.add_marker("full")
+    stale = [
+        f"{name} names no parameters of {test}: {sorted(ids)}"
+        for (name, test), ids in unused.items()
+        if ids
+    ]
     if stale:
-        raise pytest.UsageError(f"full_for names no parameters of {'; '.join(stale)}")
+        raise pytest.UsageError("; ".join(stale))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not any("::" in argument for argument in config.args):
-        mark_full(items)
     if any("::" in argument for argument in config.args):
         return
+    mark_full(items)
     tier, part = config.getoption("--tier"), os.environ.get("IMGEDIT_PART", "all")
     chosen = [item for item in items if is_selected(item.nodeid, tier_of(item), tier, part)]
     left_out = set(items).difference(chosen)

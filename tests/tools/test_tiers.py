@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import PARTS, full_but, is_selected
+from tiers import PARTS, is_selected
 
 ROOT = Path(__file__).parents[2]
 BURN = "import time\nwhile time.process_time() < {seconds}: pass"
@@ -60,28 +60,27 @@ def test_a_test_that_runs_pytest_or_a_model_is_not_quick(pytester, monkeypatch):
         result.assert_outcomes(passed=passed, deselected=4 - passed)
 
 
-def test_parameters_that_are_named_are_full(pytester, monkeypatch):
+@pytest.mark.parametrize(("mark", "everyday"), [("full_for", 2), ("everyday_for", 1)])
+def test_a_mark_names_the_parameters_that_are_full_or_those_that_are_not(
+    pytester, monkeypatch, mark, everyday
+):
     monkeypatch.delenv("IMGEDIT_PART", raising=False)
     code = (
         "import pytest\n"
-        "@pytest.mark.full_for('{long}')\n"
+        "@pytest.mark.{mark}('{named}')\n"
         "@pytest.mark.parametrize('x', ['one', 'two', 'six'])\n"
         "def test_it(x): pass\n"
     )
-    pytester.makepyfile(code.format(long="two"))
-    for arguments, passed in (((), 2), (("--tier=full",), 1), (("-k", "one or two"), 1)):
+    pytester.makepyfile(code.format(mark=mark, named="two"))
+    for arguments, passed in (((), everyday), (("--tier=full",), 3 - everyday)):
         result = pytester.runpytest_inprocess("-p", "tiers", *arguments)
         result.assert_outcomes(passed=passed, deselected=3 - passed)
-    pytester.makepyfile(code.format(long="ten"))
+    result = pytester.runpytest_inprocess("-p", "tiers", "-k", "one or two")
+    result.assert_outcomes(passed=1, deselected=2)
+    pytester.makepyfile(code.format(mark=mark, named="ten"))
     result = pytester.runpytest_inprocess("-p", "tiers")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*full_for names no parameters of *::test_it: [[]'ten']"])
-
-
-def test_parameters_that_are_not_named_are_full():
-    by_id, by_value, other = full_but(["x", "b"], [pytest.param("a", id="x"), "b", "c"])
-    assert (by_id.marks, by_value.marks) == ([], [])
-    assert other.marks == [pytest.mark.full]
+    result.stderr.fnmatch_lines([f"*{mark} names no parameters of *::test_it: [[]'ten']"])
 
 
 @pytest.mark.parametrize(("budget", "code"), [("60", 0), ("0.01", 1)])
