@@ -156,7 +156,8 @@ def _first_problem(
     name = str(first["loc"][0])
     is_of_list = len(first["loc"]) > 2  # the name, the number of the entry, and one of its keys
     is_table = is_of_list or isinstance(params.get(name), dict)
-    path = ".".join(map(str, first["loc"])) if is_table else name
+    place = first["loc"] if is_table else (name,)
+    path = ".".join(map(str, place))
     if first["type"] == "extra_forbidden" and not is_table:
         return errors.SettingError(
             path, f"no such argument is taken{did_you_mean(name, model.model_fields)}"
@@ -170,7 +171,7 @@ def _first_problem(
     if first["type"] == "model_type":
         return errors.SettingError(path, f"expected a table, found {first['input']!r}")
     expectations = dict.fromkeys(
-        problem["msg"] for problem in error.errors() if problem["loc"][0] == name
+        problem["msg"] for problem in error.errors() if problem["loc"][: len(place)] == place
     )
     return errors.SettingError(path, f"{' or '.join(expectations)}, found {first['input']!r}")
 

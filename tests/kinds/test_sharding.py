@@ -14,7 +14,9 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core.errors import SettingError
 from pytest_imgedit.kinds.base import Site
+from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 
@@ -222,6 +224,15 @@ def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, ti
 )
 def test_what_cannot_be_shared_is_said_before_anything_starts(bench, options, line):
     bench.refuses(line, "--imgedit-editor=scenes", "--imgedit-judge=scenes", *options)
+
+
+def test_of_two_wrong_keys_the_first_is_said_with_what_it_takes():
+    with pytest.raises(SettingError) as caught:
+        DiffusersParameters.check({"shard": {"strategy": "half", "cpu_offload": "yes"}})
+    assert caught.value.key == "shard.strategy"
+    assert str(caught.value) == (
+        "Input should be 'full', 'grad_op', 'context' or 'none', found 'half'"
+    )
 
 
 def test_only_what_changes_images_makes_other_edits(tiny, tmp_path):
