@@ -195,7 +195,8 @@ def _notes(field_count: int, alpha: float, copies: int) -> Iterator[str]:
         f"chance, over all {counted(field_count, 'mean')} and all looks."
     )
     if copies:
-        yield f"{copies} edits are those of an earlier run, and no further evidence"
+        subject = "1 edit is that" if copies == 1 else f"{copies} edits are those"
+        yield f"{subject} of an earlier run, and no further evidence"
 
 
 def _new_draws(series: Sequence[Baseline]) -> tuple[list[set[str]], int]:

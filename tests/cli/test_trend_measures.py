@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from documents import a_run, an_item
@@ -12,6 +14,7 @@ from pytest_imgedit.cli.plan import plan
 from pytest_imgedit.cli.trend import trend
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import Measure
+from pytest_imgedit.report.read import as_baseline
 from pytest_imgedit.stats.decision import summarize_items
 from pytest_imgedit.store.baselines import make_baseline, write_baseline
 
@@ -97,6 +100,18 @@ def test_a_measure_without_ends_is_judged_too(nights, tmp_path):
     low, high = first["ci95"]
     assert 37.5 - low == pytest.approx(high - 37.5)  # Student's
     assert page.read_text().count("<svg") == 2
+
+
+def test_a_single_edit_of_an_earlier_run_is_no_further_evidence(nights, tmp_path):
+    earlier, later = (as_baseline(Path(night)) for night in nights[:2])
+    changed, *others = later.items
+    seed = replace(changed.seeds[0], edit=earlier.items[0].seeds[0].edit)
+    items = (replace(changed, seeds=(seed,)), *others)
+    path = write_baseline(tmp_path, later.model_copy(update={"items": items}))
+    document, _, _ = trend(
+        [nights[0], str(path)], None, measure=[], alpha=0.05, out=tmp_path, html=None
+    )
+    assert document["notes"][1] == "1 edit is that of an earlier run, and no further evidence"
 
 
 def test_a_measure_that_the_newest_run_lacks_is_refused(nights, tmp_path):
