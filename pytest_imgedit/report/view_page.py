@@ -151,14 +151,15 @@ def _write_script(path: Path, kind: str, key: str, value: Any) -> None:
 
 def _keys(runs: Sequence[StoredRun]) -> Iterator[str]:
     """Yield for each run its id, as a file may be called; a further copy of one run, in another
-    store, gets numbers too.
+    store, gets a number too.
     """
     seen: set[str] = set()
     for run in runs:
-        key = pairs.slug(run.results.run.id)
+        name = pairs.slug(run.results.run.id)
+        key = name
         number = 2
         while key in seen:
-            key = f"{key}-{number}"
+            key = f"{name}-{number}"
             number += 1
         seen.add(key)
         yield key

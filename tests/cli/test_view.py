@@ -75,11 +75,13 @@ def test_all_runs_of_the_store_are_shown_in_its_own_folder(store, capsys):
         (["latest"], ["second"]),
         (["second", "second"], ["second"]),
         ([".imgedit", "elsewhere"], ["first", "second", "first-2"]),
+        (["elsewhere", ".imgedit", "further"], ["first", "first-2", "second", "first-3"]),
         (["elsewhere", "second"], ["first", "second"]),
     ],
 )
 def test_runs_and_stores_are_named(store, capsys, references, expected):
     put_run(Path("elsewhere"), "first")
+    put_run(Path("further"), "first")
     code, told = call(capsys, *references, "--out=page")
     assert code == 0, told
     assert [row["key"] for row in listed(Path("page"))] == expected
