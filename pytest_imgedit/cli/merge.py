@@ -159,12 +159,12 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
             if getattr(environment, kind)
         ]
         for shard, environment in computed:
-            _, first = computed[0]
+            first_shard, first = computed[0]
             if not environment.bare.serves(first.bare, shard.results.reuse.policy):
                 unlike = list(environment.differences(first))
                 unlike += other_probes(kind, [environment.bare], [first.bare])
                 raise errors.UsageError(
-                    f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
+                    f"{shard.path}: {kind} of another environment than in {first_shard.path}: "
                     f"{'; '.join(unlike)}"
                 )
 

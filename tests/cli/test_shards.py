@@ -269,19 +269,36 @@ def test_shards_that_are_not_of_one_run_are_refused(bench, merge):
     assert (code, error) == (4, "imgedit: s1: is there already, expected a new or an empty folder")
 
 
-def test_results_of_unlike_environments_are_not_merged(bench, merge):
-    for index in (1, 2):
-        shard(bench, index, *PAINTED, "--imgedit-limit=2")
-    (path,) = (bench.path / "s2" / "runs").glob("*/results.json")
+def move_to_another_environment(store):
+    """Change the results of a store's run to those of another version of Pillow."""
+    (path,) = (store / "runs").glob("*/results.json")
     text = path.read_text()
     for digest, environment in json.loads(text)["environments"].items():
         environment["versions"]["pillow"] = "1.0"
         text = text.replace(digest, ComputedIn(**environment).bare.digest)
     path.write_text(re.sub(r'"pillow": ".*?"', '"pillow": "1.0"', text))
+
+
+def test_results_of_unlike_environments_are_not_merged(bench, merge):
+    for index in (1, 2):
+        shard(bench, index, *PAINTED, "--imgedit-limit=2")
+    move_to_another_environment(bench.path / "s2")
     code, _, error = merge("s1", "s2")
     assert code == 4
     assert "edits of another environment than in s1/runs/" in error
     assert "pillow 1.0 there, " in error
+
+
+def test_the_shard_of_another_environment_is_compared_with_one_that_has_pairs(bench, merge):
+    options = [*PAINTED, "--imgedit-limit=1", "-k", "physics or social"]
+    for index in (1, 2, 3):
+        shard(bench, index, *options, count=3)
+    assert not bench.document_of("s2")["items"]
+    move_to_another_environment(bench.path / "s3")
+    code, _, error = merge("s2", "s1", "s3")
+    assert code == 4
+    assert error.startswith("imgedit: s3/runs/")
+    assert ": edits of another environment than in s1/runs/" in error
 
 
 def test_what_is_about_all_pairs_is_refused_with_a_shard(bench):
