@@ -330,7 +330,7 @@ def _canary(canaries: Sequence[Canary]) -> Canary | None:
     models = [model for canary in canaries for model in canary.models]
     totals = {
         name: sum(getattr(canary, name) for canary in canaries)
-        for name in ("rounds", "repeats", "differing", "failed")
+        for name in ("rounds", "answers", "repeats", "differing", "failed")
     }
     return Canary(grades=tuple(grades), models=tuple(dict.fromkeys(models)), **totals)
 

@@ -813,15 +813,18 @@ class CanaryGrade(Part):
 
 
 class Canary(Part):
-    """What a served judge answered to the same two questions before, during and after a run.
+    """What a served judge answered to the same two questions before, during and after a run, or to
+    one if no other pair has another picture.
 
-    `rounds` counts how often both were asked, `repeats` the answers after the first, `differing`
-    those with another text than the first, and `failed` the questions without an answer. `grades`
-    are those that differ between the first round and the last, and `models` what the server says
-    has answered, with fingerprints; more than one means that it has changed.
+    `rounds` counts how often they were asked, `answers` all answers, `repeats` those after the
+    first to a question, `differing` those with another text than the first, and `failed` the
+    questions without an answer. `grades` are those that differ between the first round and the
+    last, and `models` what the server says has answered, with fingerprints; more than one means
+    that it has changed.
     """
 
     rounds: int
+    answers: int = 0
     repeats: int
     differing: int
     failed: int

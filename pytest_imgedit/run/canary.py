@@ -97,14 +97,16 @@ class JudgeCanary:
     @property
     def info(self) -> results.Canary:
         """What results tell of the canary."""
-        repeats = differing = failed = 0
+        answers = repeats = differing = failed = 0
         for picture in self.pictures:
             replies = self._replies(picture)
             failed += len(self.rounds) - len(replies)
+            answers += len(replies)
             repeats += len(replies[1:])
             differing += sum(reply != replies[0] for reply in replies[1:])
         return results.Canary(
             rounds=len(self.rounds),
+            answers=answers,
             repeats=repeats,
             differing=differing,
             failed=failed,

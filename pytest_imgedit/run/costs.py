@@ -220,7 +220,7 @@ def _answers(judge: JudgeInfo) -> int:
         return 0
     answers = sum(judge.returned.values())
     if answers and judge.canary is not None:
-        answers += 2 * judge.canary.rounds - judge.canary.failed  # two questions a round
+        answers += judge.canary.answers
     return answers
 
 

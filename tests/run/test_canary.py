@@ -48,7 +48,7 @@ def test_two_questions_come_before_the_first_and_after_the_last(world):
     assert judge.asked[0] == judge.asked[-1] == [png(0), png(1)]
     assert judge.rounds == canary.rounds == rounds_of(60) == 2
     assert sum(map(len, judge.asked)) == 60 + 4
-    assert (canary.repeats, canary.differing, canary.failed) == (2, 0, 0)
+    assert (canary.answers, canary.repeats, canary.differing, canary.failed) == (4, 2, 0, 0)
     assert canary.models == ("m fp_1",)
     assert not canary.has_changed
     assert done.scorer.usage.tokens_in == 640
@@ -176,7 +176,7 @@ def test_merged_shards_add_up_their_canaries(world):
     world.raw["run"] = {"fresh": True}
     second = run(world, Judge(change)).scorer.facts["canary"]
     merged = _canary([first, second])
-    assert (merged.rounds, merged.repeats, merged.differing) == (4, 4, 1)
+    assert (merged.rounds, merged.answers, merged.repeats, merged.differing) == (4, 8, 4, 1)
     assert merged.models == ("m fp_1", "m fp_2")
     assert merged.grades == second.grades
     assert _canary([]) is None

@@ -8,10 +8,12 @@ import re
 from dataclasses import dataclass, replace
 
 import pytest
+from documents import a_run
 from PIL import Image
 from run_world import Drawn, World, edited, judged, pairs_of, png
 
 from pytest_imgedit.run import canary
+from pytest_imgedit.run.costs import Bill, with_known_tokens
 from pytest_imgedit.run.run import BlockRun
 
 JUDGE = "openai:http://localhost:1/v1#gpt-4o"
@@ -305,6 +307,17 @@ def test_canary_is_counted_for_batches_of_any_size(tmp_path, monkeypatch):
     server = run(world)
     assert_right(bills(world), server)
     assert bills(world).parts == "60 edits, 8 of the canary"
+
+
+def test_tokens_of_an_earlier_run_are_the_mean_of_all_its_questions(tmp_path):
+    world = world_of(tmp_path, 60)
+    world.pairs = [replace(pair, source=Drawn(0)) for pair in world.pairs]
+    world.judge = server = Server()
+    scorer = world.run().scorer
+    assert server.asked == 60 + 2  # of one picture, a round of the canary is one question
+    bill = Bill(lowest=1, highest=1, parts=(), stored=0, tokens=(0.0, 0.0))
+    known = with_known_tokens(bill, scorer, [a_run(judge=scorer.facts)])
+    assert known.tokens == (server.tokens_in / 62, server.tokens_out / 62)
 
 
 @pytest.mark.parametrize("sends_seeds", [False, True])
