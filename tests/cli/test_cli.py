@@ -121,6 +121,7 @@ def test_runs_lists_both(imgedit, finished):
 
 
 @pytest.mark.parametrize("before", ["good", "id", "first", "path"])
+@pytest.mark.everyday_for("good", "path")
 def test_compare_takes_baselines_and_runs(imgedit, finished, before):
     first = runs(finished)[0]
     reference = {

@@ -104,6 +104,7 @@ def test_run_is_written_over_no_record_of_its_store(bench, run):
     ],
     ids=" ".join,
 )
+@pytest.mark.everyday_for("agreement latest pipe.csv", "doctor --config=pipe.toml")
 def test_pipe_is_refused_and_not_waited_for(bench, run, arguments):
     for name in ("pipe.csv", "pipe.json", "pipe.toml"):
         os.mkfifo(bench.path / name)
@@ -133,6 +134,7 @@ def test_run_whose_results_are_a_pipe_is_told_and_not_waited_for(bench, run):
     ],
     ids=" ".join,
 )
+@pytest.mark.everyday_for("agreement latest /dev/zero")
 def test_device_without_an_end_is_refused(bench, run, arguments):
     result = call(bench, *arguments)
     check_refusal(result.returncode, result.stderr.decode())
@@ -161,7 +163,7 @@ def test_name_that_no_file_can_have_is_refused(run, capsys, arguments):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
-@pytest.mark.full_for("utf-16")
+@pytest.mark.full
 def test_output_of_another_encoding_is_shown_as_far_as_it_goes(bench, run, encoding):
     for arguments in (("runs",), ("compare", "latest", "latest")):
         result = call(bench, *arguments, encoding=encoding)

@@ -204,6 +204,9 @@ def test_every_option_that_names_a_path_is_listed_here():
 
 
 @pytest.mark.parametrize("option", COMMANDS)
+@pytest.mark.everyday_for(
+    "compare --html", "leaderboard --csv", "report --html", "import --to", "view --out"
+)
 def test_no_command_writes_over_results_or_inputs(here, capsys, option):
     before = content(here)
     for target in TARGETS:

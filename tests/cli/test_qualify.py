@@ -118,6 +118,7 @@ def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_
         pytest.param(["--config=gone.toml"], "imgedit: gone.toml: No such file *", id="config"),
     ],
 )
+@pytest.mark.everyday_for("judge", "suite")
 def test_what_cannot_be_tried_is_said_in_one_line(bench, qualify, arguments, line):
     refused = qualify(*arguments)
     assert (refused.returncode, refused.stdout) == (4, "")

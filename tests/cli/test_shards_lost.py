@@ -101,6 +101,14 @@ def one_less(path):
 
 @pytest.mark.parametrize("loss", [Path.unlink, empty, torn, one_less])
 @pytest.mark.parametrize("name", ["edits", "verdicts", "models"])
+@pytest.mark.everyday_for(
+    "edits-unlink",
+    "edits-torn",
+    "verdicts-unlink",
+    "verdicts-one_less",
+    "models-empty",
+    "models-one_less",
+)
 def test_records_that_are_gone_are_counted_and_nothing_is_made(make, merge, name, loss):
     make(*RUN)
     pairs = len(items_of("s2"))
@@ -171,6 +179,17 @@ def folder(path):
     "damage", [Path.unlink, empty, other_bytes, truncated, script, link, pipe, folder]
 )
 @pytest.mark.parametrize("kind", ["edit", "source", "reference"])
+@pytest.mark.everyday_for(
+    "edit-unlink",
+    "edit-truncated",
+    "edit-pipe",
+    "source-empty",
+    "source-script",
+    "source-pipe",
+    "reference-empty",
+    "reference-script",
+    "reference-folder",
+)
 def test_images_that_are_damaged_are_named_and_nothing_is_made(make, merge, kind, damage):
     make(*RUN)
     paths = edits_of("s2") if kind == "edit" else inputs_of("s2", kind)
@@ -184,6 +203,7 @@ def test_images_that_are_damaged_are_named_and_nothing_is_made(make, merge, kind
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, empty, truncated, script, link, pipe, folder])
+@pytest.mark.everyday_for("unlink", "script", "folder")
 def test_a_thumbnail_that_is_damaged_or_gone_does_not_matter(make, merge, damage):
     make(*RUN)
     for path in Path("s2").glob("blobs/*/*.thumbnail.webp"):
@@ -332,6 +352,14 @@ STEPS = {
 
 @pytest.mark.parametrize("fault", [full, interrupt])
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.everyday_for(
+    "the folder-full",
+    "a link-full",
+    "a journal-full",
+    "all records-interrupt",
+    "a report-interrupt",
+    "the mode-interrupt",
+)
 def test_a_merge_that_fails_at_any_step_leaves_nothing_and_can_be_run_again(
     make, merge, monkeypatch, step, fault
 ):

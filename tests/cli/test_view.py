@@ -137,7 +137,7 @@ def test_run_that_cannot_be_read_is_named_and_left_out(store, capsys):
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/b", "..", "x" * 300, "é\u202e"])
-@pytest.mark.full_for("name4", "a/b")
+@pytest.mark.everyday_for("/tmp/evil")
 def test_id_of_a_run_is_no_path(store, capsys, name):
     path = store / "runs/first/results.json"
     document = json.loads(path.read_text())

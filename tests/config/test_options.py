@@ -112,11 +112,7 @@ def test_what_this_machine_cannot_do_is_said_before_anything_loads(bench, settin
         (1, {"OMP_WAIT_POLICY": "active"}, "{all} OMP_WAIT_POLICY=active"),
     ],
 )
-@pytest.mark.full_for(
-    "1-environment2-7 GOMP_SPINCOUNT=5",
-    "99-environment1-{all} GOMP_SPINCOUNT=1000",
-    "1-environment3-{all} OMP_WAIT_POLICY=active",
-)
+@pytest.mark.full
 def test_threads_of_cpu_workers_do_not_depend_on_their_number_and_do_not_spin(
     bench, monkeypatch, workers, environment, expected
 ):

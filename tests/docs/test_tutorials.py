@@ -186,7 +186,7 @@ PREPARATIONS = {
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in TUTORIALS.glob("*.md")))
-@pytest.mark.full_for("first-run", "public-benchmark", "checkpoint-in-ci", "compare-models")
+@pytest.mark.everyday_for("write-a-judge", "write-a-protocol")
 def test_tutorial_works_word_by_word(reader, name, request, monkeypatch):
     """Costly: some run the embedded models, or a checkpoint of diffusers, several times."""
     if name in PREPARATIONS:

@@ -57,6 +57,7 @@ def failures(path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("old", ["whole and old", None], ids=["old", "new"])
 @pytest.mark.parametrize("kind", ["json", "md", "html"])
+@pytest.mark.everyday_for("json-old", "md-new", "html-new")
 def test_the_verdict_comes_first_then_a_line_of_the_copy(bench, full, kind, old):
     copy = bench.path / f"copy.{kind}"
     if old is not None:

@@ -120,6 +120,7 @@ def test_every_pair_that_is_deadly_has_its_own_error(bench, deadly):
 
 
 @pytest.mark.parametrize("moment", ["import", "load"])
+@pytest.mark.everyday_for("load")
 def test_editor_that_dies_before_any_job_is_given_up_after_three(bench, moment):
     (bench.path / "dies.py").write_text(
         "import os\n"

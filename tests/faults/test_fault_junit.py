@@ -8,10 +8,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 
-@pytest.mark.parametrize(
-    "more",
-    [pytest.param((), id="plain"), pytest.param(("-n", "2"), id="xdist", marks=pytest.mark.full)],
-)
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["plain", "xdist"])
+@pytest.mark.full
 def test_an_interrupted_run_is_a_failing_case(bench, more):
     slow = ("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.5")
     process = bench.start(*slow, "--junitxml=junit.xml", *more)

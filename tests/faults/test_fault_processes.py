@@ -119,6 +119,7 @@ def test_hanging_import_is_ended_and_refused(bench):
     )
 
 
+@pytest.mark.full
 def test_job_of_a_killed_worker_is_done_once_more_in_a_fresh_process(bench):
     result = bench.run_with_workers(
         "--imgedit-editor=fakes:Fragile",
@@ -357,6 +358,7 @@ def test_stopped_worker_does_not_stop_the_run(bench):
         ),
     ],
 )
+@pytest.mark.everyday_for("KeyboardInterrupt", "SystemExit(3)", "RuntimeError('x' * 10**7)")
 def test_whatever_an_editor_raises_is_the_error_of_its_pair(bench, error):
     (bench.path / "raises.py").write_text(
         "import asyncio, sys\n"

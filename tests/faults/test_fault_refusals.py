@@ -57,6 +57,7 @@ NO_THREADS = 10**9
         ("_worker", NO_THREADS),  # of a ThreadPoolExecutor
     ],
 )
+@pytest.mark.everyday_for("Pool._bring_up-1", "_worker-1000000000")
 def test_a_thread_that_does_not_start_fails_no_run(bench, monkeypatch, few_threads, part, count):
     if part == "_worker":
         monkeypatch.setattr("pytest_imgedit.run.leaks.ThreadPoolExecutor", Refusing)
@@ -152,6 +153,12 @@ def check_refused(bench, refusal, number: int, code: int) -> None:
         (errno.ENFILE, r"report\.html\.partial$", 1),
     ],
 )
+@pytest.mark.everyday_for(
+    "24-\\\\.imgedit/lock$-4",
+    "24-/edits\\\\.jsonl$-1",
+    "23-/blobs/\\\\.partial$-4",
+    "23-report\\\\.html\\\\.partial$-1",
+)
 def test_a_file_that_is_not_opened_is_named_in_one_line(bench, refusing, number, paths, code):
     check_refused(bench, refusing("open", number, paths), number, code)
 
@@ -165,6 +172,7 @@ def test_a_file_that_is_not_opened_is_named_in_one_line(bench, refusing, number,
         (errno.ENOSPC, r"\.imgedit/blobs/..$", 4),
     ],
 )
+@pytest.mark.everyday_for("122-\\\\.imgedit$-4", "28-\\\\.imgedit/blobs/..$-4")
 def test_a_folder_that_is_not_made_is_named_in_one_line(bench, refusing, number, paths, code):
     """Without space, quota or inodes, or with as many folders as the file system takes."""
     check_refused(bench, refusing("mkdir", number, paths), number, code)

@@ -49,6 +49,7 @@ def finish(process, left) -> str:
     return output
 
 
+@pytest.mark.full
 def test_supervisor_that_is_stopped_during_an_edit(bench, left):
     process = bench.start(*RUN, "--imgedit-set=workers.edit_timeout=2")
     bench.wait_for(lambda: bench.stored_edits() >= 1)

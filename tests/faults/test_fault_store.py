@@ -90,6 +90,7 @@ def test_full_disk_in_the_score_stage_stops_the_run_and_keeps_what_is_stored(ben
     assert (bench.timing["verdicts_cached"], bench.timing["edits"]) == (stored, 0)
 
 
+@pytest.mark.full
 def test_disk_that_is_full_from_the_start_is_one_line_before_anything_is_edited(bench):
     result = run_with_small_files(bench, 100, *NOISE)
     assert result.returncode == 4
@@ -100,6 +101,7 @@ def test_disk_that_is_full_from_the_start_is_one_line_before_anything_is_edited(
 
 
 @pytest.mark.parametrize("name", ["edits", "verdicts"])
+@pytest.mark.everyday_for("edits")
 def test_torn_last_line_is_dropped_with_a_warning(bench, name):
     bench.run(*NOISE)
     path = journal(bench, name)
@@ -160,15 +162,9 @@ def without_locks(bench):
 
 @pytest.mark.parametrize(
     "number",
-    [
-        None,
-        signal.SIGINT,
-        signal.SIGTERM,
-        pytest.param(signal.SIGHUP, marks=pytest.mark.full),
-        signal.SIGKILL,
-    ],
+    [None, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL],
 )
-@pytest.mark.full_for("2", "9", "15")
+@pytest.mark.full
 def test_without_locks_the_second_of_two_runs_exits_4_and_names_the_first(
     bench, without_locks, number
 ):

@@ -50,6 +50,7 @@ CHUNKS = {
 
 @pytest.mark.parametrize("place", ["source", "reference"])
 @pytest.mark.parametrize("embed", [(), ("--imgedit-html-embed",)], ids=["linked", "embedded"])
+@pytest.mark.everyday_for("linked-source", "embedded-reference")
 def test_odd_chunks_end_no_run(bench, place, embed):
     (bench.path / "good.png").write_bytes(png())
     rows = [

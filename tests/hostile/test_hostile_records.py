@@ -113,16 +113,38 @@ LINES = {
 
 
 @pytest.mark.parametrize("case", VERDICTS)
+@pytest.mark.everyday_for(
+    "score-true",
+    "score-infinite",
+    "score-over",
+    "aspect-nan",
+    "aspect-true",
+    "reply-number",
+    "batch-size-true",
+    "greedy-text",
+    "off-scale-over",
+)
 def test_verdict_that_cannot_be_is_refused(bench, store, case):
     refuses_line(bench, store, "verdicts", 3, changed(store, "verdicts", 3, VERDICTS[case]))
 
 
 @pytest.mark.parametrize("case", EDITS)
+@pytest.mark.everyday_for(
+    "blob-nul",
+    "blob-short",
+    "blob-surrogate",
+    "seconds-negative",
+    "seconds-true",
+    "worker-surrogate",
+    "change-negative",
+    "compiled-text",
+)
 def test_edit_that_cannot_be_is_refused(bench, store, case):
     refuses_line(bench, store, "edits", 4, changed(store, "edits", 4, EDITS[case]))
 
 
 @pytest.mark.parametrize("case", LINES)
+@pytest.mark.everyday_for("deep", "no-json", "number", "key-number", "empty")
 def test_line_that_is_no_record_is_refused(bench, store, case):
     name = "edits" if len(case) % 2 else "verdicts"
     refuses_line(bench, store, name, 5, sealed(LINES[case]))

@@ -210,6 +210,7 @@ def test_secrets_of_the_environment_are_known_by_their_shape_too(bench, told, mo
 
 
 @pytest.mark.parametrize("name", ["hub", "openai", "npm", "jwt"])
+@pytest.mark.everyday_for("hub")
 def test_secrets_in_the_name_of_a_model_or_suite_come_into_no_file(bench, told, name):
     token = told[name][0]
     (bench.path / token).mkdir()

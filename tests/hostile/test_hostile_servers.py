@@ -134,6 +134,7 @@ def test_list_of_models_of_any_kind_raises_nothing_else(server, case, kind):
 
 
 @pytest.mark.parametrize("case", ["html", "null", "list"])
+@pytest.mark.everyday_for("html")
 def test_server_with_an_odd_list_of_models_is_taken_or_refused(bench, server, case):
     server.models = MODELS[case]
     taken_or_refused(bench, server)

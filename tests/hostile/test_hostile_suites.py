@@ -168,6 +168,16 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "line"), BAD)
+@pytest.mark.everyday_for(
+    "empty-file",
+    "row-is-a-number",
+    "missing-comma",
+    "nan",
+    "key-twice",
+    "no-image",
+    "id-newline",
+    "seed-type",
+)
 def test_mistake_is_named_by_file_and_line(bench, text, line):
     folder = bench.path / "suite"
     folder.mkdir()

@@ -89,6 +89,7 @@ def check(result, *codes: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["mute", "exits"])
+@pytest.mark.everyday_for("mute")
 def test_error_that_cannot_say_what_it_is_costs_one_pair(bench, odd, how):
     result = bench.run_with_workers(
         "--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:]
@@ -101,6 +102,7 @@ def test_error_that_cannot_say_what_it_is_costs_one_pair(bench, odd, how):
 
 
 @pytest.mark.parametrize("how", ["mute", "exits"])
+@pytest.mark.everyday_for("mute")
 def test_error_that_cannot_say_what_it_is_is_named_at_load(bench, odd, how):
     options = (f"--imgedit-set=editor.how='{how}'", "--imgedit-set=editor.at='load'", *FAST[1:])
     check(bench.run_with_workers("--imgedit-editor=odd:Editor", *options), 1, 4)
@@ -125,6 +127,7 @@ def test_judge_that_cannot_load_is_the_error_of_every_verdict(bench, odd, how, s
 
 
 @pytest.mark.parametrize("how", ["clock-text", "clock-nan", "clock-back"])
+@pytest.mark.everyday_for("clock-nan")
 def test_editor_that_breaks_its_clock_costs_no_edit(bench, odd, how):
     result = bench.run_with_workers(
         "--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:]
@@ -150,6 +153,7 @@ def test_attributes_that_mean_something_else_in_an_own_class_do_no_harm(bench, o
 @pytest.mark.parametrize(
     "what", ["int", "none", "nan", "infinite", "huge-aspect", "expected", "tokens"]
 )
+@pytest.mark.everyday_for("none", "nan")
 def test_odd_answer_of_an_own_judge_costs_one_pair(bench, odd, what):
     judge = ("--imgedit-judge=odd:Judge", f"--imgedit-set=judge.what='{what}'", "--imgedit-seeds=2")
     check(
@@ -202,6 +206,7 @@ def test_folder_whose_name_is_not_utf8(bench, arguments):
     [("suite", ()), ("html", ()), ("suite", ("-n1",)), ("out", ("-n1",))],
     ids=["suite", "html", "xdist-suite", "xdist-out"],
 )
+@pytest.mark.everyday_for("suite", "xdist-out")
 def test_path_that_is_not_utf8(bench, option, arguments):
     Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
     row = {"id": "a", "category": "physics", "instruction": "x", "image": "a.png"}

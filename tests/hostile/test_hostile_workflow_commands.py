@@ -101,7 +101,7 @@ def said(request, bench, printed, monkeypatch):
     return printed[request.param]
 
 
-@pytest.mark.full_for("xdist")
+@pytest.mark.everyday_for("quiet", "wordy")
 def test_no_line_begins_as_a_command_but_our_own(said):
     lines, not_passed = said
     obeyed = [line for line in lines if COMMAND.match(line)]
@@ -134,6 +134,7 @@ def test_name_of_a_suite_is_no_command(bench, monkeypatch):
     assert [line for line in result.outlines + result.errlines if COMMAND.match(line)] == []
 
 
+@pytest.mark.full
 def test_command_line_passes_on_no_command(bench):
     bench.run_with_workers("--imgedit-limit=1").assert_outcomes(passed=5)
     (bench.path / "people.csv").write_text('id,score\nphysics-0000,5\n"a\n::error file=x::y",5\n')

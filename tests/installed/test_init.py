@@ -198,6 +198,10 @@ def test_ready_configs_take_the_users_suite(empty, name):
         (("gap.csv",), "imgedit: gap.csv:7: 'file' is 'img_009.jpg', expected an image below "),
     ],
 )
+@pytest.mark.everyday_for(
+    "arguments0-imgedit: nowhere: no such file or folder, expected a CSV, a JSON or a folder of images",
+    "arguments6-imgedit: gap.csv:7: 'file' is 'img_009.jpg', expected an image below ",
+)
 def test_what_makes_no_suite_is_refused_in_one_line(empty, arguments, line):
     photographs(empty.path, 5)
     (empty.path / "bad.csv").write_text("file,prompt\nnothing.jpg,x\n")
@@ -368,7 +372,7 @@ def test_the_page_on_ci_followed_word_by_word(empty):
 
 @pytest.mark.usefixtures("needs_git")
 @pytest.mark.parametrize("system", ["github", "gitlab"])
-@pytest.mark.full_for("gitlab")
+@pytest.mark.full
 def test_the_workflow_of_a_new_repository_works_as_it_stands(empty, system):
     photographs(empty.path / "photos", 3)
     table(empty.path, count=3)

@@ -227,6 +227,7 @@ def test_a_judges_adapter_is_in_the_key_and_looked_at_before_anything_loads(
     assert caught.value.key == "adapter"
 
 
+@pytest.mark.full
 def test_a_compiled_editor_takes_other_adapters_as_one_that_loads_them_from_the_start(
     model, loras, monkeypatch
 ):

@@ -57,6 +57,7 @@ def test_pipeline_edits_photographs_and_a_judge_reads_them(
 
 
 @pytest.mark.parametrize("judge", ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"])
+@pytest.mark.everyday_for("judge-qwen3-vl")
 def test_random_judge_ends_in_judge_errors_with_its_replies(bench, tiny, judge):
     result = bench.run(
         f"--imgedit-judge=qwen-vl:{tiny(judge)}",

@@ -541,6 +541,18 @@ def test_proxy_is_named_in_the_page_that_it_sends(server, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [name for name in SITUATIONS if SITUATIONS[name][1] != ANSWERED])
+@pytest.mark.everyday_for(
+    "vLLM, other model",
+    "OpenAI, refusal",
+    "DashScope, inner error in 200",
+    "OpenRouter, lost without an error",
+    "OpenRouter, citing DashScope",
+    "Gemini, reply",
+    "DeepSeek, risk",
+    "a page with a status",
+    "Cloudflare",
+    "StepFun",
+)
 def test_nothing_of_a_failed_answer_is_in_the_store(tmp_path, server, judge, name):
     answer, state, tries, _ = SITUATIONS[name]
 

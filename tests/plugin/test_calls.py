@@ -77,7 +77,7 @@ def called(bench):
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "2")])
 @pytest.mark.parametrize("together", ["", "resident"])
-@pytest.mark.full_for("resident-xdist0", "resident-xdist1")
+@pytest.mark.everyday_for("-xdist0")
 def test_each_model_is_loaded_once_a_session(called, monkeypatch, xdist, together):
     if together:
         place(monkeypatch, "resident")

@@ -85,6 +85,7 @@ def test_gate_on_a_category_that_was_not_selected_is_refused_before_any_edit(ben
         ("0.05", 1, {"failed": 1}),
     ],
 )
+@pytest.mark.everyday_for("0-1-outcome0", "0.05-1-outcome3")
 def test_errors_within_the_limit_are_xfailed_with_their_reason(bench, allowed, code, outcome):
     result = bench.run(
         *CONSTANT, "--imgedit-editor=fakes:Raises", f"--imgedit-max-errors={allowed}", "-rx"

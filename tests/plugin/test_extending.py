@@ -318,6 +318,7 @@ def test_run_is_made_for_a_test_that_asks_for_it_without_a_pair(bench):
     bench.run("--imgedit-limit=1", "-n", "1").assert_outcomes(passed=1)
 
 
+@pytest.mark.full
 def test_own_classes_are_found_beside_where_pytest_starts(bench):
     import subprocess
     import sys

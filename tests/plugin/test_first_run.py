@@ -187,6 +187,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("name", REASONS)
+@pytest.mark.everyday_for("an exception", "a low score")
 def test_the_short_summary_begins_with_the_reason(bench, monkeypatch, name):
     options, reason = REASONS[name]
     for variable in ("CI", "BUILD_NUMBER"):  # where pytest does not shorten lines

@@ -61,12 +61,6 @@ PASSING = {
     "xdist-shipped-item": (("-n", "2", "--imgedit", "-k", "shoes"), SHOES, 3),
 }  # fmt: skip
 
-#: One of each way to select, to collect and to import; the others run in the tier `full`.
-EVERYDAY = {
-    *("a-node-id", "a-test-of-its-own", "keyword-category", "mark-category", "deselect-a-prefix"),
-    *("limit", "stepwise", "importlib", "no-xdist", "pyargs", "shipped-node-id"),
-}
-
 
 @pytest.fixture
 def repository(pytester, monkeypatch):
@@ -76,7 +70,9 @@ def repository(pytester, monkeypatch):
 
 
 @pytest.mark.parametrize("name", PASSING)
-@pytest.mark.everyday_for(*EVERYDAY)
+@pytest.mark.everyday_for(
+    "a-node-id", "keyword-category", "deselect-a-prefix", "stepwise", "no-xdist", "shipped-node-id"
+)
 def test_idiom_edits_what_is_selected_and_passes(repository, name):
     arguments, edited, passed = PASSING[name]
     outcome = repository.pytest(*arguments)
@@ -91,6 +87,7 @@ def test_idiom_edits_what_is_selected_and_passes(repository, name):
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "tests", "data"])
+@pytest.mark.everyday_for("benchmarks")
 def test_from_a_subfolder(repository, folder):
     target = "." if folder == "benchmarks" else "../benchmarks"
     outcome = repository.pytest(target, cwd=folder)
@@ -155,6 +152,7 @@ def test_a_failing_pair_can_be_run_again_alone(repository):
 
 
 @pytest.mark.parametrize("options", [("-x",), ("--maxfail=1",), ("--sw",)])
+@pytest.mark.everyday_for("options0")
 def test_ends_at_the_first_failure(repository, options):
     outcome = repository.pytest(
         "benchmarks/test_image_edit.py", LOW, *options, "--junitxml=junit.xml"
@@ -209,6 +207,7 @@ def test_gates_over_pairs_that_are_not_selected_are_skipped_cases(repository):
 
 
 @pytest.mark.parametrize("mark", ["skip", "skipif(True, reason='broken')", "xfail(run=False)"])
+@pytest.mark.everyday_for("skip")
 def test_skipped_items_are_not_edited_and_not_counted(repository, mark):
     (repository.path / "conftest.py").write_text(
         "import pytest\n"
@@ -280,7 +279,11 @@ def test_a_mark_that_is_malformed_is_refused(repository, mark, line):
 @pytest.mark.parametrize(
     "gate", ["--imgedit-fail-under=overall:9", "--imgedit-compare=main", "--imgedit-save=main"]
 )
-@pytest.mark.full_for("--imgedit-fail-under=overall:9-xdist")
+@pytest.mark.full_for(
+    "--imgedit-fail-under=overall:9-xdist",
+    "--imgedit-compare=main-xdist",
+    "--imgedit-save=main-xdist",
+)
 def test_a_gate_for_which_there_is_no_test_is_refused(repository, gate, more):
     outcome = repository.pytest("tests", gate, *more)
     assert outcome.code == 4

@@ -88,6 +88,7 @@ def put_classes(folder: Path, home: str) -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("home", HOMES)
+@pytest.mark.everyday_for(".-repository", ".-.", "benchmarks-.")
 def test_pytest_finds_classes(repository, bench, monkeypatch, home, start):
     put_classes(repository, home)
     folder = bench.path / start
@@ -107,6 +108,7 @@ def test_doctor_finds_classes(repository, bench, monkeypatch, capsys, home, star
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("home", HOMES)
+@pytest.mark.everyday_for(".-repository", "benchmarks-.")
 def test_qualify_finds_classes(repository, bench, monkeypatch, capsys, home, start):
     monkeypatch.setattr("pytest_imgedit.workers.local.LocalExecutor", ThreadExecutor)
     put_classes(repository, home)

@@ -48,6 +48,12 @@ def rows(bench):
         ("risebench", 8, 21, {"Logical score": 5.0, "Causal score": 4.0, "Overall accuracy %": 25}),
     ],
 )
+@pytest.mark.everyday_for(
+    "gedit-11-22-expected0-strict",
+    "imgedit-9-9-expected1-compat",
+    "kris-20-60-expected2-strict",
+    "risebench-8-21-expected3-compat",
+)
 def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, expected, variant):
     result = bench.run(
         made(name),
@@ -92,6 +98,9 @@ ODD = "I cannot judge these images."
         ("risebench", "[prompt_logical_img_wo_q]", 0, "Logical accuracy %", 100.0),
         ("risebench", "change temporal_reasoning_1", 1, "Temporal accuracy %", 0.0),
     ],
+)
+@pytest.mark.everyday_for(
+    "gedit-change 6-1-score-4.0", "risebench-change temporal_reasoning_1-1-Temporal accuracy %-0.0"
 )
 def test_unreadable_reply_is_an_error_under_strict_and_the_authors_rule_under_compat(
     bench, made, name, at, dropped, row, value

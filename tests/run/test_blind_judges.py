@@ -105,7 +105,7 @@ def test_a_judge_of_one_class_of_words_is_found_out_by_another(painted: Bench) -
 
 
 @pytest.mark.parametrize("suite", SUITES)
-@pytest.mark.full_for("scenes", "photographs")
+@pytest.mark.full
 def test_a_judge_that_reads_is_believed(painted: Bench, suite: str) -> None:
     """It costs over 5 CPU seconds, as it looks at 200 photographs."""
     truth = TRUTHS.get(suite, "photographs.json")
@@ -116,7 +116,7 @@ def test_a_judge_that_reads_is_believed(painted: Bench, suite: str) -> None:
 
 
 @pytest.mark.parametrize("editor", ["noise", "identity"])
-@pytest.mark.full_for("identity")
+@pytest.mark.full
 def test_a_good_judge_of_a_useless_editor_fails_the_run(painted: Bench, editor: str) -> None:
     judge = ("--imgedit-judge=blind_judges:Good", "--imgedit-set=judge.truth=photographs.json")
     result = painted.run("--imgedit-suite=bare.json", f"--imgedit-editor={editor}", *judge, GATE)

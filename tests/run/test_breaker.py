@@ -126,6 +126,10 @@ FINE = "return ImageOps.invert(request.source)"
         ("raise OSError('no weights')", FINE, "could not load: OSError: no weights"),
     ],
 )
+@pytest.mark.everyday_for(
+    "pass-return None-the editor returned NoneType, expected a PIL image",
+    "raise OSError('no weights')-return ImageOps.invert(request.source)-could not load: OSError: no weights",
+)
 def test_a_broken_class_leaves_an_incomplete_run_and_the_mended_one_resumes(
     bench, init, edit, reason
 ):

@@ -187,7 +187,7 @@ def test_tokens_of_a_model_of_another_name_are_between_the_rules(tmp_path, rule,
 
 
 @pytest.mark.parametrize("with_references", [False, True])
-@pytest.mark.full_for("False")
+@pytest.mark.full
 def test_trial_of_a_gated_run_is_counted(tmp_path, with_references):
     world = world_of(tmp_path, 20, 128, with_references)
     server = run(world, **GATED)

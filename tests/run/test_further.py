@@ -155,6 +155,11 @@ def test_what_fails_is_counted_with_its_reason_and_spoils_no_score(world):
 
 @pytest.mark.parametrize("fails", [OTHER, "sharpness"])
 @pytest.mark.parametrize("when", ["at once", "later", "no worker"])
+@pytest.mark.everyday_for(
+    "at once-openai:http://localhost:1/v1#other",
+    "later-openai:http://localhost:1/v1#other",
+    "no worker-sharpness",
+)
 def test_one_that_cannot_load_is_told_and_takes_no_score_with_it(world, fails, when):
     answer = world.further[fails]
     jobs = []

@@ -143,6 +143,7 @@ def test_a_model_without_a_probe_is_compared_with_nothing(probed):
 @pytest.mark.parametrize(
     ("policy", "made", "word"), [("compatible", 4, "reused"), ("exact", 5, "made again")]
 )
+@pytest.mark.everyday_for("compatible-4-reused")
 def test_stored_edits_of_another_probe_are_told_and_made_again_if_exact(probed, policy, made, word):
     probed.run(*FEW, "-k", "physics")
     computes(probed, editor="bbbb")
@@ -158,6 +159,7 @@ def test_stored_edits_of_another_probe_are_told_and_made_again_if_exact(probed, 
 
 
 @pytest.mark.parametrize(("policy", "asked"), [("compatible", 4), ("exact", 5)])
+@pytest.mark.everyday_for("compatible-4")
 def test_stored_verdicts_of_another_probe_likewise(probed, policy, asked):
     probed.run(*FEW, "-k", "physics")
     computes(probed, judge="2222")

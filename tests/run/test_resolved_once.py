@@ -37,7 +37,7 @@ def pytest_unconfigure():
 
 
 @pytest.mark.parametrize(("gpus", "placement"), [(0, "auto"), (1, "auto"), (1, "swap")])
-@pytest.mark.full_for("0-auto", "1-auto")
+@pytest.mark.full
 def test_a_run_of_five_pairs_resolves_each_spec_once_and_opens_nvml_once(bench, gpus, placement):
     options = (
         "--imgedit-limit=1",

@@ -37,6 +37,7 @@ def test_fresh_does_everything_again(bench):
         pytest.param(["--imgedit-set=suite.language=zh"], 5, 5, id="instruction"),
     ],
 )
+@pytest.mark.everyday_for("editor-parameter", "instruction")
 def test_only_what_a_change_touches_is_done_again(bench, changed, edits, verdicts):
     base = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
     bench.run(*base)

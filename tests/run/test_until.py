@@ -29,6 +29,7 @@ def statuses(bench):
     return [item["status"] for item in bench.items.values()]
 
 
+@pytest.mark.full
 def test_a_drop_ends_the_run_early_and_the_rest_is_not_needed(saved):
     worse = (*UNTIL, *DROP, "--imgedit-set=editor.level=5", "--imgedit-set=editor.night=1")
     edits, verdicts = saved.stored_edits(), saved.records("verdicts")
@@ -190,6 +191,7 @@ def test_errors_count_and_speak_against_every_claim(bench):
         ),
     ],
 )
+@pytest.mark.full_for("collapsed")
 def test_what_is_about_all_pairs_is_refused(bench, options, line):
     bench.refuses(line, *UNTIL, *options)
 

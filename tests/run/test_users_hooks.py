@@ -64,6 +64,9 @@ def check(bench, result, hook: str, codes: set[int]) -> None:
         *(("after_stage", "edit", how) for how in ("raises", "pytest-exit")),
     ],
 )
+@pytest.mark.everyday_for(
+    "before_stage-score-raises", "before_stage-score-pytest-exit", "after_stage-edit-pytest-exit"
+)
 def test_stage_hook_that_fails_keeps_what_is_finished(bench, hook, stage, how):
     body, codes = ENDS[how]
     write(bench, f"def pytest_imgedit_{hook}(stage):", f"    if stage == '{stage}': {body}")
@@ -84,6 +87,7 @@ def test_stage_hook_that_fails_keeps_what_is_finished(bench, hook, stage, how):
     ],
     ids=["before-edit", "after-score", "xdist-after-score"],
 )
+@pytest.mark.full_for("after-score")
 def test_first_and_last_hook_that_fail_leave_a_report(bench, hook, stage, arguments):
     write(
         bench,
@@ -163,6 +167,9 @@ def test_report_section_cannot_change_the_results(bench, body):
     [("item_edited", "pair, edit"), ("item_scored", "pair, result"), ("run_finished", "results")],
 )
 @pytest.mark.parametrize("how", ["raises", "sys-exit"])
+@pytest.mark.everyday_for(
+    "raises-item_edited-pair, edit", "raises-run_finished-results", "sys-exit-run_finished-results"
+)
 def test_hook_for_pairs_or_for_the_end_that_fails_keeps_what_is_finished(
     bench, hook, arguments, how
 ):
@@ -180,6 +187,7 @@ def test_hook_for_pairs_or_for_the_end_that_fails_keeps_what_is_finished(
 @pytest.mark.parametrize(
     "body", ["plan.works.clear()", "plan.request.pairs.clear()", "plan.works = ()"]
 )
+@pytest.mark.everyday_for("plan.works.clear()")
 def test_a_hook_cannot_change_what_is_to_be_done(bench, body):
     write(bench, "def pytest_imgedit_before_stage(plan):", f"    {body}")
     check(bench, bench.run(*RUN), "pytest_imgedit_before_stage", {1})

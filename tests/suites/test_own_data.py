@@ -290,6 +290,19 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("what", [*UNREADABLE, "folder"])
 @pytest.mark.parametrize("column", ["image", "reference"])
+@pytest.mark.everyday_for(
+    "image-garbage",
+    "image-jpeg-cut",
+    "image-webp-cut",
+    "image-tiff",
+    "image-tiny",
+    "image-folder",
+    "reference-jpeg-cut",
+    "reference-webp-cut",
+    "reference-tiff",
+    "reference-tiny",
+    "reference-folder",
+)
 def test_an_image_that_cannot_be_read_ends_the_run_before_it_begins(bench, column, what):
     photographs(bench.path, "a.png")
     data, reason = UNREADABLE.get(what, (None, "Is a directory*"))

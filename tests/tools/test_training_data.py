@@ -188,6 +188,7 @@ def test_instruction_is_the_share_of_the_asked_change_by_hand() -> None:
 
 
 @pytest.mark.parametrize("worse", ["blur", "noise"])
+@pytest.mark.everyday_for("blur")
 def test_damage_lowers_realism_the_more_the_stronger(drawn: Drawn, worse: str) -> None:
     def damaged(amount: float) -> torch.Tensor:
         if worse == "blur":

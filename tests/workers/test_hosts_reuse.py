@@ -269,6 +269,7 @@ class Editor:
     ],
     ids=["another source", "no file"],
 )
+@pytest.mark.everyday_for("another source")
 def test_a_host_with_other_code_or_files_is_refused(bench, monkeypatch, change, line):
     own, table = bench.path / "own.py", bench.path / "levels.txt"
     own.write_text(OWN_EDITOR)
