@@ -1,5 +1,6 @@
 """Runs and baselines that commands read, and refuse if they cannot be compared."""
 
+import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -10,13 +11,13 @@ from pytest_imgedit.core.results import Results, SuiteInfo
 from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import read
 from pytest_imgedit.store.baselines import (
-    FOLDER,
     Baseline,
     unlike_further,
     unlike_items,
     unlike_judges,
     unlike_losses,
     unlike_rewrites,
+    usual_folder,
 )
 from pytest_imgedit.store.run_references import LATEST, find_whole
 
@@ -59,12 +60,16 @@ def _difference(earlier: Baseline, later: Baseline, only_common: bool) -> str | 
 
 
 def baselines_folder() -> Path:
-    """Return the folder of baselines that the config of this folder names, or the default one."""
+    """Return the folder of baselines that the config of this folder names, or else the one where
+    pytest saves them if this folder is its root folder.
+    """
+    config = None
     for file in configs_of(Path.cwd(), Path.cwd()).values():
         folder = file.tables.get("gates", {}).get("baselines")
         if isinstance(folder, str):
             return Path(folder)
-    return FOLDER
+        config = file.path
+    return Path(os.path.relpath(usual_folder(config, Path())))
 
 
 def read_all(references: Sequence[str], out: Path) -> list[Baseline]:

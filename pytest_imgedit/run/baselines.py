@@ -13,10 +13,10 @@ from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import outputs
 from pytest_imgedit.report.read import as_baseline, read_either
 from pytest_imgedit.store.baselines import (
-    FOLDER,
     Baseline,
     baseline_path,
     make_baseline,
+    usual_folder,
     write_baseline,
 )
 from pytest_imgedit.suites.base import Suite
@@ -40,13 +40,10 @@ class Baselines:
 
     @property
     def folder(self) -> Path:
-        """The folder of the settings, or one beside a config in `benchmarks`, or the usual one."""
+        """The folder of the settings, or the usual one."""
         if self.settings.gates.baselines is not None:
             return self.settings.gates.baselines
-        config = self.settings.run.config_file.path
-        if config is not None and config.absolute().parent.name == FOLDER.parent.name:
-            return config.absolute().parent / FOLDER.name
-        return self.root / FOLDER
+        return usual_folder(self.settings.run.config_file.path, self.root)
 
     @cached_property
     def makes_first(self) -> bool:

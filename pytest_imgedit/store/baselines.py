@@ -53,6 +53,15 @@ FOLDER = Path("benchmarks", "baselines")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
+def usual_folder(config: Path | None, root: Path) -> Path:
+    """Return the folder of the baselines of a project that names none: beside a config in a folder
+    `benchmarks`, or else below pytest's root folder.
+    """
+    if config is not None and config.absolute().parent.name == FOLDER.parent.name:
+        return config.absolute().parent / FOLDER.name
+    return root / FOLDER
+
+
 def check_name(option: str, name: str) -> None:
     """Raise `UsageError` for a name that an option cannot give to a baseline or a run."""
     if not _NAME.fullmatch(name) or name == "latest":

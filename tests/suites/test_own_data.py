@@ -527,6 +527,18 @@ def test_baselines_live_where_the_config_says(bench, capsys):
     assert "editor identity" in capsys.readouterr().out
 
 
+def test_commands_find_baselines_where_the_folder_benchmarks_is_pytests_root(bench, monkeypatch):
+    folder = bench.path / "benchmarks"
+    folder.mkdir()
+    for name in ("imgedit.toml", "pytest.ini", "test_image_edit.py"):
+        (bench.path / name).rename(folder / name)
+    options = ("--imgedit-limit=1", "--imgedit-set=judge.controls=false", "--imgedit-save=main")
+    bench.run("benchmarks", *options).assert_outcomes(passed=5)
+    assert (folder / "baselines" / "main.json").is_file()
+    monkeypatch.chdir(folder)
+    assert main(["compare", "main", "latest"]) == 0
+
+
 def test_a_mark_takes_any_name_of_a_category(bench):
     (bench.path / "test_marked.py").write_text(
         "import pytest\n"
