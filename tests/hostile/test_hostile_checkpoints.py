@@ -11,10 +11,12 @@ import shutil
 
 import pytest
 from checkpoint_files import pipeline
-from safetensors.torch import load_file, save_file
+from later import Later
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, tensor_bytes
+
+safetensors = Later("safetensors.torch")
 
 
 class Boom:
@@ -154,7 +156,9 @@ def test_trust_remote_code_is_refused(bench, tiny, role):
 def test_whole_checkpoint_counts_every_byte_of_its_weights(tiny, tmp_path, name):
     folder = tiny(name)
     stored = [
-        tensor for path in folder.rglob("*.safetensors") for tensor in load_file(path).values()
+        tensor
+        for path in folder.rglob("*.safetensors")
+        for tensor in safetensors.load_file(path).values()
     ]
     checkpoint = Checkpoint(str(folder), Layout.PIPELINE)
     assert sum(checkpoint.component_bytes("float32").values()) == sum(
@@ -170,14 +174,14 @@ def test_whole_checkpoint_counts_every_byte_of_its_weights(tiny, tmp_path, name)
 def test_sharded_checkpoint_counts_its_shards_once(tiny, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(tiny("judge-qwen3-vl"), folder)
-    weights = load_file(folder / "model.safetensors")
+    weights = safetensors.load_file(folder / "model.safetensors")
     checkpoint = Checkpoint(str(folder), Layout.MODEL)
     whole = sum(checkpoint.component_bytes("float32").values())
     (folder / "model.safetensors").unlink()
     names = list(weights)
     shards = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
     for shard, held in shards.items():
-        save_file({name: weights[name] for name in held}, folder / shard)
+        safetensors.save_file({name: weights[name] for name in held}, folder / shard)
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": {name: shard for shard, held in shards.items() for name in held}})
     )

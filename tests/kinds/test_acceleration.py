@@ -2,18 +2,20 @@
 
 import numpy as np
 import pytest
-import torch
-from diffusers import QwenImageTransformer2DModel
+from later import Later
 from PIL import Image
 from traced_blocks import trace_blocks
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.base import Site
-from pytest_imgedit.kinds.compute.acceleration import compile_anew
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
+
+torch = Later("torch")
+diffusers = Later("diffusers")
+acceleration = Later("pytest_imgedit.kinds.compute.acceleration")
 
 SMALL = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "height": 64, "width": 64}
 #: Small edits of their sources' shapes.
@@ -58,9 +60,7 @@ def test_negative_prompt_is_encoded_once_a_source_and_changes_nothing(tiny, monk
 
 @pytest.mark.full
 def test_few_sources_are_remembered(tiny, monkeypatch):
-    from pytest_imgedit.kinds.compute import acceleration
-
-    monkeypatch.setattr(acceleration, "REMEMBERED", 1)
+    monkeypatch.setattr("pytest_imgedit.kinds.compute.acceleration.REMEMBERED", 1)
     editor = DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", **SMALL)
     calls = []
     editor.pipeline.text_encoder.register_forward_pre_hook(lambda *_: calls.append(1))
@@ -86,7 +86,9 @@ def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it
 ):
     compiled = []
     monkeypatch.setattr(
-        QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: compiled.append(1)
+        diffusers.QwenImageTransformer2DModel,
+        "compile_repeated_blocks",
+        lambda *_, **__: compiled.append(1),
     )
     DiffusersEditor(str(tiny(model)), device="cpu", compile="if possible")
     assert compiled == [1] * (model == "qwen-image-edit")
@@ -98,7 +100,7 @@ def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it
 @pytest.mark.full
 def test_an_editor_says_whether_it_is_compiled(tiny, monkeypatch):
     monkeypatch.setattr(
-        QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: None
+        diffusers.QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: None
     )
     assert DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", compile=True).compiled
     assert not DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu").compiled
@@ -178,10 +180,10 @@ def test_offload_by_blocks_changes_no_pixel(tiny, model):
 
 @pytest.fixture
 def traced(monkeypatch):
-    trace_blocks(monkeypatch, QwenImageTransformer2DModel)
-    compile_anew()
+    trace_blocks(monkeypatch, diffusers.QwenImageTransformer2DModel)
+    acceleration.compile_anew()
     yield
-    compile_anew()
+    acceleration.compile_anew()
 
 
 def graphs():
@@ -225,7 +227,7 @@ def test_a_compiled_editor_is_one_in_every_order_of_sizes(tiny, tmp_path, monkey
     for order in ((1, 2), (2, 1)):
         cache = tmp_path / f"cache{order[0]}"
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
-        compile_anew()
+        acceleration.compile_anew()
         folder = str(tiny("qwen-image-edit"))
         editor = DiffusersEditor(folder, device="cpu", compile=True, **ANY_SHAPE)
         probe = editor.self_check()
@@ -233,4 +235,4 @@ def test_a_compiled_editor_is_one_in_every_order_of_sizes(tiny, tmp_path, monkey
         made = {number: edit(editor, sources[number]).tobytes() for number in order}
         edits.append((probe, made[1], made[2]))
     assert edits[0] == edits[1]
-    compile_anew()
+    acceleration.compile_anew()

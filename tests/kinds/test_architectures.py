@@ -6,11 +6,13 @@ import json
 import shutil
 
 import pytest
-import torch
+from later import Later
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.qwen_decoder.decoding import PaddedDecoder
 from pytest_imgedit.kinds.qwen_vl import PACKED, QwenVLJudge, read_config, unpackable
+
+torch = Later("torch")
+decoding = Later("pytest_imgedit.kinds.qwen_decoder.decoding")
 
 
 def config(architecture="Qwen3VLForConditionalGeneration", **text):
@@ -83,7 +85,7 @@ def test_a_judge_with_a_sliding_window_is_decoded_by_transformers(tiny, tmp_path
     }
     (folder / "config.json").write_text(json.dumps(changed))
     judge = QwenVLJudge(str(folder), device="cpu", max_new_tokens=4)
-    assert isinstance(judge.decoder, PaddedDecoder)
+    assert isinstance(judge.decoder, decoding.PaddedDecoder)
     assert "decoded by transformers: it has layers of sliding_attention" in capsys.readouterr().err
     prompts = [judge.preprocess(question) for question in ask(2)]
     plain = QwenVLJudge(str(folder), device="cpu", max_new_tokens=4, attention="sdpa")

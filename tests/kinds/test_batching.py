@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from later import Later
 from PIL import Image
-from tiny_models import BUILDERS as MODELS
-from tiny_pipelines import BUILDERS as FURTHER
 
 from pytest_imgedit.core.errors import OutputError, SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
@@ -19,9 +17,10 @@ from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.workers.editing import EditCalls
 
+torch = Later("torch")
+
 pytestmark = pytest.mark.everyday
 
-BUILDERS = {**MODELS, **FURTHER}
 #: Pipelines that take several sources a call, and the most that an edit may differ from a single
 #: one, of 255.
 BATCHING = {
@@ -72,14 +71,11 @@ def test_every_pipeline_that_batches_is_tried_here():
 
 @pytest.mark.parametrize("name", BATCHING)
 @pytest.mark.everyday_for("StableDiffusionInstructPix2PixPipeline")
-def test_an_edit_does_not_depend_on_its_company(name, tmp_path, threads):
+def test_an_edit_does_not_depend_on_its_company(name, tiny, threads):
     threads(1)
     builder, tolerance = BATCHING[name]
-    BUILDERS[builder](tmp_path / "model")
-    editor, asked = (
-        DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=2),
-        requests(),
-    )
+    editor = DiffusersEditor(str(tiny(builder)), device="cpu", num_inference_steps=2)
+    asked = requests()
     together = pixels(editor, 3, asked)
     assert len(set(together)) == 3
     assert pixels(editor, 3, asked[::-1]) == together[::-1]
@@ -121,14 +117,14 @@ def test_an_editor_whose_edits_depend_on_their_place_makes_one_a_call(monkeypatc
         ("QwenImageEditPipeline", "pads the texts of a call to the longest, on which edits depend"),
     ],
 )
-def test_a_pipeline_of_which_that_cannot_be_had_makes_one_edit_a_call(kind, reason, tmp_path):
+def test_a_pipeline_of_which_that_cannot_be_had_makes_one_edit_a_call(kind, reason, tiny):
     builder = "qwen-image-edit-plus" if "Plus" in kind else "qwen-image-edit"
-    BUILDERS[builder](tmp_path / "model")
-    spec = f"diffusers:{tmp_path / 'model'}"
+    folder = str(tiny(builder))
+    spec = f"diffusers:{folder}"
     with pytest.raises(SettingError, match=f"found 4, but {kind} {reason}"):
-        Diffusers(spec, str(tmp_path / "model"), batch_size=4).check(Site())
-    Diffusers(spec, str(tmp_path / "model")).check(Site())
-    editor = DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=1)
+        Diffusers(spec, folder, batch_size=4).check(Site())
+    Diffusers(spec, folder).check(Site())
+    editor = DiffusersEditor(folder, device="cpu", num_inference_steps=1)
     with pytest.raises(SetupError, match=f"{kind} {reason}"):
         editor.edit_batch(requests())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from later import Later
 from PIL import Image
 
 from pytest_imgedit.core.errors import ImageError, SettingError, SetupError, UsageError
@@ -20,6 +20,8 @@ from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.folder import Pictures, check_pattern, find_images
 from pytest_imgedit.kinds.pipeline_arguments import call_arguments, call_signature, check_arguments
 from pytest_imgedit.kinds.registry import make_model
+
+torch = Later("torch")
 
 PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
 

@@ -4,22 +4,27 @@ import json
 import os
 
 import pytest
-import torch
-from safetensors.torch import load_file
-from transformers import AutoModelForImageTextToText
+from later import Later
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.kinds.checkpoint_files import weight_files
-from pytest_imgedit.kinds.compute import fast_loading as weights
-from pytest_imgedit.kinds.compute.fast_loading import Reader, load_on_gpu
+
+torch = Later("torch")
+safetensors = Later("safetensors.torch")
+transformers = Later("transformers")
+fast_loading = Later("pytest_imgedit.kinds.compute.fast_loading")
 
 
 @pytest.mark.parametrize("model", ["judge-qwen3-vl", "judge-qwen3-vl-moe"])
 def test_model_read_in_pieces_equals_the_one_of_transformers(tiny, model, monkeypatch):
-    monkeypatch.setattr(weights, "CHUNK", 1000)  # many pieces, the last one shorter
+    monkeypatch.setattr(
+        "pytest_imgedit.kinds.compute.fast_loading.CHUNK", 1000
+    )  # many pieces, the last one shorter
     folder = tiny(model)
-    ours = load_on_gpu(folder, "cpu", torch.float32).state_dict()
-    theirs = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).state_dict()
+    ours = fast_loading.load_on_gpu(folder, "cpu", torch.float32).state_dict()
+    theirs = transformers.AutoModelForImageTextToText.from_pretrained(
+        folder, dtype=torch.float32
+    ).state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert "HF_DEACTIVATE_ASYNC_LOAD" not in os.environ
@@ -30,7 +35,7 @@ def test_file_that_ends_early_is_an_error(tmp_path):
     path.write_bytes(b"x" * 10)
     file = os.open(path, os.O_RDONLY)
     with pytest.raises(OSError, match="ends 5 bytes early"):
-        Reader("cpu").read(file, 0, 15)
+        fast_loading.Reader("cpu").read(file, 0, 15)
     os.close(file)
 
 
@@ -57,9 +62,9 @@ def test_stored_tensors_have_the_files_values(tiny):
     length = int.from_bytes(os.pread(file, 8, 0), "little")
     header = json.loads(os.pread(file, length, 8))
     header.pop("__metadata__", None)
-    reader = Reader("cpu")
-    for name, expected in load_file(path).items():
+    reader = fast_loading.Reader("cpu")
+    for name, expected in safetensors.load_file(path).items():
         assert torch.equal(
-            weights.StoredTensor(reader, file, 8 + length, header[name])[...], expected
+            fast_loading.StoredTensor(reader, file, 8 + length, header[name])[...], expected
         )
     os.close(file)

@@ -9,14 +9,16 @@ import random
 import weakref
 
 import pytest
-import torch
+from later import Later
 from test_packed import ask
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
-from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
-from pytest_imgedit.kinds.qwen_decoder.packed import Rows
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
+
+torch = Later("torch")
+decoding = Later("pytest_imgedit.kinds.qwen_decoder.decoding")
+invariant = Later("pytest_imgedit.kinds.qwen_decoder.invariant")
+packed = Later("pytest_imgedit.kinds.qwen_decoder.packed")
 
 pytestmark = pytest.mark.everyday
 
@@ -53,33 +55,29 @@ def test_a_question_is_answered_alike_wherever_it_stands(tiny, model, dtype, att
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_it_answers_is_what_the_packed_decoder_answers(tiny, model):
-    invariant = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9)
-    packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False)
-    assert isinstance(invariant.decoder, InvariantDecoder)
-    prompts = [invariant.preprocess(question) for question in ask(5)]
-    ours, theirs = (
-        judge.decoder.decode(prompts, 9, keep_logits=True) for judge in (invariant, packed)
-    )
+    own = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9)
+    other = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False)
+    assert isinstance(own.decoder, invariant.InvariantDecoder)
+    prompts = [own.preprocess(question) for question in ask(5)]
+    ours, theirs = (judge.decoder.decode(prompts, 9, keep_logits=True) for judge in (own, other))
     assert (ours.tokens, ours.cut) == (theirs.tokens, theirs.cut)
-    for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
-        torch.testing.assert_close(mine[: len(tokens)], other[: len(tokens)], rtol=1e-3, atol=1e-4)
+    for one, its, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
+        torch.testing.assert_close(one[: len(tokens)], its[: len(tokens)], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, model):
-    from pytest_imgedit.kinds.qwen_decoder import invariant
-
-    monkeypatch.setattr(invariant, "ROOM", 8)
-    monkeypatch.setattr(invariant, "FILLER_PATCHES", 64)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.ROOM", 8)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.FILLER_PATCHES", 64)
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5)
     # As on a GPU: buckets that are filled up, and rows side by side.
     judge.decoder.tiles_alike = True
     judge.decoder.rows, judge.decoder.bucket = 3, [48, 150]
-    packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False)
+    other = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False)
     questions = ask(7)
-    assert judge.answer(questions) == packed.answer(questions)
-    judge.max_new_tokens = packed.max_new_tokens = 1
-    assert judge.answer(questions) == packed.answer(questions)
+    assert judge.answer(questions) == other.answer(questions)
+    judge.max_new_tokens = other.max_new_tokens = 1
+    assert judge.answer(questions) == other.answer(questions)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -87,8 +85,6 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
     """The longest sequence chooses a kernel and its grid: it is that of the bucket, or of a
     window.
     """
-    from pytest_imgedit.kinds.qwen_decoder import packed
-
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=1)
     judge.decoder.tiles_alike, judge.decoder.bucket = True, [48, 150]
     longest, found, attend = [], [], packed.attend
@@ -97,7 +93,7 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
         longest.append(bounds.longest)
         return attend(query, key, value, bounds, **how)
 
-    monkeypatch.setattr(packed, "attend", noted)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.packed.attend", noted)
     for question in ask(3):
         longest.clear()
         judge.answer([question])
@@ -113,9 +109,7 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
 
 def test_keys_and_values_are_free_before_the_next_take_their_room(tiny, monkeypatch):
     """Rows of gigabytes that only the collector of cycles frees would fill a GPU up."""
-    from pytest_imgedit.kinds.qwen_decoder import invariant
-
-    monkeypatch.setattr(invariant, "ROOM", 8)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.ROOM", 8)
     judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
     short, long = sorted(
         (judge.preprocess(question) for question in ask(3)), key=lambda one: len(one.tokens)
@@ -151,7 +145,7 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     decoder, layer = Decoder(), [torch.zeros(1, 1, 8, 1)]
     for _ in range(2):  # is not tried again
-        rows = Rows(decoder, layer, layer, torch.tensor([5]), torch.tensor([0]))
+        rows = packed.Rows(decoder, layer, layer, torch.tensor([5]), torch.tensor([0]))
         assert [int(rows.follow(torch.tensor([0]))) for _ in range(3)] == [5, 6, 7]
         assert not decoder.records_steps
     error = capsys.readouterr().err
@@ -162,7 +156,9 @@ def test_a_judge_that_answers_one_question_in_two_ways_does_not_load(tiny, monke
     judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
     judge.self_check()
     monkeypatch.setattr(
-        judge.decoder, "decode", lambda *_, **__: Decoded([[1]], [True], [torch.rand(1, 5)])
+        judge.decoder,
+        "decode",
+        lambda *_, **__: decoding.Decoded([[1]], [True], [torch.rand(1, 5)]),
     )
     with pytest.raises(SetupError, match="answers one question in two ways"):
         judge.self_check()

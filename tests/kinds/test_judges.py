@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from later import Later
 from PIL import Image
 
 from pytest_imgedit.core.requests import Preparation, Question
-from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.kinds.reference import MAX_PSNR, ReferenceJudge, psnr, ssim
+
+torch = Later("torch")
+qwen_inputs = Later("pytest_imgedit.kinds.compute.qwen_inputs")
 
 
 def picture(seed: int = 0) -> Image.Image:
@@ -92,7 +94,7 @@ def test_psnr_by_hand_and_ssim_of_extremes():
 
 @pytest.fixture(scope="module")
 def processor(tiny):
-    return AssembledProcessor.load(tiny("judge-qwen3-vl"))
+    return qwen_inputs.AssembledProcessor.load(tiny("judge-qwen3-vl"))
 
 
 MARK = "<|vision_start|><|image_pad|><|vision_end|>"

@@ -8,22 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from later import Later
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from tiny_models import tokenizer
-from transformers import (
-    CLIPConfig,
-    CLIPImageProcessorPil,
-    CLIPModel,
-    Dinov2Config,
-    Dinov2Model,
-)
 
 from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.requests import Question
 from pytest_imgedit.kinds.base import Site, Where
 from pytest_imgedit.kinds.registry import make_model
+
+torch = Later("torch")
+safetensors = Later("safetensors.torch")
+transformers = Later("transformers")
+tiny_models = Later("tiny_models")
 
 SIDE = 16
 TOWER = {
@@ -38,7 +34,7 @@ SMALL = {"size": {"shortest_edge": SIDE}, "crop_size": {"height": SIDE, "width":
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clip")
-    words = tokenizer(300, ["<|endoftext|>", "<|im_end|>"], ["make the sky red"])
+    words = tiny_models.tokenizer(300, ["<|endoftext|>", "<|im_end|>"], ["make the sky red"])
     words.save_pretrained(folder)
     text = {
         **TOWER,
@@ -50,9 +46,11 @@ def clip(tmp_path_factory):
     }
     vision = {**TOWER, "image_size": SIDE, "patch_size": 8}
     torch.manual_seed(0)
-    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8))
+    model = transformers.CLIPModel(
+        transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)
+    )
     model.save_pretrained(folder)
-    CLIPImageProcessorPil(**SMALL).save_pretrained(folder)
+    transformers.CLIPImageProcessorPil(**SMALL).save_pretrained(folder)
     return folder
 
 
@@ -60,8 +58,8 @@ def clip(tmp_path_factory):
 def dino(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dino")
     torch.manual_seed(0)
-    Dinov2Model(
-        Dinov2Config(
+    transformers.Dinov2Model(
+        transformers.Dinov2Config(
             hidden_size=16,
             num_hidden_layers=2,
             num_attention_heads=2,
@@ -69,7 +67,7 @@ def dino(tmp_path_factory):
             patch_size=8,
         )
     ).save_pretrained(folder)
-    CLIPImageProcessorPil(**SMALL).save_pretrained(folder)
+    transformers.CLIPImageProcessorPil(**SMALL).save_pretrained(folder)
     return folder
 
 
@@ -124,9 +122,9 @@ def test_value_does_not_depend_on_the_other_edits_of_a_batch(spec):
 
 
 def test_clip_image_is_the_cosine_of_the_embeddings_that_transformers_computes(clip):
-    model = CLIPModel.from_pretrained(clip)
+    model = transformers.CLIPModel.from_pretrained(clip)
     images = [picture(0), picture(1)]
-    pixels = CLIPImageProcessorPil.from_pretrained(clip)(images, return_tensors="pt")
+    pixels = transformers.CLIPImageProcessorPil.from_pretrained(clip)(images, return_tensors="pt")
     outputs = model.vision_model(**pixels).pooler_output
     source, edited = model.visual_projection(outputs).detach().numpy()
     expected = source @ edited / np.linalg.norm(source) / np.linalg.norm(edited)
@@ -150,9 +148,9 @@ def test_clip_text_is_what_clip_gives_image_and_text_without_its_temperature(cli
 
 
 def test_dino_compares_the_class_tokens(dino):
-    model = Dinov2Model.from_pretrained(dino).eval()
+    model = transformers.Dinov2Model.from_pretrained(dino).eval()
     images = [picture(0), picture(1)]
-    pixels = CLIPImageProcessorPil.from_pretrained(dino)(images, return_tensors="pt")
+    pixels = transformers.CLIPImageProcessorPil.from_pretrained(dino)(images, return_tensors="pt")
     source, edited = model(**pixels).pooler_output.detach().numpy()
     expected = source @ edited / np.linalg.norm(source) / np.linalg.norm(edited)
     answer = worker(f"dino:{dino}").answer([question(edited=picture(1))])[0]
@@ -204,9 +202,9 @@ def damaged(clip, dino, tmp_path):
     def damage(name, change):
         folder = tmp_path / "damaged"
         shutil.copytree(dino if name == "dino" else clip, folder)
-        tensors = load_file(folder / "model.safetensors")
+        tensors = safetensors.load_file(folder / "model.safetensors")
         change(tensors)
-        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        safetensors.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         return f"{name}:{folder}"
 
     return damage

@@ -8,23 +8,25 @@ import shutil
 from fnmatch import fnmatch
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
+from later import Later
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.kinds.compute.fast_loading import load_on_gpu
 from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
+
+torch = Later("torch")
+safetensors = Later("safetensors.torch")
+fast_loading = Later("pytest_imgedit.kinds.compute.fast_loading")
 
 STEPS = "--imgedit-set=editor.num_inference_steps=2"
 
 
 def change(path, edit):
     """Rewrite a safetensors file with tensors that `edit` changes in place."""
-    tensors = load_file(path)
+    tensors = safetensors.load_file(path)
     edit(tensors)
-    save_file(tensors, path, metadata={"format": "pt"})
+    safetensors.save_file(tensors, path, metadata={"format": "pt"})
 
 
 def drop(name):
@@ -110,7 +112,7 @@ def test_nor_does_it_load_straight_onto_a_device(tiny, tmp_path, edit):
         pytest.raises(SetupError, match=r"expected exactly the tensors of its config"),
         whole_checkpoints(model),
     ):
-        load_on_gpu(model, "cpu", torch.float32)
+        fast_loading.load_on_gpu(model, "cpu", torch.float32)
 
 
 @pytest.mark.parametrize(

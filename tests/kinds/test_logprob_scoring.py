@@ -8,9 +8,9 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from later import Later
 from test_invariant import batches
 from test_packed import ask
 
@@ -19,12 +19,14 @@ from pytest_imgedit.core.errors import ReplyError, SetupError
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.reply import Grammar, number_places
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
 from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import Place, expected_grades, find_places
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.scenes import load
+
+torch = Later("torch")
+decoding = Later("pytest_imgedit.kinds.qwen_decoder.decoding")
 
 pytestmark = pytest.mark.everyday
 
@@ -247,7 +249,7 @@ def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
             [Answer()],
             [question],
             [prompt],
-            Decoded([reply], [False], [torch.stack(logits[: len(reply)])]),
+            decoding.Decoded([reply], [False], [torch.stack(logits[: len(reply)])]),
         )
         inputs = plain.decoder.inputs([plain.preprocess(question).followed_by([*reply[:-1], *one])])
         following = plain.model(**inputs, logits_to_keep=1).logits[0, -1].softmax(-1)
@@ -333,7 +335,7 @@ def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):
     prompt = judge.preprocess(question)
     with looks_of(judge) as looks:
         (answer,) = judge._expect(
-            [Answer()], [question], [prompt], Decoded([[*reply, point]], [False], [logits])
+            [Answer()], [question], [prompt], decoding.Decoded([[*reply, point]], [False], [logits])
         )
     ((look,),) = looks  # at what follows "9."
     assert look.tokens[len(prompt.tokens) :].tolist() == [*reply, point]
@@ -356,7 +358,7 @@ def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, dtype):
     prompts = [judge.preprocess(one) for one in asked]
 
     def grades(places):
-        decoded = Decoded(
+        decoded = decoding.Decoded(
             [reply for _ in places], [False for _ in places], [logits for _ in places]
         )
         answers = judge._expect(

@@ -7,28 +7,32 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
-import torch
-from diffusers import UNet2DConditionModel
+from later import Later
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from traced_blocks import trace_blocks
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.base import Site
-from pytest_imgedit.kinds.compute import pipeline as loading
-from pytest_imgedit.kinds.compute.acceleration import compile_anew
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.workers.process import JobLoop
 
-peft = pytest.importorskip("peft")
+torch = Later("torch")
+safetensors = Later("safetensors.torch")
+diffusers = Later("diffusers")
+pipeline = Later("pytest_imgedit.kinds.compute.pipeline")
+acceleration = Later("pytest_imgedit.kinds.compute.acceleration")
+peft = Later("peft")
+
+pytestmark = pytest.mark.skipif(not find_spec("peft"), reason="peft is not installed")
 
 PHOTO = Image.linear_gradient("L").convert("RGB").resize((64, 64))
 
@@ -85,9 +89,10 @@ def test_adapters_change_edits_by_their_weights(model, loras):
 @pytest.mark.full
 def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, monkeypatch):
     loaded = []
-    load = loading.load_pipeline
+    load = pipeline.load_pipeline
     monkeypatch.setattr(
-        loading, "load_pipeline", lambda *given: loaded.append(given) or load(*given)
+        "pytest_imgedit.kinds.compute.pipeline.load_pipeline",
+        lambda *given: loaded.append(given) or load(*given),
     )
     target = make_model("editor", f"diffusers:{model}", {}).target
     worker, images = JobLoop(lambda message: None, sys.stderr), []
@@ -125,14 +130,14 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
 @pytest.mark.parametrize("verbosity", [logging.WARNING, logging.ERROR])
 def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path, verbosity, monkeypatch):
     monkeypatch.setattr(logging.getLogger("diffusers"), "level", verbosity)
-    tensors = load_file(loras[0])
+    tensors = safetensors.load_file(loras[0])
     name = next(iter(tensors))
     for path, change in (
         ("renamed", {name.replace("to_", "to_other_"): tensors[name]}),
         ("foreign", {"transformer.blocks.0.lora_A.weight": tensors[name]}),
         ("further", {**tensors, "transformer.blocks.0.lora_A.weight": tensors[name].clone()}),
     ):
-        save_file(
+        safetensors.save_file(
             {**{n: t for n, t in tensors.items() if n != name and path == "renamed"}, **change},
             tmp_path / path,
         )
@@ -232,10 +237,10 @@ def test_a_compiled_editor_takes_other_adapters_as_one_that_loads_them_from_the_
     model, loras, monkeypatch
 ):
     """Takes ten seconds of CPU time: PyTorch traces the blocks three times."""
-    trace_blocks(monkeypatch, UNet2DConditionModel)
+    trace_blocks(monkeypatch, diffusers.UNet2DConditionModel)
 
     def compiled(path):
-        compile_anew()
+        acceleration.compile_anew()
         options = {"num_inference_steps": 2, "compile": True}
         editor = DiffusersEditor(str(model), device="cpu", loras=[{"path": path}], **options)
         assert editor.compiled
@@ -249,4 +254,4 @@ def test_a_compiled_editor_takes_other_adapters_as_one_that_loads_them_from_the_
     fresh = compiled(loras[1])
     assert first != second == fresh.self_check()
     assert np.array_equal(image, edited(fresh))
-    compile_anew()
+    acceleration.compile_anew()

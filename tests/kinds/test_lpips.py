@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import torch
+from later import Later
 from PIL import Image
-from torch.nn.functional import normalize
 
 from pytest_imgedit.core import files
 from pytest_imgedit.core.errors import SetupError, UsageError
@@ -19,6 +18,8 @@ from pytest_imgedit.kinds.base import Site, Where
 from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.kinds.learned_metrics import BACKBONES, Backbone
 from pytest_imgedit.kinds.registry import make_model
+
+torch = Later("torch")
 
 #: Layers behind which features are compared.
 COMPARED = {"alex": (1, 4, 7, 9, 11), "squeeze": (1, 4, 7, 9, 10, 11, 12)}
@@ -97,7 +98,7 @@ def lpips(network, first, second):
         for n, layer in enumerate(network.module.features):
             values = layer(values)
             if n in COMPARED[network.net]:
-                yield normalize(values)
+                yield torch.nn.functional.normalize(values)
 
     with torch.inference_mode():
         return sum(

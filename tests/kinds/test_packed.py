@@ -1,19 +1,20 @@
 """Decoding without padding gives what transformers' `generate` gives."""
 
 import pytest
-import torch
+from later import Later
 from PIL import Image
-from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_imgedit.config.settings import Settings, SuiteSettings
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.requests import Question
-from pytest_imgedit.kinds.qwen_decoder.fused import combine, rms_norm, swiglu
-from pytest_imgedit.kinds.qwen_decoder.packed import Bounds, PackedDecoder, attend
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.base import load_suite
+
+torch = Later("torch")
+fused = Later("pytest_imgedit.kinds.qwen_decoder.fused")
+packed = Later("pytest_imgedit.kinds.qwen_decoder.packed")
 
 pytestmark = pytest.mark.everyday
 
@@ -49,15 +50,15 @@ def noise(seed, sizes):
 
 @pytest.mark.parametrize("model", ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"])
 def test_replies_and_logits_equal_those_of_generate_for_uneven_prompts_and_images(tiny, model):
-    packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False)
+    judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False)
     plain = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, attention="sdpa")
-    assert isinstance(packed.decoder, PackedDecoder)
-    prompts = [packed.preprocess(question) for question in ask(5)]
-    ours = packed.decoder.decode(prompts, 9, keep_logits=True)
+    assert isinstance(judge.decoder, packed.PackedDecoder)
+    prompts = [judge.preprocess(question) for question in ask(5)]
+    ours = judge.decoder.decode(prompts, 9, keep_logits=True)
     theirs = plain.decoder.decode(prompts, 9, keep_logits=True)
     assert ours.tokens == theirs.tokens
     assert (
-        ours.cut == theirs.cut == [tokens[-1] not in packed.decoder.ends for tokens in ours.tokens]
+        ours.cut == theirs.cut == [tokens[-1] not in judge.decoder.ends for tokens in ours.tokens]
     )
     assert len({tuple(tokens) for tokens in ours.tokens}) > 1
     for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
@@ -144,7 +145,9 @@ def test_attention_stays_inside_each_sequence(own, seen, causal):
     torch.manual_seed(0)
     query = torch.randn(sum(own), 4, 8)
     key, value = torch.randn(sum(seen), 2, 8), torch.randn(sum(seen), 2, 8)
-    found = attend(query, key, value, Bounds.of(own, seen, query.device), causal=causal, scale=0.3)
+    found = packed.attend(
+        query, key, value, packed.Bounds.of(own, seen, query.device), causal=causal, scale=0.3
+    )
     starts = [(sum(own[:n]), sum(seen[:n])) for n in range(len(own))]
     for (a, b), q, k in zip(starts, own, seen, strict=True):
         mask = torch.ones(q, k, dtype=torch.bool)
@@ -154,40 +157,35 @@ def test_attention_stays_inside_each_sequence(own, seen, causal):
             key[b : b + k].repeat_interleave(2, 1),
             value[b : b + k].repeat_interleave(2, 1),
         )
-        alone = scaled_dot_product_attention(
+        alone = torch.nn.functional.scaled_dot_product_attention(
             *(one.transpose(0, 1) for one in rows), attn_mask=mask, scale=0.3
         )
         torch.testing.assert_close(found[a : a + q], alone.transpose(0, 1))
 
 
-def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny):
+def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny, monkeypatch):
     model = QwenVLJudge(str(tiny("judge-qwen3-vl-moe")), device="cpu").model
     layer = model.model.language_model.layers[0]
     hidden = torch.randn(6, 64)
     torch.testing.assert_close(
-        rms_norm(hidden, layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon),
+        fused.rms_norm(
+            hidden, layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon
+        ),
         layer.input_layernorm(hidden),
     )
-    from pytest_imgedit.kinds.qwen_decoder import fused
-
     chosen = torch.tensor([[0, 3], [1, 0], [2, 3], [0, 1], [3, 2], [1, 2]])
     weights = torch.rand(6, 2)
     with torch.inference_mode():
         expected = layer.mlp.experts(hidden, chosen, weights)
-        fused_experts = fused.experts
-        original = fused._compiled
-        fused._compiled = lambda function: function  # the same mathematics, without a compiler
-        try:
-            torch.testing.assert_close(
-                fused_experts(layer.mlp.experts, hidden, chosen, weights), expected
+        with monkeypatch.context() as patch:  # the same mathematics, without a compiler
+            patch.setattr(
+                "pytest_imgedit.kinds.qwen_decoder.fused._compiled", lambda function: function
             )
-        finally:
-            fused._compiled = original
+            found = fused.experts(layer.mlp.experts, hidden, chosen, weights)
+        torch.testing.assert_close(found, expected)
     gate_up = torch.randn(3, 8)
     torch.testing.assert_close(
-        swiglu(gate_up), torch.nn.functional.silu(gate_up[:, :4]) * gate_up[:, 4:]
+        fused.swiglu(gate_up), torch.nn.functional.silu(gate_up[:, :4]) * gate_up[:, 4:]
     )
-    assert combine(torch.eye(4), torch.tensor([[0, 1], [2, 3]]), torch.ones(2, 2)).tolist() == [
-        [1, 1, 0, 0],
-        [0, 0, 1, 1],
-    ]
+    combined = fused.combine(torch.eye(4), torch.tensor([[0, 1], [2, 3]]), torch.ones(2, 2))
+    assert combined.tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]

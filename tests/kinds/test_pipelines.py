@@ -8,11 +8,8 @@ import json
 
 import numpy as np
 import pytest
-import torch
+from later import Later
 from PIL import Image
-from tiny_flux2 import BUILDERS as FLUX2
-from tiny_models import BUILDERS as MODELS
-from tiny_pipelines import BUILDERS as FURTHER
 
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.requests import EditRequest
@@ -30,9 +27,10 @@ from pytest_imgedit.kinds.pipeline_arguments import (
 )
 from pytest_imgedit.kinds.registry import make_model
 
+torch = Later("torch")
+
 pytestmark = pytest.mark.everyday
 
-BUILDERS = {**MODELS, **FLUX2, **FURTHER}
 #: The tiny checkpoint of each class, and an area smaller than the model's own where that saves
 #: seconds.
 CLASSES = {
@@ -74,15 +72,14 @@ def picture(seed, size=(328, 200)):
 
 
 @pytest.fixture(scope="module")
-def editor(tmp_path_factory):
+def editor(tiny):
     """Make an editor of a pipeline's class, once a module."""
     made = {}
 
     def make(name):
         if name not in made:
             builder, area = CLASSES[name]
-            folder = tmp_path_factory.mktemp("pipelines") / builder
-            BUILDERS[builder](folder)
+            folder = tiny(builder)
             params = {} if area is None else {"area": area}
             made[name] = DiffusersEditor(str(folder), device="cpu", num_inference_steps=2, **params)
             made[name].folder = folder

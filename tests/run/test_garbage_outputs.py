@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
+from later import Later
+
+torch = Later("torch")
+safetensors = Later("safetensors.torch")
 
 LIMIT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 
@@ -57,9 +59,9 @@ def test_nan_out_of_a_real_pipeline_is_an_error_and_no_black_image(bench, tiny, 
     model = tmp_path / "broken"
     shutil.copytree(tiny("instruct-pix2pix"), model)
     path = model / "vae" / "diffusion_pytorch_model.safetensors"
-    weights = load_file(path)
+    weights = safetensors.load_file(path)
     weights["decoder.conv_out.bias"][0] = torch.nan
-    save_file(weights, path, metadata={"format": "pt"})
+    safetensors.save_file(weights, path, metadata={"format": "pt"})
     result = bench.run(
         f"--imgedit-editor=diffusers:{model}",
         "--imgedit-set=editor.num_inference_steps=1",

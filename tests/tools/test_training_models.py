@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from later import Later
 from PIL import Image
 
-from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
-from tools.train_embedded.batched import BatchedJudge
-from tools.train_embedded.editor_model import autoencoder
-from tools.train_embedded.judge_model import image_processor, judge_model
-from tools.train_embedded.loop import Trainer
-from tools.train_embedded.records import as_pair, draw, make_scenes
-from tools.train_embedded.text import Texts, reply
-from tools.train_embedded.vae import whiten
+torch = Later("torch")
+qwen_inputs = Later("pytest_imgedit.kinds.compute.qwen_inputs")
+batched = Later("tools.train_embedded.batched")
+editor_model = Later("tools.train_embedded.editor_model")
+judge_model = Later("tools.train_embedded.judge_model")
+loop = Later("tools.train_embedded.loop")
+records = Later("tools.train_embedded.records")
+text = Later("tools.train_embedded.text")
+vae = Later("tools.train_embedded.vae")
 
 pytestmark = pytest.mark.everyday
 
@@ -29,45 +30,48 @@ FOLDER = Path(__file__).parent.parent.parent / "tools" / "train_embedded"
 
 
 @pytest.fixture(scope="module")
-def texts() -> Texts:
-    return Texts.train(
+def texts() -> text.Texts:
+    return text.Texts.train(
         [
-            as_pair(scene, c, "en")
+            records.as_pair(scene, c, "en")
             for n in range(60)
-            for c, *both in [make_scenes(0, n)]
+            for c, *both in [records.make_scenes(0, n)]
             for scene in both
         ]
     )
 
 
 @pytest.fixture(scope="module")
-def judge(texts: Texts) -> Any:
+def judge(texts: text.Texts) -> Any:
     config = tomllib.loads((FOLDER / "judge.toml").read_text())
     torch.manual_seed(0)
-    return judge_model(texts.judge, config["vision"], config["text"]).eval()
+    return judge_model.judge_model(texts.judge, config["vision"], config["text"]).eval()
 
 
-def test_the_batched_forward_gives_the_logits_of_the_models_own(texts: Texts, judge: Any) -> None:
-    category, *scenes = make_scenes(5, 2)
-    pairs = [as_pair(scene, category, "en") for scene in scenes]
+def test_the_batched_forward_gives_the_logits_of_the_models_own(
+    texts: text.Texts, judge: Any
+) -> None:
+    category, *scenes = records.make_scenes(5, 2)
+    pairs = [records.as_pair(scene, category, "en") for scene in scenes]
     images = [
-        [torch.from_numpy(draw(scene, after).copy()) for after in (False, True)] for scene in scenes
+        [torch.from_numpy(records.draw(scene, after).copy()) for after in (False, True)]
+        for scene in scenes
     ]
-    answer = texts.judge(reply((7, 10, 0), texts.protocol))["input_ids"]
+    answer = texts.judge(text.reply((7, 10, 0), texts.protocol))["input_ids"]
     encoded = [texts.encode(pair) for pair in pairs]
     longest = max(int(one["tail_length"]) for one in encoded) + len(answer)
     tails = [one["tail"][: int(one["tail_length"])].tolist() + answer for one in encoded]
-    text = torch.tensor([tail + [0] * (longest - len(tail)) for tail in tails])
+    tokens = torch.tensor([tail + [0] * (longest - len(tail)) for tail in tails])
     pixels = torch.stack([torch.stack(both).permute(0, 3, 1, 2).float() / 255 for both in images])
-    batched = BatchedJudge(judge, texts)
-    processor = AssembledProcessor(texts.judge, image_processor(8))
+    forward = batched.BatchedJudge(judge, texts)
+    processor = qwen_inputs.AssembledProcessor(texts.judge, judge_model.image_processor(8))
     with torch.no_grad():
-        found = judge.lm_head(batched(pixels[:, 0], pixels[:, 1], text))
+        found = judge.lm_head(forward(pixels[:, 0], pixels[:, 1], tokens))
         for row, (pair, both) in enumerate(zip(pairs, images, strict=True)):
-            prompt = texts.prompt(pair) + reply((7, 10, 0), texts.protocol)
+            prompt = texts.prompt(pair) + text.reply((7, 10, 0), texts.protocol)
             inputs = processor(prompt, [Image.fromarray(image.numpy()) for image in both])
             assert torch.equal(
-                torch.cat(list(batched.patches(pixels[row]))), inputs["pixel_values"]
+                torch.cat(list(forward.patches(pixels[row]))), inputs["pixel_values"]
             )
             length = len(tails[row])
             expected = judge(**inputs).logits[0, -length:]
@@ -76,7 +80,7 @@ def test_the_batched_forward_gives_the_logits_of_the_models_own(texts: Texts, ju
 
 def test_whitening_changes_latents_and_no_picture() -> None:
     torch.manual_seed(0)
-    vae = autoencoder(
+    model = editor_model.autoencoder(
         {
             "block_out_channels": [16, 16],
             "layers_per_block": 1,
@@ -86,21 +90,21 @@ def test_whitening_changes_latents_and_no_picture() -> None:
     ).eval()
     images = torch.rand(16, 3, 32, 32) * 2 - 1
     with torch.no_grad():
-        before = vae.decode(vae.encode(images).latent_dist.mode()).sample
-        whiten(vae, vae.encode(images).latent_dist.mode())
-        latents = vae.encode(images).latent_dist.mode()
-        torch.testing.assert_close(vae.decode(latents).sample, before, atol=1e-3, rtol=1e-3)
+        before = model.decode(model.encode(images).latent_dist.mode()).sample
+        vae.whiten(model, model.encode(images).latent_dist.mode())
+        latents = model.encode(images).latent_dist.mode()
+        torch.testing.assert_close(model.decode(latents).sample, before, atol=1e-3, rtol=1e-3)
     flat = latents.permute(1, 0, 2, 3).flatten(1)
     torch.testing.assert_close(torch.cov(flat), torch.eye(4), atol=1e-2, rtol=0)
     torch.testing.assert_close(flat.mean(1), torch.zeros(4), atol=1e-2, rtol=0)
 
 
-def _trainer(folder: Path, steps: int) -> Trainer:
+def _trainer(folder: Path, steps: int) -> loop.Trainer:
     torch.manual_seed(0)
-    return Trainer(torch.nn.Linear(4, 1), folder, steps=steps, learning_rate=0.2, average=0.9)
+    return loop.Trainer(torch.nn.Linear(4, 1), folder, steps=steps, learning_rate=0.2, average=0.9)
 
 
-def _run(trainer: Trainer, seconds: float = 60) -> None:
+def _run(trainer: loop.Trainer, seconds: float = 60) -> None:
     def losses() -> dict[str, torch.Tensor]:
         x = torch.randn(32, 4)
         return {"mse": (trainer.model(x).squeeze(1) - x.sum(1)).square().mean()}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from later import Later
 from PIL import Image
 
 from pytest_imgedit.config.settings import Settings
@@ -18,10 +19,12 @@ from pytest_imgedit.core.requests import EditRequest, Question
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.loading import load_protocol
-from tools.train_embedded import bank, editor, judge, pool
-from tools.train_embedded.records import as_pair, draw, make_scenes
 
-FOLDER = Path(editor.__file__).parent
+editor = Later("tools.train_embedded.editor")
+judge = Later("tools.train_embedded.judge")
+records = Later("tools.train_embedded.records")
+
+FOLDER = Path(__file__).parents[2] / "tools" / "train_embedded"
 EDITOR = {
     "data": {"capacity": 8, "first": 8, "workers": 0},
     "vae": {"steps": 2, "batch": 2},
@@ -69,7 +72,7 @@ def _logged(path: Path) -> list[dict[str, Any]]:
 def test_trained_models_load_as_any_other_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "CHUNK", 8)
+    monkeypatch.setattr("tools.train_embedded.pool.CHUNK", 8)
     work, out = tmp_path / "work", tmp_path / "out"
     config = _smaller("editor.toml", {name: dict(keys) for name, keys in EDITOR.items()}, tmp_path)
     _call(editor, monkeypatch, work=work, config=config, out=out / "editor", minutes=0)
@@ -89,7 +92,7 @@ def test_trained_models_load_as_any_other_checkpoint(
     _call(editor, monkeypatch, work=work, config=config, out=tmp_path / "unfinished", minutes=0)
     assert not (tmp_path / "unfinished").exists()  # stopped in the second stage
 
-    monkeypatch.setattr(bank, "STEPS", (1, 2))
+    monkeypatch.setattr("tools.train_embedded.bank.STEPS", (1, 2))
     config = _smaller("judge.toml", {name: dict(keys) for name, keys in JUDGE.items()}, tmp_path)
     _call(
         judge,
@@ -106,9 +109,9 @@ def test_trained_models_load_as_any_other_checkpoint(
     assert [line["step"] for line in measured] == [1, 2]
     assert "editor" in measured[-1]["kinds"]
 
-    category, scene, _ = make_scenes(8, 1)
-    source = Image.fromarray(draw(scene, False))
-    pair = as_pair(scene, category, "en")
+    category, scene, _ = records.make_scenes(8, 1)
+    source = Image.fromarray(records.draw(scene, False))
+    pair = records.as_pair(scene, category, "en")
     edited = DiffusersEditor(str(out / "editor"), device="cpu", num_inference_steps=1).edit(
         EditRequest("pair", category, pair.instruction, source, 1)
     )
