@@ -438,18 +438,19 @@ PARTS: Mapping[str, Callable[..., str]] = {
 }
 
 
+def page_paths() -> list[Path]:
+    """Return the pages that take something from code."""
+    return [path for path in sorted(DOCS.rglob("*.md")) if _PLACE.search(path.read_text())]
+
+
 def pages() -> dict[Path, str]:
-    """Return the pages that take something from code, as they must be."""
+    """Return the pages that take something from code, and the schema, as they must be."""
 
     def filled(place: re.Match[str]) -> str:
         name, *arguments = place["name"].split()
         return f"{place['start']}{PARTS[name](*arguments)}{place['end']}"
 
-    texts = {}
-    for path in sorted(DOCS.rglob("*.md")):
-        text = path.read_text()
-        if _PLACE.search(text):
-            texts[path] = _PLACE.sub(filled, text)
+    texts = {path: _PLACE.sub(filled, path.read_text()) for path in page_paths()}
     schema = Results.model_json_schema(mode="serialization")
     texts[SCHEMA] = json.dumps(schema, ensure_ascii=False, indent=1) + "\n"
     return texts

@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import zlib
+from functools import cache
 
 import pytest
 from PIL import Image
@@ -31,6 +32,7 @@ def png(*chunks: tuple[bytes, bytes]) -> bytes:
     return data[:33] + more + data[33:]
 
 
+@cache
 def squeezed(size: int) -> bytes:
     return zlib.compress(bytes(size), 9)
 
