@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.everyday
 
+TESTS = Path(__file__).parent.parent
 HEAVY = {
     "torch",
     "diffusers",
@@ -86,6 +88,15 @@ def test_controller_of_a_run_never_imports_torch(bench):
     imported = modules_after(code)
     assert "pytest_imgedit.run.run" in imported
     assert not imported & {"torch", "diffusers", "transformers"}
+
+
+def test_collecting_these_tests_imports_no_pytorch():
+    """Each worker of pytest-xdist collects all of them; it takes four seconds of CPU time."""
+    options = ["--co", "-qq", "-p", "no:cacheprovider", str(TESTS)]
+    imported = modules_after(f"import pytest; assert pytest.main({options}) == 0")
+    assert "later" in imported
+    heavy = {"torch", "diffusers", "transformers", "safetensors", "accelerate", "peft"}
+    assert not imported & heavy
 
 
 def test_settings_that_no_item_needs_cost_nothing(tmp_path):
