@@ -256,6 +256,7 @@ def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (380, "light"), (1200, "dark")])
+@pytest.mark.everyday_for("1200-light")
 def test_axe_finds_no_serious_fault(report, axe, width, scheme):
     report.set_viewport_size({"width": width, "height": 900})
     report.emulate_media(color_scheme=scheme)

@@ -218,6 +218,7 @@ def shown(text):
 
 
 @pytest.mark.parametrize("width", [1200, 380])
+@pytest.mark.everyday_for("1200")
 def test_hostile_texts_do_nothing_in_the_html_report(page, hostile, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"file://{hostile / 'report.html'}")

@@ -10,6 +10,7 @@ from pytest_imgedit.stats.leaderboard import rank_runs
 
 
 @pytest.mark.parametrize("width", [1440, 768, 390])
+@pytest.mark.everyday_for("768")
 def test_no_column_is_cut(page, tmp_path, width):
     names = [f"a-long-name-of-a-category-{number}" for number in range(8)]
     items = [baseline_item(f"p{n}", n % 10, names[n % 8]) for n in range(32)]

@@ -242,6 +242,7 @@ def test_runs_are_chosen_by_keyboard_alone(page, folder):
         ({"page": 2}, "pair-50"),
     ],
 )
+@pytest.mark.everyday_for("state0-pair-07", "state2-pair-07", "state4-pair-59", "state6-pair-00")
 def test_pairs_are_sorted_and_paged(page, folder, state, first):
     open_pairs(page, folder, **state)
     assert ids(page)[0] == first
@@ -265,6 +266,7 @@ def test_pairs_are_sorted_and_paged(page, folder, state, first):
         ("search", "nothing of the kind", 0),
     ],
 )
+@pytest.mark.everyday_for("category-social-30", "status-error-1", "low-9.5-1", "search-number 41-1")
 def test_pairs_are_filtered_and_the_filters_cleared(page, folder, control, value, expected):
     open_pairs(page, folder)
     if control in ("category", "tag", "difficulty", "status"):

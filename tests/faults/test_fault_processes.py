@@ -91,12 +91,12 @@ def test_hanging_load_is_ended_and_every_pair_says_so(bench):
         *CONSTANT,
         "--imgedit-editor=fakes:Hangs",
         "--imgedit-set=editor.how=loading",
-        "--imgedit-set=workers.load_timeout=4",
+        "--imgedit-set=workers.load_timeout=2",
     )
     result.assert_outcomes(failed=10)
     assert set(bench.error_kinds.values()) == {"no_worker"}
     assert (
-        "loading took longer than 4 s (workers.load_timeout)"
+        "loading took longer than 2 s (workers.load_timeout)"
         in bench.items["social-0000"]["error"]["message"]
     )
 
