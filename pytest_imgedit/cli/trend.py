@@ -188,15 +188,17 @@ def _outcome(outcomes: Sequence[str], looks: int) -> str:
 
 
 def _notes(field_count: int, alpha: float, copies: int) -> Iterator[str]:
-    """Explain the evidence over all fields; with `copies`, also how many edits are no evidence."""
+    """Explain the evidence over all fields; with `copies`, also how many items are no evidence."""
     yield (
         "Evidence: e-values against the hypothesis that no run is worse than those before it. "
         f"The alarm is at {field_count / alpha:g}: at most {alpha * 100:g}% of series reach it by "
         f"chance, over all {counted(field_count, 'mean')} and all looks."
     )
     if copies:
-        subject = "1 edit is that" if copies == 1 else f"{copies} edits are those"
-        yield f"{subject} of an earlier run, and no further evidence"
+        yield (
+            f"The edits of {counted(copies, 'item')} are those of an earlier run, and no further "
+            "evidence"
+        )
 
 
 def _new_draws(series: Sequence[Baseline]) -> tuple[list[set[str]], int]:

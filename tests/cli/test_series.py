@@ -98,7 +98,9 @@ def test_a_checkpoint_may_be_looked_at_every_night(imgedit, nights, tmp_path):
     assert code == 0
     once, *others = [run["evidence"]["overall"] for run in document["runs"][1:]]
     assert max(others) < once + 0.1  # looks without news dilute what there is
-    assert document["notes"][1] == "400 edits are those of an earlier run, and no further evidence"
+    assert document["notes"][1] == (
+        "The edits of 400 items are those of an earlier run, and no further evidence"
+    )
 
 
 def test_runs_that_ended_early_are_no_part_of_a_series(imgedit, nights, tmp_path):

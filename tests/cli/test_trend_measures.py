@@ -111,7 +111,9 @@ def test_a_single_edit_of_an_earlier_run_is_no_further_evidence(nights, tmp_path
     document, _, _ = trend(
         [nights[0], str(path)], None, measure=[], alpha=0.05, out=tmp_path, html=None
     )
-    assert document["notes"][1] == "1 edit is that of an earlier run, and no further evidence"
+    assert document["notes"][1] == (
+        "The edits of 1 item are those of an earlier run, and no further evidence"
+    )
 
 
 def test_a_measure_that_the_newest_run_lacks_is_refused(nights, tmp_path):
