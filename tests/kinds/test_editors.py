@@ -22,6 +22,7 @@ from pytest_imgedit.kinds.pipeline_arguments import call_arguments, call_signatu
 from pytest_imgedit.kinds.registry import make_model
 
 torch = Later("torch")
+diffusers = Later("diffusers")
 
 PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
 
@@ -302,8 +303,6 @@ def test_seed_depends_on_seed_and_pair_alone():
 )
 def test_signature_read_from_source_is_the_real_one(name, some):
     import inspect
-
-    import diffusers
 
     found = set(call_signature(name).annotations)
     assert some <= found

@@ -55,14 +55,18 @@ def test_a_question_is_answered_alike_wherever_it_stands(tiny, model, dtype, att
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_it_answers_is_what_the_packed_decoder_answers(tiny, model):
-    own = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9)
-    other = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False)
-    assert isinstance(own.decoder, invariant.InvariantDecoder)
-    prompts = [own.preprocess(question) for question in ask(5)]
-    ours, theirs = (judge.decoder.decode(prompts, 9, keep_logits=True) for judge in (own, other))
+    judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9)
+    packed_judge = QwenVLJudge(
+        str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False
+    )
+    assert isinstance(judge.decoder, invariant.InvariantDecoder)
+    prompts = [judge.preprocess(question) for question in ask(5)]
+    ours, theirs = (
+        one.decoder.decode(prompts, 9, keep_logits=True) for one in (judge, packed_judge)
+    )
     assert (ours.tokens, ours.cut) == (theirs.tokens, theirs.cut)
-    for one, its, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
-        torch.testing.assert_close(one[: len(tokens)], its[: len(tokens)], rtol=1e-3, atol=1e-4)
+    for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
+        torch.testing.assert_close(mine[: len(tokens)], other[: len(tokens)], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -73,11 +77,13 @@ def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, mode
     # As on a GPU: buckets that are filled up, and rows side by side.
     judge.decoder.tiles_alike = True
     judge.decoder.rows, judge.decoder.bucket = 3, [48, 150]
-    other = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False)
+    packed_judge = QwenVLJudge(
+        str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False
+    )
     questions = ask(7)
-    assert judge.answer(questions) == other.answer(questions)
-    judge.max_new_tokens = other.max_new_tokens = 1
-    assert judge.answer(questions) == other.answer(questions)
+    assert judge.answer(questions) == packed_judge.answer(questions)
+    judge.max_new_tokens = packed_judge.max_new_tokens = 1
+    assert judge.answer(questions) == packed_judge.answer(questions)
 
 
 @pytest.mark.parametrize("model", MODELS)

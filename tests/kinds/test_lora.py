@@ -28,7 +28,8 @@ from pytest_imgedit.workers.process import JobLoop
 torch = Later("torch")
 safetensors = Later("safetensors.torch")
 diffusers = Later("diffusers")
-pipeline = Later("pytest_imgedit.kinds.compute.pipeline")
+transformers = Later("transformers")
+loading = Later("pytest_imgedit.kinds.compute.pipeline")
 acceleration = Later("pytest_imgedit.kinds.compute.acceleration")
 peft = Later("peft")
 
@@ -45,12 +46,9 @@ def model(tiny):
 @pytest.fixture(scope="module")
 def loras(model, tmp_path_factory):
     """Two adapters of a pipeline's UNet, as diffusers saves them."""
-    from diffusers import StableDiffusionInstructPix2PixPipeline as Pipeline
-    from peft.utils import get_peft_model_state_dict
-
     folder, paths = tmp_path_factory.mktemp("loras"), []
     for seed in (1, 2):
-        pipeline = Pipeline.from_pretrained(model)
+        pipeline = diffusers.StableDiffusionInstructPix2PixPipeline.from_pretrained(model)
         torch.manual_seed(seed)
         config = peft.LoraConfig(
             r=4, target_modules=["to_q", "to_k", "to_v"], init_lora_weights=False
@@ -59,9 +57,9 @@ def loras(model, tmp_path_factory):
         for name, weight in pipeline.unet.named_parameters():
             if "lora_" in name:
                 torch.nn.init.normal_(weight, std=0.5)
-        Pipeline.save_lora_weights(
+        pipeline.save_lora_weights(
             folder / str(seed),
-            unet_lora_layers=get_peft_model_state_dict(pipeline.unet),
+            unet_lora_layers=peft.utils.get_peft_model_state_dict(pipeline.unet),
             weight_name="lora.safetensors",
         )
         paths.append(str(folder / str(seed) / "lora.safetensors"))
@@ -89,7 +87,7 @@ def test_adapters_change_edits_by_their_weights(model, loras):
 @pytest.mark.full
 def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, monkeypatch):
     loaded = []
-    load = pipeline.load_pipeline
+    load = loading.load_pipeline
     monkeypatch.setattr(
         "pytest_imgedit.kinds.compute.pipeline.load_pipeline",
         lambda *given: loaded.append(given) or load(*given),
@@ -183,9 +181,7 @@ def test_adapters_are_in_the_key_by_content_and_weight(model, loras, tmp_path):
 @pytest.fixture(scope="module")
 def adapter(tiny, tmp_path_factory):
     """An adapter of a judge's language model, as peft saves it."""
-    from transformers import AutoModelForImageTextToText
-
-    model = AutoModelForImageTextToText.from_pretrained(tiny("judge-qwen3-vl"))
+    model = transformers.AutoModelForImageTextToText.from_pretrained(tiny("judge-qwen3-vl"))
     torch.manual_seed(1)
     config = peft.LoraConfig(
         r=4, target_modules=r".*language_model.*\.(q|v)_proj", init_lora_weights=False
