@@ -90,6 +90,7 @@ def test_controller_of_a_run_never_imports_torch(bench):
     assert not imported & {"torch", "diffusers", "transformers"}
 
 
+@pytest.mark.full
 def test_collecting_these_tests_imports_no_pytorch():
     """Each worker of pytest-xdist collects all of them; it takes four seconds of CPU time."""
     options = ["--co", "-qq", "-p", "no:cacheprovider", str(TESTS)]
