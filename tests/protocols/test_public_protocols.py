@@ -14,7 +14,6 @@ import pytest
 from miniatures import ANY_VERSION, MAKE, number_of, picture
 
 JUDGE = "--imgedit-judge=miniatures:Judge"
-pytestmark = pytest.mark.usefixtures("pytorch")  # of the embedded editor
 
 
 @pytest.fixture
@@ -74,6 +73,7 @@ def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, exp
     result.stdout.fnmatch_lines([f"protocol {name}@{variant}*this run: {pairs} of *"])
 
 
+@pytest.mark.usefixtures("pytorch")
 @pytest.mark.full
 def test_miniatures_run_with_the_embedded_editor(bench, made):
     """Costly: the embedded editor loads and edits once for each benchmark."""
