@@ -151,8 +151,9 @@ def test_shards_that_compare_with_latest_are_merged_against_the_run_that_was_lat
 
 @pytest.mark.parametrize(
     "xdist",
-    [pytest.param([], id="plain"), pytest.param(["-n1"], id="xdist", marks=pytest.mark.full)],
+    [pytest.param([], id="plain"), pytest.param(["-n1"], id="xdist")],
 )
+@pytest.mark.full
 def test_a_shard_without_pairs_is_a_run_that_can_be_merged(bench, merge, xdist):
     options = [*PAINTED, "--imgedit-limit=1", "-k", "physics or social", "--imgedit-controls"]
     whole = bench.run(*options)

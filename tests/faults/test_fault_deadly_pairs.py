@@ -143,6 +143,7 @@ def test_editor_that_dies_before_any_job_is_given_up_after_three(bench, moment):
         assert set(bench.error_kinds.values()) == {"no_worker"}
 
 
+@pytest.mark.full
 def test_editor_that_does_not_load_again_is_given_up_after_three(bench):
     (bench.path / "once.py").write_text(
         "import os\n"

@@ -13,6 +13,7 @@ NOISE = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-
 SLOW = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 
 
+@pytest.mark.full
 def test_store_without_its_lock_file_is_still_a_store(bench):
     bench.run_with_workers(*NOISE).assert_outcomes(passed=10)
     (bench.path / ".imgedit" / "lock").unlink()

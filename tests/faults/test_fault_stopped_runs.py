@@ -90,6 +90,7 @@ def test_ctrl_c_while_an_interpreter_hangs_ends_the_run(bench, left):
     bench.wait_for(lambda: not left())
 
 
+@pytest.mark.full
 def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, left):
     process = bench.start(
         *CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000"

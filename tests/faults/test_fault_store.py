@@ -115,6 +115,7 @@ def test_torn_last_line_is_dropped_with_a_warning(bench, name):
 
 
 @pytest.mark.parametrize("name", ["edits", "verdicts"])
+@pytest.mark.everyday_for("edits")
 def test_bad_middle_line_is_refused_by_file_and_line(bench, name):
     bench.run(*NOISE)
     path = journal(bench, name)
@@ -198,6 +199,7 @@ def test_store_that_cannot_be_written_is_refused(bench):
 
 
 @pytest.mark.parametrize("name", ["edits", "verdicts"])
+@pytest.mark.everyday_for("verdicts")
 def test_records_of_another_version_are_refused_by_file_and_line(bench, name):
     bench.run(*NOISE)
     first, *rest = journal(bench, name).read_text().splitlines(keepends=True)

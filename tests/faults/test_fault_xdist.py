@@ -52,7 +52,7 @@ def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
 
 @pytest.mark.parametrize("mode", ["loadgroup", "each"])
 @pytest.mark.parametrize("options", [(), ("--imgedit-limit=1",)])
-@pytest.mark.everyday_for("options0-loadgroup")
+@pytest.mark.full
 def test_mode_that_does_not_survive_a_crash_is_refused(bench, mode, options):
     result = bench.run_subprocess("-n2", f"--dist={mode}", *options)
     assert result.ret == 4

@@ -113,6 +113,7 @@ def test_error_that_cannot_say_what_it_is_is_named_at_load(bench, odd, how):
 @pytest.mark.parametrize(
     ("how", "said"), [("raises", "no such weights"), ("exits", "died (exit status 3)")]
 )
+@pytest.mark.everyday_for("raises-no such weights")
 def test_judge_that_cannot_load_is_the_error_of_every_verdict(bench, odd, how, said):
     check(
         bench.run_with_workers(

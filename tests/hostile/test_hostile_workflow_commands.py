@@ -110,7 +110,7 @@ def test_no_line_begins_as_a_command_but_our_own(said):
     assert len(own) == not_passed
 
 
-@pytest.mark.full_for("xdist")
+@pytest.mark.everyday_for("quiet", "wordy")
 def test_no_line_holds_a_command_of_the_older_kind(said):
     lines, _ = said
     assert [line for line in lines if re.search(r"##\[[^\]]*\]", line)] == []

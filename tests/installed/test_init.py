@@ -156,7 +156,7 @@ def test_an_empty_folder_gets_the_embedded_suite(empty):
     "name",
     ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu", "small-gpu"],
 )
-@pytest.mark.everyday_for("one-gpu")
+@pytest.mark.full
 def test_ready_configs_take_the_users_suite(empty, name):
     photographs(empty.path)
     table(empty.path)

@@ -150,6 +150,7 @@ def test_score_out_of_range_is_an_error(bench, score):
 
 
 @pytest.mark.parametrize(("judge", "kind"), [("Fussy", "exception"), ("Deadly", "worker_died")])
+@pytest.mark.everyday_for("Fussy-exception")
 def test_one_edit_cannot_spoil_the_verdicts_on_the_others_of_its_batch(bench, judge, kind):
     result = bench.run_with_workers(f"--imgedit-judge=fakes:{judge}", "--imgedit-limit=3")
     result.assert_outcomes(passed=14, failed=1)

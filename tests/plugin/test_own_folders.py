@@ -125,6 +125,7 @@ def test_models_of_a_script_find_classes(repository, monkeypatch):
         assert models.edit_workers.edit(photo, "turn it") == photo.rotate(180)
 
 
+@pytest.mark.full
 def test_workers_of_xdist_find_classes(repository, bench, monkeypatch):
     put_classes(repository, ".")
     monkeypatch.chdir(repository / "benchmarks")

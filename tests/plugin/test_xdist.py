@@ -16,14 +16,11 @@ def comparable(bench):
 
 
 def test_same_items_with_and_without_xdist(bench):
-    """Costly: a run and one with two workers of xdist, which are processes."""
-    bench.run_subprocess(
-        "--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-fresh"
-    ).assert_outcomes(passed=5)
+    """Costly: two workers of xdist are processes."""
+    options = ("--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-fresh")
+    bench.run(*options).assert_outcomes(passed=5)
     alone = comparable(bench)
-    bench.run_subprocess(
-        "--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-fresh", "-n", "2"
-    ).assert_outcomes(passed=5)
+    bench.run_subprocess(*options, "-n", "2").assert_outcomes(passed=5)
     assert comparable(bench) == alone
     assert bench.timing["edits"] == 5
 

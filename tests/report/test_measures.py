@@ -238,6 +238,7 @@ def test_another_judge_of_the_name_cannot_be_compared(measured):
     result.stderr.fnmatch_lines(["*baseline both: not comparable: another judge*Strict)"])
 
 
+@pytest.mark.full
 def test_a_run_that_follows_better_and_preserves_worse_fails(measured):
     result = measured.run(
         *USUAL,

@@ -119,6 +119,7 @@ def test_few_pairs_that_moved_little_warn_and_fail_where_that_is_asked_for(saved
         refused.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *"])
 
 
+@pytest.mark.full
 def test_a_run_that_only_warns_is_a_first_baseline_and_replaces_none(saved):
     folder = saved.path / "benchmarks/baselines"
     result = saved.run(*LITTLE, "--imgedit-save=first")
@@ -228,9 +229,8 @@ def test_saving_twice_differs_in_the_run_alone(saved):
         ),
     ],
 )
-@pytest.mark.full_for(
-    "options0-another judge: reference there, fakes:Constant here",
-    "options1-another number of seeds: 1 there, 2 here",
+@pytest.mark.everyday_for(
+    "options3-5 of 55 pairs are not in it (physics-0010, *); save a new baseline *"
 )
 def test_unlike_runs_are_refused_before_anything_is_edited(saved, options, reason):
     edits = saved.stored_edits()

@@ -83,7 +83,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("source", COMPUTED.values(), ids=COMPUTED)
-@pytest.mark.full_for("at-import")
+@pytest.mark.full
 def test_a_module_that_is_imported_by_a_computed_name_is_seen_too(bench, source):
     (bench.path / "dynamic.py").write_text(source)
     (bench.path / "plugin.py").write_text(

@@ -87,7 +87,7 @@ def test_stage_hook_that_fails_keeps_what_is_finished(bench, hook, stage, how):
     ],
     ids=["before-edit", "after-score", "xdist-after-score"],
 )
-@pytest.mark.full_for("after-score")
+@pytest.mark.full_for("xdist-after-score")
 def test_first_and_last_hook_that_fail_leave_a_report(bench, hook, stage, arguments):
     write(
         bench,
@@ -206,7 +206,7 @@ HANGS = {
 
 @pytest.mark.parametrize("hook", HANGS)
 @pytest.mark.parametrize("how", ["sleeps", "retries"])
-@pytest.mark.everyday_for("sleeps-item_edited")
+@pytest.mark.full
 def test_hook_that_hangs_keeps_no_results_from_a_run_that_is_to_stop(bench, hook, how):
     """An upload without a deadline, and one that is tried again whatever happens; a stop comes 30 s
     before SIGKILL.

@@ -65,6 +65,7 @@ def test_the_page_s_callback_logs_a_subset_with_its_step(evaluate, tracker):
     assert all(row["edit"].is_file() and row["source"].is_file() for row in rows)
 
 
+@pytest.mark.full
 def test_a_run_that_could_not_start_is_not_logged(evaluate, tracker):
     from pytest_imgedit import UsageError
 
