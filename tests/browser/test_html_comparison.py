@@ -256,7 +256,7 @@ def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (380, "light"), (1200, "dark")])
-@pytest.mark.everyday_for("1200-light")
+@pytest.mark.full
 def test_axe_finds_no_serious_fault(report, axe, width, scheme):
     report.set_viewport_size({"width": width, "height": 900})
     report.emulate_media(color_scheme=scheme)
@@ -275,6 +275,7 @@ def test_axe_finds_no_serious_fault(report, axe, width, scheme):
     assert report.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.full
 def test_many_pairs_are_drawn_as_they_are_scrolled_to(folder, page):
     path = next(folder.glob(".imgedit/runs/*/results.json"))
     document = json.loads(path.read_text())
