@@ -8,12 +8,12 @@ import csv
 import functools
 import http.server
 import io
-import threading
 from urllib.parse import quote
 
 import pytest
 from documents import a_run, an_item
 from PIL import Image
+from serving import serve
 
 from pytest_imgedit.core import images
 from pytest_imgedit.core.results import ItemError, Measure, Verdict
@@ -419,7 +419,7 @@ def test_page_works_from_a_plain_server(page, folder):
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))
     )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    serve(server)
     with server:
         state = address(folder, pair="pair-08").partition("#")[2]
         page.goto(f"http://127.0.0.1:{server.server_port}/#{state}")

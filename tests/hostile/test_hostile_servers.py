@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from PIL import Image
+from serving import serve
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.kinds.server import Server, ServerParameters
@@ -93,7 +94,7 @@ def server():
         )
         server.was_heard_out = False
         server.closing = threading.Event()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        serve(server)
         yield server
         server.closing.set()
         server.shutdown()

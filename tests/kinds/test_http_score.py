@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from serving import serve
 
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.requests import Question
@@ -27,7 +28,7 @@ WHITE = Image.new("RGB", (4, 4), "white")
 @contextmanager
 def serving(server):
     with server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        serve(server)
         yield f"http://127.0.0.1:{server.server_address[1]}/score"
         server.shutdown()
 

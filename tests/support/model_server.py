@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from PIL import Image
+from serving import serve
 
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest, Question
@@ -47,7 +48,7 @@ class ModelServer(ThreadingHTTPServer):
         )  # here, since threads cannot import torch at once
         editor = make_model("editor", "scenes", {"num_inference_steps": 4})
         self._editor = editor.target.build("cpu", editor.worker_params)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        serve(self)
 
     @property
     def url(self) -> str:

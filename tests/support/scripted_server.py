@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import deque
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+from serving import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,6 @@ class ScriptedServer(ThreadingHTTPServer):
 @contextmanager
 def scripted_server() -> Iterator[ScriptedServer]:
     with ScriptedServer() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        serve(server)
         yield server
         server.shutdown()
