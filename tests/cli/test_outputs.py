@@ -318,6 +318,7 @@ def full(monkeypatch, where: str, number: int = errno.ENOSPC) -> None:
 @pytest.mark.parametrize("old", ["whole and old", None], ids=["old", "new"])
 @pytest.mark.parametrize("where", ["sync", "rename"])
 @pytest.mark.parametrize("option", [name for name in COMMANDS if name != "merge --out"])
+@pytest.mark.everyday
 def test_a_full_disk_leaves_the_old_file_or_none(here, capsys, monkeypatch, option, where, old):
     target = "made" if PATHS[option] == "new folder" else "made.out"
     if old is not None and PATHS[option] == "file":

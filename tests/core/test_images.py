@@ -186,6 +186,7 @@ def test_an_image_without_its_end_is_refused_by_its_header_and_end(kind, share):
         images.checked_size(data[: int(len(data) * share)])
 
 
+@pytest.mark.everyday
 def test_a_large_image_is_no_thumbnail_and_warns_of_nothing(tmp_path):
     """Warnings are errors here; a WebP of one colour is small whatever its size."""
     path = tmp_path / "large.webp"

@@ -80,12 +80,6 @@ def patterns_of(path):
     return set(uses(ast.parse(path.read_text()), importlib.import_module(name)))
 
 
-def tiers(path):
-    """Mark a file that imports PyTorch."""
-    imports_torch = re.search(r"^(?:import|from) (?:torch|diffusers)", path.read_text(), re.M)
-    return pytest.mark.everyday if imports_torch else ()
-
-
 def use(pattern, method, text):
     if method == "sub":
         pattern.sub("", text)
@@ -109,8 +103,9 @@ def test_most_patterns_of_the_package_are_found():
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=tiers(path), id=str(path.relative_to(FOLDER))) for path in FILES],
+    [pytest.param(path, id=str(path.relative_to(FOLDER))) for path in FILES],
 )
+@pytest.mark.everyday
 def test_every_pattern_is_linear(path):
     for pattern, method in patterns_of(path):
         for run in RUNS:
@@ -136,6 +131,7 @@ def test_every_pattern_is_linear(path):
         ),
     ],
 )
+@pytest.mark.everyday
 def test_a_reply_is_read_in_linear_time(template, run):
     reply = template.format(run * (REPLY_LENGTH // len(run)))
     forms = get_args(get_type_hints(Grammar)["form"])

@@ -107,6 +107,7 @@ def test_other_documents_are_refused_by_their_schema(tmp_path, schema):
 
 
 @given(value=st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
+@pytest.mark.everyday
 def test_whatever_stands_in_a_section_it_is_read_or_refused_in_one_line(tmp_path_factory, value):
     folder = tmp_path_factory.mktemp("r")
     refused = ""

@@ -319,6 +319,7 @@ def test_every_free_field_is_in_an_output(world, shown):
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 @pytest.mark.parametrize("command", command_line.COMMANDS, ids=lambda command: command.name)
+@pytest.mark.everyday
 def test_no_command_prints_a_character_that_steers(monkeypatch, capsys, command, as_json):
     """Whatever its function returns, also to `--json`, whose parser gets the text as it is."""
     text = f"一{STEERING}"

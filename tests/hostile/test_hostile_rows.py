@@ -298,6 +298,7 @@ def test_every_field_that_a_reader_takes_is_attacked(folders, monkeypatch, name)
 
 
 @pytest.mark.parametrize(("name", "field"), ATTACKS)
+@pytest.mark.everyday
 def test_what_is_no_text_is_taken_or_refused_in_one_line(folders, name, field):
     reader = READERS[name]
     for kind, value in NO_TEXTS.items():
@@ -337,6 +338,7 @@ def test_a_name_of_a_pair_that_steers_is_refused_by_file_and_row(folders, name, 
 
 
 @pytest.mark.parametrize(("name", "field"), ATTACKS)
+@pytest.mark.everyday
 def test_other_texts_that_steer_are_shown_escaped(folders, name, field):
     with attacked(folders, name, field, f"Q{STEERING}") as spec:
         said = refusal(spec)
@@ -423,6 +425,7 @@ def _read(spec: str) -> str | list[object]:
 
 
 @pytest.mark.parametrize(("name", "field"), ATTACKS)
+@pytest.mark.everyday
 def test_a_cell_says_the_same_in_each_spelling_or_is_refused(folders, name, field):
     """Takes up to 20 s for all readers: each spelling is a file that is read as a whole."""
     reader = READERS[name]

@@ -301,6 +301,7 @@ def test_seed_depends_on_seed_and_pair_alone():
         ("StableDiffusionInstructPix2PixPipeline", {"image_guidance_scale", "image"}),
     ],
 )
+@pytest.mark.everyday
 def test_signature_read_from_source_is_the_real_one(name, some):
     import inspect
 
@@ -333,6 +334,7 @@ def test_arguments_are_checked_without_loading(tiny):
     check_arguments("some/hub-model-that-is-not-here", {}, {"anything": 1})
 
 
+@pytest.mark.everyday
 def test_text_to_image_pipeline_is_refused(tmp_path):
     (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
     with pytest.raises(UsageError, match="FluxPipeline is no instruction editor"):

@@ -35,6 +35,7 @@ def test_a_url_and_a_model(text, url, model):
 
 
 @given(st.text())
+@pytest.mark.everyday
 def test_any_other_text_is_refused_in_one_line(text):
     found, reason = None, ""
     try:

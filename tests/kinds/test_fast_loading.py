@@ -30,6 +30,7 @@ def test_model_read_in_pieces_equals_the_one_of_transformers(tiny, model, monkey
     assert "HF_DEACTIVATE_ASYNC_LOAD" not in os.environ
 
 
+@pytest.mark.everyday
 def test_file_that_ends_early_is_an_error(tmp_path):
     path = tmp_path / "short"
     path.write_bytes(b"x" * 10)

@@ -16,6 +16,8 @@ from pytest_imgedit.core.requests import Question
 from pytest_imgedit.kinds.base import Site, Where
 from pytest_imgedit.kinds.registry import make_model
 
+pytestmark = pytest.mark.everyday
+
 torch = Later("torch")
 safetensors = Later("safetensors.torch")
 transformers = Later("transformers")

@@ -167,6 +167,7 @@ def test_absent_and_damaged_weights_are_named_before_a_run_starts(cache, tmp_pat
 
 
 @pytest.mark.parametrize("variable", ["TORCH_HOME", "XDG_CACHE_HOME", "HOME"])
+@pytest.mark.everyday
 def test_the_cache_is_found_where_torch_keeps_it(variable, tmp_path, monkeypatch):
     for name in ("TORCH_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -1,6 +1,9 @@
 """Denoising steps, as pipelines tell a progress bar of them."""
 
+import pytest
 from later import Later
+
+pytestmark = pytest.mark.everyday
 
 pipeline = Later("pytest_imgedit.kinds.compute.pipeline")
 

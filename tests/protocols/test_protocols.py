@@ -174,6 +174,7 @@ def test_unreadable_replies(reply, message):
 
 
 @given(st.text())
+@pytest.mark.everyday
 def test_any_reply_is_read_in_range_or_refused(reply):
     try:
         values = LINES.read(reply)

@@ -369,6 +369,7 @@ def test_junit_lists_the_worst_tags_of_a_measure_and_counts_the_others(long_run)
 
 @pytest.mark.parametrize("held", [0, 100, 500_000, 1_000_000])
 @pytest.mark.full_for("0", "100", "500000")
+@pytest.mark.everyday
 def test_what_github_would_drop_is_cut_counted_and_said(long_run, tmp_path, monkeypatch, held):
     summary = tmp_path / "summary.md"
     summary.write_text("x" * held)
@@ -392,6 +393,7 @@ def test_what_github_would_drop_is_cut_counted_and_said(long_run, tmp_path, monk
 
 @pytest.mark.parametrize("held", [1024 * 1024 - 200, 1024 * 1024, 1024 * 1024 + 1])
 @pytest.mark.everyday_for("1048577")
+@pytest.mark.everyday
 def test_a_full_summary_is_left_alone_and_said(long_run, tmp_path, monkeypatch, held):
     summary = tmp_path / "summary.md"
     summary.write_text("x" * held)
@@ -404,6 +406,7 @@ def test_a_full_summary_is_left_alone_and_said(long_run, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("most", [2_000, 5_000, 20_000, 200_000, 900_000])
 @pytest.mark.everyday_for("2000", "900000")
+@pytest.mark.everyday
 def test_a_page_that_is_cut_keeps_overall_categories_and_the_worst(long_run, most):
     page = markdown.render_within(long_run, most, "limit")
     assert len(page.encode()) <= most

@@ -251,6 +251,7 @@ def test_run_of_which_all_is_stored_is_asked_nothing(tmp_path):
     assert server.asked == 0
 
 
+@pytest.mark.everyday
 def test_fresh_run_is_asked_everything_again(tmp_path):
     world = world_of(tmp_path, 20)
     run(world, **GATED)

@@ -410,6 +410,7 @@ def test_a_class_counts_with_the_versions_of_what_it_imports(package, cache):
 @pytest.mark.parametrize(
     "line", ["import accelerate", "import torch", *(f"import {name}" for name in sorted(COMPUTE))]
 )
+@pytest.mark.everyday
 def test_what_computes_with_torch_counts_with_the_versions_of_all_behind_it(package, cache, line):
     pytest.importorskip("accelerate")
     assert find_spec(line.removeprefix("import "))

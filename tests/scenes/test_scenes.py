@@ -44,6 +44,7 @@ def test_every_category_has_at_least_four_templates():
 
 
 @pytest.mark.parametrize(("category", "index"), EVERY)
+@pytest.mark.everyday
 def test_template_draws_a_change_and_says_it_in_two_languages(category, index):
     for seed in range(6):
         scene = make_scene(category, index, seed)
@@ -82,6 +83,7 @@ def test_different_seeds_draw_different_pictures():
     )
 
 
+@pytest.mark.everyday
 def test_hundreds_of_pairs_are_all_different():
     pairs = suite("scenes:n=60").pairs
     assert len({(pair.source.read(), pair.instruction) for pair in pairs}) == len(pairs) == 300

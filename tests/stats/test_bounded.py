@@ -58,6 +58,7 @@ def test_evidence_of_strata_is_that_under_the_worst_of_their_means():
 @pytest.mark.parametrize("n", [10, 50, 100])
 @pytest.mark.parametrize("family", ["3% zeros", "90% tens"])
 @pytest.mark.everyday_for("3% zeros-10", "3% zeros-100", "90% tens-100")
+@pytest.mark.everyday
 def test_rare_catastrophes_do_not_pass(family, n):
     generator, shown, held = np.random.default_rng(n), 0, 0
     truth = 0.97 * 9 if family == "3% zeros" else 9 + 0.45

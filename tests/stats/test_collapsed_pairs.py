@@ -246,6 +246,7 @@ LOOK, OTHER = signature(PICTURE), signature(PICTURE.rotate(180))
         pytest.param(("ab", None), ("cd", LOOK), False, id="unknown"),
     ],
 )
+@pytest.mark.everyday
 def test_moves_are_read_from_baselines_and_items(before, now, alike):
     seeds = [{"seed": 0, "score": 8.0, "edit": before[0] * 32, "signature": before[1]}]
     baseline = a_baseline(baseline_item("a", 8.0, seeds=seeds)).items

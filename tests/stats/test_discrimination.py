@@ -30,6 +30,7 @@ def test_by_hand():
     assert auc([6, 8], [7, 1], alone(2))[0] == 0.75
 
 
+@pytest.mark.everyday
 def test_interval_covers_the_truth():
     generator, held = np.random.default_rng(0), 0
     truth = scipy_stats.norm.cdf(1 / 2**0.5)

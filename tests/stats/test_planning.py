@@ -46,6 +46,7 @@ def test_whole_clusters_are_drawn_within_their_categories():
         assert {len(group) for name, group in by_name.items() if group[0][0] == "a"} == {2}
 
 
+@pytest.mark.everyday
 def test_advised_numbers_of_pairs_decide_fresh_runs_although_few_pairs_fail():
     """Two thirds did of the numbers that 80% of plainly resampled runs advised."""
     generator, fresh = np.random.default_rng(0), []

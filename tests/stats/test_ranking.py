@@ -281,6 +281,7 @@ def test_no_pair_is_named():
         rank(SystemScores(["a"], np.zeros((1, 0)), [], []))
 
 
+@pytest.mark.everyday
 def test_all_intervals_hold_together_and_equal_systems_are_seldom_ranked():
     held = ranked = 0
     for seed in range(150):

@@ -108,6 +108,7 @@ def test_a_damaged_baseline_is_named_in_one_line(tmp_path, text, line):
         ),
     )
 )
+@pytest.mark.everyday
 def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, value):
     folder = tmp_path_factory.mktemp("b")
     document = (

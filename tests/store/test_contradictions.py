@@ -253,6 +253,7 @@ def shows(path, ref):
     ],
     ids=" ".join,
 )
+@pytest.mark.everyday
 def test_what_git_makes_of_two_saves_is_a_conflict_or_refused_or_one_of_them(
     branches, command, attribute
 ):

@@ -81,6 +81,7 @@ def test_a_file_that_has_changed_is_read_again(tmp_path, monkeypatch):
     assert load("s.parquet")[0].source.read() == png(9)
 
 
+@pytest.mark.everyday
 def test_collecting_holds_no_image(tmp_path):
     noise = [Image.effect_noise((128, 128), 60) for _ in range(8)]
 

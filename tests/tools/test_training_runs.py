@@ -125,6 +125,7 @@ def test_trained_models_load_as_any_other_checkpoint(
     assert answer.error is None
 
 
+@pytest.mark.everyday
 def test_weights_never_replace_a_folder_that_holds_something_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_the_first_step_that_fails_ends_the_job(capfd):
 
 
 @pytest.mark.parametrize("has_launcher", [False, True])
+@pytest.mark.everyday
 def test_a_version_of_python_that_is_not_installed_is_said(tmp_path, monkeypatch, has_launcher):
     if has_launcher:
         launcher = tmp_path / "python9.9"

@@ -65,6 +65,7 @@ def test_several_requests_go_into_one_call():
     assert [output.batch_size for output in outputs] == [4, 4, 4, 4, 2, 2]
 
 
+@pytest.mark.everyday
 def test_a_batch_that_does_not_fit_is_halved_down_to_one():
     editor = Batching(room=1)
     calls = EditCalls(editor, 4)
@@ -169,11 +170,13 @@ def test_after_memory_ran_out_calls_are_padded_to_the_smaller_size():
     ("editor", "size"),
     [(Padded(), 4), (Padded(place_counts=True), 1), (Padded(room=2), 2), (Padded(room=1), 1)],
 )
+@pytest.mark.everyday
 def test_a_batch_size_is_tried_before_it_is_padded_to(editor, size, capsys):
     assert EditCalls(editor, 4, pads=True).batch_size == size
 
 
 @pytest.mark.parametrize("generator", ["random", "numpy", "torch"])
+@pytest.mark.everyday
 def test_an_editor_that_draws_from_a_global_generator_is_asked_one_by_one(generator, capsys):
     import torch  # here, as importing it takes longer than all of these tests
 
