@@ -4,7 +4,7 @@
 Each job gets a clean clone of HEAD, and where it sets up Python an environment of its own. Its
 `run` steps are executed by `bash -e`, as GitHub does. A step that uses an action and a version of
 Python that is not installed are named and left out. `--env` replaces what a workflow sets, such as
-the index of PyTorch: `--env TORCH=torch==2.13.0`.
+the index of PyTorch: `--env TORCH=torch==2.13.0`. Without a value it removes that.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def execute(job: Job, replaced: Mapping[str, str]) -> str:
                     return f"not run: {reason}"
                 continue
             print(f"-- {step['run'].strip()}", flush=True)
-            env = {**inherited, **surroundings, **job.env, **step.get("env", {}), **replaced}
+            variables = {**inherited, **surroundings, **job.env, **step.get("env", {}), **replaced}
+            env = {name: value for name, value in variables.items() if value}
             script = folder / "step.sh"
             script.write_text(job.fill(step["run"]), "utf-8")
             done = subprocess.run(["bash", "-e", script], cwd=folder / "clone", env=env)

@@ -58,12 +58,12 @@ def test_jobs_are_selected_by_workflow_and_job():
 
 def test_steps_see_their_matrix_and_variables(capfd):
     job = make_job(
-        {"run": 'echo "${{ matrix.python }} $A $B $C"', "env": {"C": "of the step"}},
-        env={"A": "of the job", "B": "of the job"},
+        {"run": 'echo "${{ matrix.python }} $A $B $C ${D-removed}"', "env": {"C": "of the step"}},
+        env={"A": "of the job", "B": "of the job", "D": "of the job"},
         matrix={"python": "3.11"},
     )
-    assert execute(job, {"B": "replaced"}) == "passed"
-    assert "3.11 of the job replaced of the step" in capfd.readouterr().out
+    assert execute(job, {"B": "replaced", "D": ""}) == "passed"
+    assert "3.11 of the job replaced of the step removed" in capfd.readouterr().out
 
 
 def test_the_first_step_that_fails_ends_the_job(capfd):
