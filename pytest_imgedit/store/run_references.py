@@ -174,15 +174,16 @@ def _name_of(path: Path) -> str:
 def _head_of(path: Path) -> _Head | None:
     """Return the head of a run; `None` if it cannot be read."""
     try:
-        return _read_head(path, path.stat().st_mtime_ns)
+        status = path.stat()
     except OSError:
         return None
+    return _read_head(path, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 @lru_cache(maxsize=1024)
-def _read_head(path: Path, _modified_ns: int) -> _Head | None:
-    """Return the head of a run, `None` if the file is no results.json. It is cached until the file
-    is modified: a command may look for many runs among the same large files.
+def _read_head(path: Path, *_version: int) -> _Head | None:
+    """Return the head of a run, `None` if the file is no results.json. It is cached for each version
+    of the file: a command may look for many runs among the same large files.
     """
     try:
         document = files.read_json(path, MAX_BYTES, "a results.json")

@@ -139,6 +139,15 @@ def test_latest_passes_over_a_run_of_a_part(out, baselines, changes, told):
     assert find_run("latest", out) == out / "runs/r4/results.json"
 
 
+def test_a_run_that_is_replaced_by_one_of_its_time_is_read_again(out):
+    path = finish_run(out, "r4", "first", 4)
+    assert find_run("first", out) == path
+    path.unlink()
+    path.parent.rmdir()
+    assert finish_run(out, "r4", "second", 4) == path
+    assert find_run("second", out) == path
+
+
 def test_latest_is_of_the_suite_that_is_asked_for_and_names_the_first_that_it_passes_over(out):
     for order in range(4, 11):
         finish_run(
