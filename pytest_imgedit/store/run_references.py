@@ -182,8 +182,8 @@ def _head_of(path: Path) -> _Head | None:
 
 @lru_cache(maxsize=1024)
 def _read_head(path: Path, *_version: int) -> _Head | None:
-    """Return the head of a run, `None` if the file is no results.json. It is cached for each version
-    of the file: a command may look for many runs among the same large files.
+    """Return the head of a run, `None` if the file is no results.json. It is cached for each
+    version of the file: a command may look for many runs among the same large files.
     """
     try:
         document = files.read_json(path, MAX_BYTES, "a results.json")
