@@ -46,6 +46,8 @@ OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
+#: Seconds after which tests hang: all of them take ten minutes beside other work.
+PATIENCE = 1200
 EVERYDAY = ["-n", "2", "--dist", "worksteal", "-x", "-q", "-p", "no:cacheprovider"]
 
 
@@ -130,7 +132,10 @@ def catches(mutant: Mutant, *selections: list[str]) -> str:
     try:
         for tests in filter(None, selections):
             command = [sys.executable, "-m", "pytest"] + tests + EVERYDAY
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                return f"pytest hangs for {PATIENCE} s"
             if done.returncode not in (0, 5):
                 failed = [
                     line
