@@ -49,6 +49,10 @@ class Refused(RuntimeError):
     """A content filter refused a request."""
 
 
+class FailsForGood(RuntimeError):
+    """A server's answer with which every further request would fail, too."""
+
+
 class ReplyError(ValueError):
     """A judge's reply that does not follow the protocol's grammar."""
 

@@ -28,6 +28,11 @@ THUMBNAIL_QUALITY = 75
 MAX_THUMBNAIL_BYTES = 2**20
 #: Characters of the longest base64 text that is decoded: four for three bytes, and the padding.
 _MAX_BASE64 = MAX_BYTES * 4 // 3 + 4
+#: How a PNG begins, and the chunks of one that says nothing beside its pixels.
+_PNG = b"\x89PNG\r\n\x1a\n"
+_CHUNKS_OF_PIXELS = {b"IHDR", b"IDAT", b"IEND", b"pHYs", b"sRGB", b"tIME"}
+#: Bit depth and colour type of a PNG with three channels of 8 bits.
+_RGB8 = b"\x08\x02"
 #: Cells per side of a signature.
 SIGNATURE_GRID = 16
 #: The largest difference, in levels of 255, of cells of images that look alike.
@@ -108,6 +113,29 @@ def checked_size(data: bytes) -> tuple[int, int]:
     if _is_cut(data):
         decode(data)
     return size
+
+
+def plain_png_size(data: bytes) -> tuple[int, int] | None:
+    """Return the width and height of a PNG whose pixels are those that `decode` returns, so that it
+    may be passed on as it is; `None` for any other image.
+
+    It is whole, has three channels of 8 bits, and no chunk that says more than its pixels. Damage
+    within the pixels is not found. Raises `ImageError` for a size that `check_size` refuses.
+    """
+    if not data.startswith(_PNG) or data[24:26] != _RGB8 or len(data) > MAX_BYTES:
+        return None
+    position = len(_PNG)
+    kind = b""
+    while kind != b"IEND":
+        length = int.from_bytes(data[position : position + 4], "big")
+        kind = data[position + 4 : position + 8]
+        position += 12 + length  # the length, the kind and the checksum have 4 bytes each
+        if kind not in _CHUNKS_OF_PIXELS or position > len(data):
+            return None
+    width = int.from_bytes(data[16:20], "big")
+    height = int.from_bytes(data[20:24], "big")
+    check_size(width, height)
+    return width, height
 
 
 @contextmanager

@@ -9,7 +9,13 @@ from pytest_imgedit.core.strict_json import JsonObject
 # --- from the controller to a worker
 
 
-class EditJob(TypedDict):
+class _Job(TypedDict):
+    """Every job has a `number` of its own, which is also that of its reply."""
+
+    number: NotRequired[int]
+
+
+class EditJob(_Job):
     """Edits for one call of the editor, whose sources have the same size: fields of
     `EditRequest[bytes]`.
     """
@@ -18,7 +24,7 @@ class EditJob(TypedDict):
     edits: list[JsonObject]
 
 
-class JudgeJob(TypedDict):
+class JudgeJob(_Job):
     """Questions to a judge as one batch: fields of `Question[bytes]`."""
 
     op: Literal["judge"]
@@ -77,10 +83,12 @@ class MemoryUsed(TypedDict):
 
 
 class _Reply(TypedDict):
-    """Every reply has its `seconds` and the peak `memory` so far. It has `code` if the worker has
-    imported modules since the last reply, and `cpu_share` if it runs on the CPU.
+    """Every reply has its `seconds` and the peak `memory` so far, and the `number` of its job. It
+    has `code` if the worker has imported modules since the last reply, and `cpu_share` if it runs
+    on the CPU.
     """
 
+    number: NotRequired[int]
     seconds: NotRequired[float]
     memory: NotRequired[MemoryUsed]
     code: NotRequired[dict[str, str]]
@@ -95,11 +103,12 @@ class Acknowledged(_Reply):
 
 class Loaded(_Reply):
     """The model is built; `batch_size` is the largest number of edits or questions of one call,
-    `environment` holds the fields of an `Environment`.
+    `at_once` the number of calls at a time, `environment` holds the fields of an `Environment`.
     """
 
     op: Literal["loaded"]
     batch_size: int
+    at_once: int
     environment: JsonObject
 
 
@@ -159,11 +168,18 @@ class Step(TypedDict):
     steps: int
 
 
+class Note(TypedDict):
+    """A line for the user about a server."""
+
+    op: Literal["note"]
+    text: str
+
+
 class Failed(_Reply):
     """A job, or loading, failed.
 
-    `kind` is `setup`, `bad_image`, `degenerate_output`, `refused`, `oom` or `exception`; the pool
-    adds `worker_died`, `timeout` and `no_worker`.
+    `kind` is `setup`, `bad_image`, `degenerate_output`, `refused`, `final`, `oom` or `exception`;
+    the pool adds `worker_died`, `timeout` and `no_worker`.
     """
 
     op: Literal["error"]
@@ -186,4 +202,4 @@ class NotStartedMessage(TypedDict):
 
 JobReply = Edited | Judged | Failed
 Reply = Acknowledged | Loaded | JobReply
-FromWorker = Reply | Step | Ended | NotStartedMessage
+FromWorker = Reply | Step | Note | Ended | NotStartedMessage

@@ -18,7 +18,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 ImageT = TypeVar("ImageT", default=Image.Image)
 
 
-def _decoded(name: str, data: bytes) -> Image.Image:
+def decoded(name: str, data: bytes) -> Image.Image:
     """Return an image; raises `ImageError`, which begins with its name, if it does not decode."""
     try:
         return decode(data)
@@ -56,9 +56,9 @@ class EditRequest(Generic[ImageT]):
         decoded; raises `ImageError`, which begins with the image's name, if one does not decode.
         """
         names = [name for name in ("source", "reference") if fields[name] is not None]
-        images = {name: _decoded(name, fields[name]) for name in names}
+        images = {name: decoded(name, fields[name]) for name in names}
         further = tuple(
-            _decoded(f"source-{number}", data) for number, data in enumerate(fields["further"], 2)
+            decoded(f"source-{number}", data) for number, data in enumerate(fields["further"], 2)
         )
         return EditRequest(**{**fields, **images, "further": further})
 
@@ -111,14 +111,22 @@ class Preparation:
 
     def resized(self, images: Mapping[str, Image.Image]) -> dict[str, Image.Image]:
         """Return the images in the sizes in which a judge is shown them."""
-        resized = dict(images)
-        if self.at_source_size and {"source", "edited"} <= resized.keys():
-            resized["edited"] = resized["edited"].resize(resized["source"].size)
+        source = images.get("source")
+        sizes = {}
+        if self.at_source_size and source is not None:
+            sizes["edited"] = source.size
+        return {name: self.resized_to(image, sizes.get(name)) for name, image in images.items()}
+
+    def resized_to(self, image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
+        """Return an image in the `size` of its source, in pixels, if it is to have that, and then
+        with no side longer than `max_side`.
+        """
+        if size is not None:
+            image = image.resize(size)
         if self.max_side is not None:
-            for name, image in resized.items():
-                resized[name] = image.copy()  # a thumbnail is made in place
-                resized[name].thumbnail((self.max_side, self.max_side))
-        return resized
+            image = image.copy()  # a thumbnail is made in place
+            image.thumbnail((self.max_side, self.max_side))
+        return image
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,16 @@ class Question(Generic[ImageT]):
     preparation: Preparation = field(default_factory=Preparation)
     max_new_tokens: int = 0
 
+    @property
+    def fields(self) -> JsonObject:
+        """Its fields as plain values, as they go over the wire."""
+        return {**vars(self), "preparation": vars(self.preparation)}
+
+    @classmethod
+    def encoded(cls, fields: JsonObject) -> Question[bytes]:
+        """Return the question that these `fields` make, with its images as they are."""
+        return Question(**{**fields, "preparation": Preparation(**fields["preparation"])})
+
     @classmethod
     def decoded(cls, fields: JsonObject) -> Question:
         """Return the question that the fields of a `Question[bytes]` make, with its images decoded
@@ -151,7 +169,7 @@ class Question(Generic[ImageT]):
         Raises `ImageError`, which begins with the image's name, if one does not decode.
         """
         preparation = Preparation(**fields["preparation"])
-        images = {name: _decoded(name, data) for name, data in fields["images"].items()}
+        images = {name: decoded(name, data) for name, data in fields["images"].items()}
         prepared = {"images": preparation.resized(images), "preparation": preparation}
         return Question(**{**fields, **prepared})
 
@@ -166,8 +184,9 @@ class Answer:
     The protocol reads the reply of an answer without a score. `expected` may then hold an expected
     grade in [0, 10] for every aspect; they replace the grades in the reply. `off_scale` is the
     largest probability in [0, 1] that the judge gave to anything but a grade. `error` says why
-    there is neither a reply nor a score; `refused`, that a content filter is the reason. `model` is
-    what a server says has answered. `tokens_in` and `tokens_out` count the tokens of an answer that
+    there is neither a reply nor a score; `refused`, that a content filter is the reason, and
+    `final`, that every further question would fail, too. `model` is what a server says has
+    answered. `tokens_in` and `tokens_out` count the tokens of an answer that
     is paid for. `finish_reason` is why a server says that the reply has ended, `none` if it says
     nothing. `batch_size` is the number of questions of the call; the worker sets it.
     """
@@ -179,6 +198,7 @@ class Answer:
     off_scale: float = 0.0
     error: str | None = None
     refused: bool = False
+    final: bool = False
     model: str = ""
     tokens_in: int = 0
     tokens_out: int = 0

@@ -199,15 +199,13 @@ class Requirements:
     """What a model needs beside memory.
 
     The versions of `packages` decide what it computes. `unused_packages` are optional packages that
-    its libraries import if they are installed, and that it never uses. `concurrency` is the number
-    of workers that ask a server at a time; a judge is one worker with many requests at a time.
-    `shares_cpu` says that one worker has several processes, which share the CPU if there is no GPU.
-    `prices` are the prices of a million tokens, in and out, of a judge that is paid by tokens.
+    its libraries import if they are installed, and that it never uses. `shares_cpu` says that one
+    worker has several processes, which share the CPU if there is no GPU. `prices` are the prices of
+    a million tokens, in and out, of a judge that is paid by tokens.
     """
 
     packages: tuple[str, ...] = ()
     unused_packages: tuple[str, ...] = ()
-    concurrency: int = 1
     shares_cpu: bool = False
     prices: tuple[float, float] | None = None
 
@@ -428,8 +426,8 @@ class Model:
 
     @property
     def requirements(self) -> Requirements:
-        """What it needs beside memory: packages, by default the `libraries`; requests that a server
-        takes at a time; prices of tokens.
+        """What it needs beside memory: packages, by default the `libraries`, and prices of
+        tokens.
         """
         return Requirements(self.libraries)
 

@@ -1,26 +1,16 @@
 """The metric `http-score`: a reward model behind a server of your own."""
 
-import asyncio
-import base64
 import math
 import os
-from collections.abc import Sequence
 from typing import Any
 
-from PIL import Image
-
-from pytest_imgedit.core import errors, images, strict_json
+from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.base import Composition, Metric, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
-from pytest_imgedit.kinds.server import (
-    ServedModel,
-    Server,
-    ServerParameters,
-    has_refused,
-    is_url,
-)
+from pytest_imgedit.kinds.sent_images import SentImages
+from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, is_url
 
 #: The images of a question that are sent, where it has them.
 SENT = ("source", "edited", "reference")
@@ -81,39 +71,36 @@ class HTTPScorer:
         self.server = ScoreServer(parse_url(url), "", options, field="")
         self.server.check()
 
-        #: Twice as many as at a time, so that a slow answer holds up few others.
-        self.batch_size = 2 * options.concurrency
-        self._runner = asyncio.Runner()  # one loop for all calls, to which connections belong
-        self._free = asyncio.Semaphore(options.concurrency)
+        self.concurrency = options.concurrency
+        self._images = SentImages()
         self._client = self.server.connect_async()
 
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Score questions; a request that still fails after its retries yields its error."""
-        return self._runner.run(self._all(questions))
+    async def ask(self, question: Question[bytes]) -> Answer:
+        """Score a question; a request that still fails after its retries yields its error. Raise
+        `ImageError`, which begins with the image's name, if one does not decode.
+        """
+        try:
+            return read_reply(await self.send(question))
+        except errors.ImageError:
+            raise
+        except Exception as error:  # of this question alone
+            return self.server.failed(error)
 
-    async def _all(self, questions: Sequence[Question]) -> list[Answer]:
-        return await asyncio.gather(*[self._ask(question) for question in questions])
-
-    async def _ask(self, question: Question) -> Answer:
-        """Return the answer to one question, once fewer than `concurrency` others wait for one."""
-        async with self._free:
-            body = {**self.server.options.extra, **body_of(question)}
-            try:
-                reply = await self._client.post(self.server.url, body=body, cast_to=str)
-            except Exception as error:  # of this question alone
-                return Answer(error=self.server.describe(error), refused=has_refused(error))
-        return read_reply(reply)
-
-
-def body_of(question: Question) -> strict_json.JsonObject:
-    """Return what is posted: texts, and images as base64 of their PNG."""
-    encoded = {name: encode(question.images[name]) for name in SENT if name in question.images}
-    return {"instruction": question.instruction, "category": question.category, **encoded}
-
-
-def encode(image: Image.Image) -> str:
-    """Return the base64 of an image's PNG."""
-    return base64.b64encode(images.encode_png(image)).decode("ascii")
+    async def send(self, question: Question[bytes]) -> str:
+        """Return the text of the response to a question; raise what the client raises, and
+        `ImageError`.
+        """
+        body: strict_json.JsonObject = {
+            **self.server.options.extra,
+            "instruction": question.instruction,
+            "category": question.category,
+        }
+        for name in SENT:
+            if name in question.images:
+                encoded = await self._images.base64_of(question, name)
+                body[name] = encoded.decode("ascii")
+        text: str = await self._client.post(self.server.url, body=body, cast_to=str)
+        return text
 
 
 def read_reply(reply: str) -> Answer:

@@ -1,28 +1,30 @@
 """The judge `openai`: any server with OpenAI's chat completions, such as vLLM or SGLang."""
 
-import asyncio
-import base64
+import json
 import math
 import re
+import secrets
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
-from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core import images, requests
+from pytest_imgedit.core import errors, requests
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import plain
 from pytest_imgedit.kinds.base import Requirements, indifferent
+from pytest_imgedit.kinds.sent_images import SentImages
 from pytest_imgedit.kinds.server import (
     ServedModel,
     Server,
     ServerParameters,
-    has_refused,
     parse_endpoint,
 )
 from pytest_imgedit.kinds.server_answers import read_completion
 
+#: Stands for the base64 of an image in a body; no text of a prompt has it.
+IMAGE = secrets.token_hex(16)
 #: Tokens of an image to GPT-4o and GPT-4.1 at the level of detail `low`.
 TOKENS_OF_LOW_DETAIL = 85
 
@@ -65,30 +67,57 @@ class OpenAIJudge:
         url, model = parse_endpoint("openai", endpoint)
         self.server = Server(url, model, options)
         self.server.check()
+        self.concurrency = options.concurrency
         self.max_pixels = options.max_pixels
         self.max_new_tokens = options.max_new_tokens
         self.token_limit = options.token_limit
-        #: Twice as many as at a time, so that a slow answer holds up few others.
-        self.batch_size = 2 * options.concurrency
         self.request: JsonObject = {"model": self.server.model}
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
-        self._runner = asyncio.Runner()  # one loop for all calls, to which connections belong
-        self._free = asyncio.Semaphore(options.concurrency)
+        self._images = SentImages()
         self._client = self.server.connect_async()
 
-    def preprocess(self, question: requests.Question) -> list[JsonObject]:
-        """Return the messages of a chat that ask a question, with images in data URLs and without
-        an empty system prompt. Images are shrunk to `max_pixels` unless the protocol prepares them.
+    async def ask(self, question: requests.Question[bytes]) -> requests.Answer:
+        """Answer a question; a request that still fails after its retries yields its error. Raise
+        `ImageError`, which begins with the image's name, if one does not decode.
+        """
+        try:
+            return read_completion(await self.send(question))
+        except errors.ImageError:
+            raise
+        except Exception as error:  # of this question alone
+            return self.server.failed(error)
+
+    async def send(self, question: requests.Question[bytes]) -> str:
+        """Return the text of the response to a question; raise what the client raises, and
+        `ImageError`.
+        """
+        length = max(self.max_new_tokens, question.max_new_tokens)
+        body = {**self.request, "messages": self._messages(question), self.token_limit: length}
+        body |= self.server.options.extra
+        images = [
+            await self._images.base64_of(question, value, self.max_pixels)
+            for kind, value in question.parts
+            if kind == "image"
+        ]
+        text: str = await self._client.post(
+            "/chat/completions",
+            content=with_images(body, images),
+            options={"headers": {"Content-Type": "application/json"}},
+            cast_to=str,
+        )
+        return text
+
+    def _messages(self, question: requests.Question[bytes]) -> list[JsonObject]:
+        """Return the messages of a chat that ask a question, without an empty system prompt; each
+        data URL of an image has `IMAGE` in place of its base64.
         """
         content: list[JsonObject] = []
         preparation = question.preparation
+        codec = preparation.codec or "png"
         for kind, value in question.parts:
             if kind == "image":
-                image = question.images[value]
-                if not preparation.codec:
-                    image = fit(image, self.max_pixels)
-                url = {"url": data_url(image, preparation)}
+                url = {"url": f"data:image/{codec};base64,{IMAGE}"}
                 if preparation.detail:
                     url["detail"] = preparation.detail
                 content.append({"type": "image_url", "image_url": url})
@@ -99,49 +128,17 @@ class OpenAIJudge:
             messages.insert(0, {"role": "system", "content": plain(question.system)})
         return messages
 
-    def answer(
-        self,
-        questions: Sequence[requests.Question],
-        prepared: Sequence[list[JsonObject]] | None = None,
-    ) -> list[requests.Answer]:
-        """Answer questions; a request that still fails after its retries yields its error."""
-        chats = prepared or [self.preprocess(question) for question in questions]
-        lengths = [max(self.max_new_tokens, question.max_new_tokens) for question in questions]
-        return self._runner.run(self._all(chats, lengths))
 
-    async def _all(
-        self, chats: Sequence[list[JsonObject]], lengths: Sequence[int]
-    ) -> list[requests.Answer]:
-        return await asyncio.gather(*map(self._ask, chats, lengths))
+def with_images(body: JsonObject, images: Sequence[bytes]) -> bytes:
+    """Return the JSON of a request's body, with base64 of images, in order, for each `IMAGE`.
 
-    async def _ask(self, messages: Any, length: int) -> requests.Answer:
-        """Return the answer to one chat, once fewer than `concurrency` others wait for one; it is
-        at most `length` tokens long. A failed request is an error.
-        """
-        body = {**self.request, "messages": messages, self.token_limit: length}
-        body |= self.server.options.extra
-        async with self._free:
-            try:
-                text = await self._client.post("/chat/completions", body=body, cast_to=str)
-            except Exception as error:  # of this question alone
-                return requests.Answer(
-                    error=self.server.describe(error), refused=has_refused(error)
-                )
-        return read_completion(text)
-
-
-def fit(image: Image.Image, max_pixels: int) -> Image.Image:
-    """Return an image shrunk to at most `max_pixels`, with its aspect ratio; a smaller one as it
-    is.
+    Base64 needs no escapes, so that the JSON encoder does not have to go through megabytes of it.
     """
-    width, height = image.size
-    if width * height <= max_pixels:
-        return image
-    scale = math.sqrt(max_pixels / (width * height))
-    return image.resize(
-        (max(1, math.floor(width * scale)), max(1, math.floor(height * scale))),
-        Image.Resampling.LANCZOS,
-    )
+    texts = json.dumps(body).encode("ascii").split(IMAGE.encode("ascii"))
+    pieces: list[bytes] = []
+    for text, image in zip_longest(texts, images, fillvalue=b""):
+        pieces += [text, image]
+    return b"".join(pieces)
 
 
 def _tokens_in_patches(width: int, height: int, side: int, least: int) -> float:
@@ -159,17 +156,6 @@ def _tokens_in_tiles(width: int, height: int) -> float:
     scale = min(1.0, 2048 / max(1, width, height), 768 / max(1, min(width, height)))
     tiles = math.ceil(width * scale / 512) * math.ceil(height * scale / 512)
     return TOKENS_OF_LOW_DETAIL + 170 * tiles
-
-
-def data_url(image: Image.Image, preparation: requests.Preparation) -> str:
-    """Return an image as a `data:` URL of its JPEG if that is the codec, else of its PNG."""
-    if preparation.codec == "jpeg":
-        codec = "jpeg"
-        data = images.encode_jpeg(image, preparation.quality)
-    else:
-        codec = "png"
-        data = images.encode_png(image)
-    return f"data:image/{codec};base64,{base64.b64encode(data).decode('ascii')}"
 
 
 class OpenAI(ServedModel):

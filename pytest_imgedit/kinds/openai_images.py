@@ -1,5 +1,6 @@
 """The editor `openai-images`: any server with OpenAI's images/edits."""
 
+import asyncio
 from typing import Any, Literal
 
 from PIL import Image
@@ -7,7 +8,6 @@ from pydantic import Field
 
 from pytest_imgedit.core import errors, images, requests
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import Requirements
 from pytest_imgedit.kinds.server import (
     ServedModel,
     Server,
@@ -29,10 +29,8 @@ class OpenAIImagesParameters(ServerParameters):
 
 
 class OpenAIImagesEditor:
-    """Asks `URL#MODEL` for one image a request, one request at a time; the harness runs
-    `concurrency` such workers.
-
-    `params` are those of `OpenAIImagesParameters`.
+    """Asks `URL#MODEL` for one image a request, up to `concurrency` requests at a time; `params`
+    are those of `OpenAIImagesParameters`.
     """
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
@@ -42,40 +40,56 @@ class OpenAIImagesEditor:
         self.server.check()
         fields = self.options.model_dump(include={"size", "response_format"})
         self.request: JsonObject = {name: value for name, value in fields.items() if value}
-        self._client = self.server.connect()
+        self.concurrency = self.options.concurrency
+        self._client = self.server.connect_async()
 
-    def edit(self, request: requests.EditRequest) -> Image.Image:
-        """Edit one image; raise `OutputError` for an answer without one, `Refused` for a request
-        that a content filter refused, `RuntimeError` for one that failed otherwise.
+    async def edit(self, request: requests.EditRequest[bytes]) -> Image.Image:
+        """Edit one image; raise `OutputError` for an answer without one, `ImageError` for a source
+        that does not decode, `Refused` for a request that a content filter refused, `RuntimeError`
+        for one that failed otherwise.
         """
         import openai
 
-        seed = {"seed": request.seed} if self.options.send_seed else {}
         try:
-            answer = self._client.images.with_raw_response.edit(
-                model=self.server.model,
-                image=_source_files(request),
-                prompt=request.instruction,
-                extra_body={**self.options.extra, **seed} or None,
-                **self.request,
-            )
+            return await asyncio.to_thread(read_image, await self.send(request))
         except openai.OpenAIError as error:
             kind = errors.Refused if has_refused(error) else RuntimeError
             raise kind(self.server.describe(error)) from None
-        return read_image(answer.http_response.content)
+
+    async def send(self, request: requests.EditRequest[bytes]) -> bytes:
+        """Return the body of the response to a request; raise what the client raises, and
+        `ImageError`.
+        """
+        seed = {"seed": request.seed} if self.options.send_seed else {}
+        answer = await self._client.images.with_raw_response.edit(
+            model=self.server.model,
+            image=await asyncio.to_thread(_source_files, request),
+            prompt=request.instruction,
+            extra_body={**self.options.extra, **seed} or None,
+            **self.request,
+        )
+        body: bytes = answer.http_response.content
+        return body
 
 
-def _source_files(request: requests.EditRequest) -> Any:
+def _source_files(request: requests.EditRequest[bytes]) -> Any:
     """Return the source images as the client takes files, (name, PNG, media type): one, or a list
-    of several.
+    of several. Raise `ImageError`, which begins with the image's name, if one does not decode.
     """
-    first = ("source.png", images.encode_png(request.source), "image/png")
-    if not request.further:
-        return first
-    files = [first]
-    for number, image in enumerate(request.further, 2):
-        files.append((f"source-{number}.png", images.encode_png(image), "image/png"))
-    return files
+    names = ["source", *(f"source-{number}" for number in range(2, 2 + len(request.further)))]
+    sources = (request.source, *request.further)
+    files = [
+        (f"{name}.png", _png(name, data), "image/png")
+        for name, data in zip(names, sources, strict=True)
+    ]
+    return files if request.further else files[0]
+
+
+def _png(name: str, data: bytes) -> bytes:
+    """Return an image as PNG: its stored bytes if these are one without further content."""
+    if images.plain_png_size(data) is not None:
+        return data
+    return images.encode_png(requests.decoded(name, data))
 
 
 class OpenAIImages(ServedModel):
@@ -91,7 +105,3 @@ class OpenAIImages(ServedModel):
     @property
     def sends_seeds(self) -> bool:
         return self.options.send_seed
-
-    @property
-    def requirements(self) -> Requirements:
-        return Requirements(self.libraries, concurrency=self.options.concurrency)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from pytest_imgedit.core import errors, redaction
+from pytest_imgedit.core.requests import Answer
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import Composition, Model, Parameters, Site, Where, indifferent
@@ -66,7 +67,7 @@ class ServerParameters(Parameters):
         8,
         ge=1,
         le=256,
-        description="concurrent requests of the judge; or number of editor processes",
+        description="requests at a time",
     )
     timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds per try")
     retries: int = indifferent(
@@ -200,6 +201,10 @@ class Server:
                     ) from None
             except Exception:
                 return  # it answers, if with nothing that was asked for
+
+    def failed(self, error: Exception) -> Answer:
+        """Return the answer that says why a request failed."""
+        return Answer(error=self.describe(error), refused=has_refused(error))
 
     def describe(self, error: Exception) -> str:
         """Return a line that says why a request failed, and how often it was tried if it was sent

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from pytest_imgedit.core import environments, errors, messages, requests, results, strict_json
+from pytest_imgedit.core.breaker import Breaker
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds import base, identity
-from pytest_imgedit.run.breaker import Breaker
 from pytest_imgedit.run.planned_works import in_batches_of
 from pytest_imgedit.run.seed_trial import TriedSeeds, plan_trial
 from pytest_imgedit.run.work import StoredImage, Work, missing_edits, record_to_reuse

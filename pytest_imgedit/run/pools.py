@@ -141,12 +141,12 @@ class Launcher:
 
         Without GPUs, each host has as many slots as the config says, or one if it is of Ray; a
         metric without weights gets a slot for every `MOST_THREADS` cores of the host, if that is
-        more. The slots of a served model are the requests that its server may get at once.
+        more. A served model has one, whose process has many requests at a time.
         """
         hosts = self.hardware.hosts
         groups = groups_of(model, self.hardware)
         if model.is_served:
-            groups.extend([("", ())] * model.requirements.concurrency)
+            groups.append(("", ()))
         elif not groups:
             count = 1 if is_remote(self.settings) else self.settings.workers.cpu_workers
             by_host: list[list[Group]] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_imgedit.core import errors, messages, requests, strict_json
-from pytest_imgedit.run.breaker import Breaker
+from pytest_imgedit.core.breaker import Breaker
 from pytest_imgedit.run.canary import JudgeCanary
 from pytest_imgedit.run.questions import Ask, make_question, make_question_about
 from pytest_imgedit.run.scorer import Scorer
@@ -144,9 +144,8 @@ class ScoreStage:
             if ask.judgement.error is not None:  # another call about this edit failed
                 continue
             try:
-                questions.append(
-                    _plain(make_question(self.scorer.identity, self.scorer.store, ask))
-                )
+                question = make_question(self.scorer.identity, self.scorer.store, ask)
+                questions.append(question.fields)
                 batch.append(ask)
             except errors.ImageError as error:
                 ask.judgement.fail("bad_image", str(error))
@@ -179,7 +178,7 @@ class ScoreStage:
             for picture in canary.pictures.values():
                 ask = Ask(Judgement(canary.work), canary.call)
                 question = make_question_about(self.scorer.identity, ask, picture.read())
-                questions.append(_plain(question))
+                questions.append(question.fields)
             return questions
         except errors.ImageError:
             canary.take([])
@@ -234,11 +233,6 @@ class ScoreStage:
         worker.jobs_done += sum(judgement.verdict is not None for judgement in ended)
         for judgement in ended:
             self.done(judgement)
-
-
-def _plain(question: requests.Question[bytes]) -> strict_json.JsonObject:
-    """Return the fields of a question as they go over the wire."""
-    return {**vars(question), "preparation": vars(question.preparation)}
 
 
 def _order(judgement: Judgement) -> tuple[Any, ...]:

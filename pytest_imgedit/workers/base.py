@@ -9,6 +9,10 @@ from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.messages import Ended, FromWorker, Job, MemoryUsed, ToWorker
 
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
+#: Jobs that a worker has at a time beside those that it does: their images are read meanwhile.
+AHEAD = 1
+#: The same for a model that does several at a time.
+AHEAD_OF_MANY = 8
 #: Stands in the event queue where a worker's connection ended.
 ENDED: Ended = {"op": "ended"}
 
@@ -89,7 +93,8 @@ class NotStarted(errors.UsageError):
 class Worker:
     """The controller's view of one worker process; it has no `connection` until it answers.
 
-    `jobs` are running or queued, in the order in which the worker does them, each with its message.
+    `jobs` are running or queued, in the order in which the worker begins them, each with its
+    message; it does `at_once` of them at a time.
     A worker that is `dropping` has been told to leave the queued ones; one that is `alone` gets no
     second job. `step` is the denoising step of the running job, and their number. The stages count
     `jobs_done`: edits, or edits with a verdict. `since` is when the worker entered its state or
@@ -111,6 +116,7 @@ class Worker:
     alone: bool = False
     step: tuple[int, int] | None = None
     batch_size: int = 1
+    at_once: int = 1
     memory: MemoryUsed | None = None
     jobs_done: int = 0
     busy_s: float = 0.0
@@ -133,8 +139,13 @@ class Worker:
         return self.environment
 
     @property
+    def depth(self) -> int:
+        """The most jobs that it may have."""
+        return self.at_once + (AHEAD if self.at_once == 1 else AHEAD_OF_MANY)
+
+    @property
     def job(self) -> Any:
-        """The running job, or `None`."""
+        """The running job, the first of several, or `None`."""
         if not self.jobs:
             return None
         job, _ = self.jobs[0]

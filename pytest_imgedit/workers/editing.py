@@ -14,6 +14,7 @@ from PIL import Image
 
 from pytest_imgedit.core import images, messages
 from pytest_imgedit.core.errors import (
+    FailsForGood,
     ImageError,
     OutputError,
     Refused,
@@ -32,6 +33,7 @@ _KINDS = {
     ImageError: "bad_image",
     OutputError: "degenerate_output",
     Refused: "refused",
+    FailsForGood: "final",
 }
 #: Libraries whose global generators are seeded.
 _GENERATORS = {"numpy", "torch"}

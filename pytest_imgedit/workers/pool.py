@@ -2,6 +2,7 @@
 and retries of lost jobs.
 """
 
+import itertools
 import queue
 import threading
 import time
@@ -34,8 +35,6 @@ MAX_DEATHS = 3
 MAX_IN_VAIN = 2
 #: A worker that gets less than this share of the CPU time that it could use is starved.
 STARVED = 0.5
-#: Jobs that a worker has at a time: one running, and one whose images it reads meanwhile.
-DEPTH = 2
 #: Seconds to wait for an event before looking for workers that are overdue.
 POLL_SECONDS = 0.2
 #: Characters that are kept of the last line that a worker printed.
@@ -98,6 +97,7 @@ class Pool:
         # Jobs that a worker left when it went. One of them may be why it went, with the reply on
         # the job before it not sent yet, so they are done alone.
         self._returned: deque[tuple[Any, Job]] = deque()
+        self._numbers = itertools.count(1)
 
     def start(self, jobs: int) -> None:
         """Start processes on up to `jobs` slots, but at least on one; do nothing if the pool was
@@ -185,10 +185,7 @@ class Pool:
         """
         while True:
             self._load_or_drop()
-            for depth in range(1, DEPTH + 1):
-                for worker in list(self.workers):
-                    if worker.state in ("idle", "busy") and len(worker.jobs) < depth:
-                        self._dispatch(worker, take)
+            self._dispatch_all(take)
             if not self.workers and not self.watcher.stopping:
                 yield from self._refuse(take)
                 return
@@ -220,22 +217,35 @@ class Pool:
                 self._set_state(worker, "loading")
                 loading[machine] += 1
 
-    def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
+    def _dispatch_all(self, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
+        """Send jobs to workers, always to one that has the fewest, until none of them may have
+        another one or gets one.
+        """
+        ready = [worker for worker in self.workers if worker.state in ("idle", "busy")]
+        while ready:
+            worker = min(ready, key=lambda worker: len(worker.jobs))
+            if len(worker.jobs) >= worker.depth or not self._dispatch(worker, take):
+                ready.remove(worker)
+
+    def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> bool:
         """Send a worker its next job, if it may have one and there is one: a new one, or else, if
-        it is idle, one that a lost worker left, which it then does alone.
+        it is idle, one that a lost worker left, which it then does alone. Return whether it did.
         """
         if self.watcher.stopping or (worker.alone and worker.jobs):
-            return
+            return False
         taken = take(worker)
         worker.alone = taken is None and bool(self._returned) and not worker.jobs
         if worker.alone:
             taken = self._returned.popleft()
-        if taken is not None:
-            _, message = taken
-            worker.jobs.append(taken)
-            worker.send(message)
-            if worker.state == "idle":
-                self._set_state(worker, "busy")
+        if taken is None:
+            return False
+        job, message = taken
+        message["number"] = next(self._numbers)
+        worker.jobs.append((job, message))
+        worker.send(message)
+        if worker.state == "idle":
+            self._set_state(worker, "busy")
+        return True
 
     def _refuse(self, take: Callable[[Worker], tuple[Any, Job] | None]) -> Iterator[Done]:
         """Yield every job that remains, with no worker left, with an error that says why."""
@@ -301,6 +311,8 @@ class Pool:
             if worker.state == "busy":
                 worker.step = (message["step"], message["steps"])
                 self.watcher.worker_changed(worker)
+        elif message["op"] == "note":
+            self.watcher.note(f"{worker.slot.name}: {message['text']}")
         elif message["op"] == "not_started":
             self._remove(worker)
             self._replace(worker.slot, message["message"])
@@ -318,7 +330,7 @@ class Pool:
         """Note what a worker reports with the end of its running job; yield that job, unless it was
         dropped.
         """
-        job, _ = worker.jobs.popleft()
+        job = _taken_out(worker, reply.get("number"))
         worker.step = None
         worker.memory = reply.get("memory", worker.memory)
         worker.busy_s += _sane(reply.get("seconds"))
@@ -356,6 +368,7 @@ class Pool:
         worker.memory = message.get("memory")
         worker.load_s = _sane(message.get("seconds"))
         worker.batch_size = message["batch_size"]
+        worker.at_once = message["at_once"]
         requested = self.setup.get("batch_size", 1)
         if worker.batch_size < requested:
             self.watcher.note(
@@ -476,6 +489,16 @@ class Pool:
                 worker.connection.terminate()
         for worker in list(self.workers):
             self._remove(worker)
+
+
+def _taken_out(worker: Worker, number: int | None) -> Any:
+    """Take the job of a number out of those of a worker, or else the first one; return it."""
+    for index, (job, message) in enumerate(worker.jobs):
+        if message.get("number") == number:
+            del worker.jobs[index]
+            return job
+    job, _ = worker.jobs.popleft()
+    return job
 
 
 def _unlike_probes(first: Worker, second: Worker) -> str:

@@ -24,6 +24,7 @@ from pytest_imgedit.core import (
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.kinds import checkpoint_files, user_code
+from pytest_imgedit.workers.answer_checks import checked_answer
 from pytest_imgedit.workers.editing import (
     EditCalls,
     JobDropped,
@@ -34,6 +35,7 @@ from pytest_imgedit.workers.editing import (
     free_memory,
 )
 from pytest_imgedit.workers.hardware import CpuShare, PeakMemory, threads_in
+from pytest_imgedit.workers.stream import Stream, is_served
 
 Read = list[Future[Any]]
 
@@ -43,10 +45,6 @@ READERS = 8
 STOP_GRACE = 10.0
 #: Seconds between messages about the step that a job is at.
 STEP_INTERVAL = 0.5
-#: Characters of a judge's reply; a longer one is no grading.
-MAX_REPLY = 100_000
-#: Sums of aspects up to here stay finite.
-MAX_ASPECT = 1e100
 
 
 def serve(channel: Any) -> None:
@@ -105,6 +103,7 @@ class JobLoop:
         self.base: tuple[targets.Target, dict[str, Any]] | None = None
         self.model: Any = None
         self.edits: EditCalls | None = None  # how an editor is called; a judge has none
+        self.stream: Stream | None = None  # what does the jobs of a served model
         self._memory = PeakMemory()
         self._cpu: CpuShare | None = None  # of a worker on the CPU that has loaded
         self._reported_modules = 0  # number of imported modules at the last report of their code
@@ -119,11 +118,16 @@ class JobLoop:
         thread.
         """
         self.dropping_since = clock()
+        if self.stream is not None:
+            self.stream.stopping = True
 
     def read_ahead(self, message: messages.ToWorker) -> Read:
         """Start to read the images of a waiting job; return a future for each of its requests, none
-        for other messages.
+        for other messages. A served model begins the job itself.
         """
+        if self.stream is not None and (message["op"] == "edit" or message["op"] == "judge"):
+            self.stream.put(message)
+            return []
         if message["op"] == "edit":
             return [self._readers.submit(EditRequest.decoded, edit) for edit in message["edits"]]
         if message["op"] == "judge":
@@ -134,7 +138,11 @@ class JobLoop:
         return []
 
     def handle(self, message: messages.ToWorker, read: Read) -> None:
-        """Do what needs the GPU for a message; another thread finishes and sends the reply."""
+        """Do what needs the GPU for a message; another thread finishes and sends the reply. Jobs of
+        a served model are left to its stream.
+        """
+        if self.stream is not None and message["op"] in ("edit", "judge"):
+            return
         started = clock()
         reply: messages.Reply | Callable[[], messages.Reply]
         try:
@@ -143,7 +151,11 @@ class JobLoop:
             reply = {"op": "dropped"}
         except BaseException as error:  # even a SystemExit of an editor is the error of this job
             reply = self._failed(error)
-        self._finisher.submit(self._finish, reply, clock() - started)
+        self._finisher.submit(self._finish, reply, clock() - started, _number_of(message))
+
+    def _reply_to(self, job: messages.Job, reply: messages.Reply, seconds: float) -> None:
+        """Have the reply on a job of a served model sent."""
+        self._finisher.submit(self._finish, reply, seconds, _number_of(job))
 
     def _do(
         self, message: messages.ToWorker, read: Read
@@ -163,9 +175,14 @@ class JobLoop:
             return self.edit(read)
         return self.judge(read)
 
-    def _finish(self, reply: messages.Reply | Callable[[], messages.Reply], seconds: float) -> None:
-        """Make and send a reply, with the time and memory that it took and the code of modules
-        imported since the last one; if making it fails, the error is the reply.
+    def _finish(
+        self,
+        reply: messages.Reply | Callable[[], messages.Reply],
+        seconds: float,
+        number: int,
+    ) -> None:
+        """Make and send the reply on the job of a number, with the time and memory that it took and
+        the code of modules imported since the last one; if making it fails, the error is the reply.
         """
         try:
             if callable(reply):
@@ -176,6 +193,7 @@ class JobLoop:
                 reply["code"] = self._first_party()
         except BaseException as error:
             reply = self._failed(error)
+        reply["number"] = number
         reply["seconds"] = seconds
         reply["memory"] = self._memory.look()
         reply["cpu_share"] = None if self._cpu is None else self._cpu.look()
@@ -185,6 +203,7 @@ class JobLoop:
             self.send(
                 {
                     "op": "error",
+                    "number": number,
                     "seconds": 0.0,
                     "kind": "exception",
                     "message": type(error).__name__,
@@ -246,17 +265,24 @@ class JobLoop:
         self.base = base
         self_check = getattr(self.model, "self_check", None)
         probe = self_check() if callable(self_check) else None
-        if "batch_size" in self.setup:  # of an editor only
+        if is_served(self.model):
+            self.stream = Stream(
+                self.model, self.setup["may_be_blank"], self._describe, self._reply_to
+            )
+        elif "batch_size" in self.setup:  # of an editor only
             self.edits = EditCalls(
                 self.model, self.setup["batch_size"], self.setup.get("pads_batches", False)
             )
         if hasattr(self.model, "on_step"):
             self.model.on_step = self._report_step
+        if hasattr(self.model, "on_note"):
+            self.model.on_note = self._report_note
         if device == "cpu" and not self.setup["is_served"]:
             self._cpu = CpuShare()
         return {
             "op": "loaded",
             "batch_size": self._batch_size(),
+            "at_once": 1 if self.stream is None else self.model.concurrency,
             "environment": self._environment(probe),
             "code": self._first_party(),
         }
@@ -270,6 +296,10 @@ class JobLoop:
         if clock() - self._reported_step_at >= STEP_INTERVAL:
             self._reported_step_at = clock()
             self.send({"op": "step", "step": step, "steps": steps})
+
+    def _report_note(self, text: str) -> None:
+        """Show the user a line about a server."""
+        self._finisher.submit(self.send, {"op": "note", "text": text})
 
     def _environment(self, probe: Any) -> strict_json.JsonObject:
         """Return the fields of an `Environment`: where this worker computes, with its `probe`."""
@@ -418,6 +448,13 @@ class JobLoop:
         return [checked_answer(answer, len(batch)) for answer in answers]
 
 
+def _number_of(message: messages.ToWorker) -> int:
+    """Return the number of a job; 0 for any other message."""
+    if message["op"] == "edit" or message["op"] == "judge":
+        return message.get("number", 0)
+    return 0
+
+
 def _only(kind: type, value: Any) -> Any:
     """Return a value if it is of a type, else `None`: a class of the user may mean something else
     by the name that was looked up.
@@ -434,58 +471,3 @@ def _preprocess_of(model: Any) -> Callable[..., Any] | None:
     if not callable(preprocess) or not callable(answer):
         return None
     return preprocess if "prepared" in inspect.signature(answer).parameters else None
-
-
-def checked_answer(answer: Answer, batch_size: int) -> Answer:
-    """Return an answer of a batch of `batch_size` in plain values that can be sent; an invalid one
-    is replaced by one that holds the error.
-    """
-    try:
-        if not isinstance(answer, Answer):
-            raise TypeError("it is none")
-        if isinstance(answer.score, bool | str):
-            raise TypeError(f"a score that is {answer.score!r}")
-        if len(answer.reply) > MAX_REPLY:
-            problem = f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"
-            return checked_answer(Answer(error=problem), batch_size)
-        reason = answer.error
-        if reason is not None:
-            reason = _encodable(str(reason)) or "the judge gave no reason"
-        aspects = {_name(name): _aspect(value) for name, value in answer.aspects.items()}
-        expected = {_name(name): float(value) for name, value in answer.expected.items()}
-        return Answer(
-            reply=_encodable(answer.reply),
-            score=None if answer.score is None else float(answer.score),
-            aspects=aspects,
-            expected=expected,
-            off_scale=float(answer.off_scale),
-            error=reason,
-            refused=bool(answer.refused),
-            model=_encodable(str(answer.model)),
-            tokens_in=int(answer.tokens_in),
-            tokens_out=int(answer.tokens_out),
-            cut=bool(answer.cut),
-            finish_reason=_encodable(str(answer.finish_reason)),
-            batch_size=batch_size,
-        )
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        problem = f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"
-        return checked_answer(Answer(error=problem), batch_size)
-
-
-def _name(name: Any) -> str:
-    return shorten(str(name))
-
-
-def _aspect(value: Any) -> float:
-    """Return the value of an aspect as a number; raise `ValueError` for a finite one so large that
-    sums would not stay finite, `TypeError` or `ValueError` for no number.
-    """
-    number = float(value)
-    if MAX_ASPECT < abs(number) < float("inf"):
-        raise ValueError(f"an aspect of {number:g}, expected at most {MAX_ASPECT:g}")
-    return number
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

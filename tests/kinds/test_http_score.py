@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from asking import Asked
 from PIL import Image
 from serving import serve
 
@@ -21,8 +22,8 @@ from pytest_imgedit.kinds.http_score import read_reply
 from pytest_imgedit.kinds.registry import make_model
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
-GREY = Image.new("RGB", (4, 4), (51, 51, 51))
-WHITE = Image.new("RGB", (4, 4), "white")
+GREY = Image.new("RGB", (8, 8), (51, 51, 51))
+WHITE = Image.new("RGB", (8, 8), "white")
 
 
 @contextmanager
@@ -85,7 +86,7 @@ def metric(url, **params):
 
 def worker(url, **params):
     model = metric(url, **params)
-    return model.target.build("cpu", model.worker_params)
+    return Asked(model)
 
 
 def test_server_of_the_documentation_scores_edits_in_order(monkeypatch):

@@ -6,6 +6,7 @@ import base64
 import json
 
 import pytest
+from asking import Asked
 from PIL import Image
 from run_world import World, judged, pairs_of
 from scripted_server import scripted_server
@@ -41,7 +42,7 @@ def server(scripted):
 
 def worker(role, spec, **params):
     model = make_model(role, spec, {"retries": RETRIES, "timeout": 5.0, **params})
-    return model.target.build("cpu", model.worker_params)
+    return Asked(model)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from run_world import World, edited, failed, judged, pairs_of
 
 from pytest_imgedit.core import errors
-from pytest_imgedit.run.breaker import MOST_ALIKE, Breaker
+from pytest_imgedit.core.breaker import MOST_ALIKE, Breaker
 from pytest_imgedit.run.edit import EditStage
 from pytest_imgedit.run.items import make_items
 

@@ -147,7 +147,7 @@ def test_the_system_tells_how_long_threads_ran_and_waited():
 
 def loaded(probe, gpu="H100", **facts):
     environment = {"device": "cuda", "gpu": gpu, "versions": {}, "probe": probe, **facts}
-    return {"op": "loaded", "batch_size": 1, "environment": environment}
+    return {"op": "loaded", "batch_size": 1, "at_once": 1, "environment": environment}
 
 
 @pytest.fixture

@@ -374,7 +374,7 @@ def test_a_job_whose_reply_cannot_be_finished_ends_in_an_error():
         None,
         {},
     )  # without a target, so that the modules which a job imported cannot be told
-    worker._finish(lambda: {"op": "prepared"}, 0.0)
+    worker._finish(lambda: {"op": "prepared"}, 0.0, 0)
     worker._finisher.shutdown()
     assert [reply["op"] for reply in sent] == ["error"]
     assert sent[0]["message"].startswith("AttributeError: ")

@@ -8,7 +8,7 @@ from pytest_imgedit.core.text import shorten
 #: This many results in a row, of any worker, end a stage if they are failures and alike.
 MOST_ALIKE = 16
 #: Kinds of failures that speak against an editor or judge, and not against a pair or a machine.
-COUNTED = {"exception", "degenerate_output", "worker_died", "no_worker"}
+COUNTED = {"exception", "degenerate_output", "worker_died", "no_worker", "final"}
 #: What differs between failures of one cause: quoted texts, and words with digits or slashes.
 _QUOTED = re.compile("'[^']*'" + '|"[^"]*"')
 _PARTICULAR = re.compile(r"[\d/\\]")
@@ -52,9 +52,14 @@ class Breaker:
         self._last = failure
         self.message = message
 
+    @property
+    def has_tripped(self) -> bool:
+        """Whether the row is long enough to end the stage."""
+        return self.count >= MOST_ALIKE
+
     def check(self) -> None:
         """Raise `FailsAlike` if the row is long enough to end the stage."""
-        if self.count >= MOST_ALIKE:
+        if self.has_tripped:
             raise errors.FailsAlike(
                 f"{shorten(self.message, 300)} ({MOST_ALIKE} {self.calls} in a row failed alike)"
             )
