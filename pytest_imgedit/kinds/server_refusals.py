@@ -86,6 +86,8 @@ _BETWEEN_WORDS = re.compile(r"[\s_-]+")
 #: How deep a body is searched for texts, and how many items of each list.
 _DEPTH = 6
 _ITEMS = 100
+#: The field in which pydantic repeats what was sent.
+_ECHO = "input"
 
 
 def is_refusal_code(code: object) -> bool:
@@ -102,7 +104,7 @@ def is_refusal(status: int, body: Any) -> bool:
     """
     if status == 451:  # StepFun: censored
         return True
-    texts = list(_texts(body))
+    texts = list(texts_in(body))
     if any(is_refusal_code(text) for name, text in texts if _CODES_IN.fullmatch(name)):
         return True
     if any(name == "blockReason" for name, _ in texts):  # Gemini: any of them, OTHER too
@@ -113,17 +115,19 @@ def is_refusal(status: int, body: Any) -> bool:
     return any(sentence in words for sentence in SENTENCES)
 
 
-def _texts(body: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+def texts_in(body: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """Yield the texts and whole numbers of a body, each after the name of its field, to a depth of
     `_DEPTH` and of the first `_ITEMS` of each list; an item has the name of its list.
+
+    What an error repeats of the request is left out.
     """
-    if depth > _DEPTH:
+    if depth > _DEPTH or name == _ECHO:
         return
     if isinstance(body, dict):
         for field, value in body.items():
-            yield from _texts(value, str(field), depth + 1)
+            yield from texts_in(value, str(field), depth + 1)
     elif isinstance(body, list):
         for value in body[:_ITEMS]:
-            yield from _texts(value, name, depth + 1)
+            yield from texts_in(value, name, depth + 1)
     elif isinstance(body, str | int) and not isinstance(body, bool):
         yield name, str(body)
