@@ -20,11 +20,14 @@ from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import Composition, Model, Parameters, Site, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.kinds.server_error_bodies import failure_in, parse, sentence_of
+from pytest_imgedit.kinds.server_final import is_out_of_quota
 from pytest_imgedit.kinds.server_refusals import is_refusal
 
 _AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
 #: Under this name a response holds the `Failure` that was found in it.
 _FAILURE = "pytest_imgedit_failure"
+#: The header by which a response tells the package `openai` whether to retry.
+_RETRY = "x-should-retry"
 #: The most seconds that reaching a server may take, and the most retries within them.
 PROBE_SECONDS = 20
 PROBE_RETRIES = 2
@@ -113,12 +116,12 @@ class Server:
         `changes` replace its arguments.
 
         It treats an error inside an answer with status 200 as a response with the status that the
-        error names.
+        error names, and does not retry a request for which the account has no quota left.
         """
         import openai
 
         def reveal(response: Any) -> None:
-            if response.status_code == 200 and response.request.method == "POST":
+            if response.request.method == "POST":
                 response.read()
                 self._reveal(response)
 
@@ -130,7 +133,7 @@ class Server:
         import openai
 
         async def reveal(response: Any) -> None:
-            if response.status_code == 200 and response.request.method == "POST":
+            if response.request.method == "POST":
                 await response.aread()
                 self._reveal(response)
 
@@ -148,15 +151,18 @@ class Server:
         return plain(**arguments)
 
     def _reveal(self, response: Any) -> None:
-        """Give a response the status that the error in it names; leave one without an error, or
-        with an image, as it is.
+        """Give a response with status 200 the status that the error in it names; leave one without
+        an error, or with an image, as it is. Tell the client of an exhausted quota not to retry.
         """
         if response.headers.get("content-type", "").startswith("image/"):
             return
-        failure = failure_in(response.text, self.field)
+        text = response.text
+        failure = failure_in(text, self.field) if response.status_code == 200 else None
         if failure is not None:
             response.status_code = failure.status
             response.extensions[_FAILURE] = failure
+        if is_out_of_quota(response.status_code, parse(text) or text):
+            response.headers[_RETRY] = "false"
 
     def probe(self, client: Any) -> Any:
         """Ask the server for its models, through a client of the package `openai`."""
@@ -220,7 +226,8 @@ class Server:
             cause = one_line(error.__cause__ or error)
             return f"the server cannot be reached{through_proxy(self.url)}: {cause}{tried}"
         if isinstance(error, openai.APIStatusError):
-            if error.status_code not in (408, 409, 429) and error.status_code < 500:
+            may_pass = error.status_code in (408, 409, 429) or error.status_code >= 500
+            if not may_pass or error.response.headers.get(_RETRY) == "false":
                 tried = ""
             failure = error.response.extensions.get(_FAILURE)
             if failure is not None:

@@ -153,6 +153,14 @@ SITUATIONS = {
         (400, error(type="invalid_request_error", code="content_policy_violation")),
         *(REFUSED, 1, "400: no luck"),
     ),
+    "OpenAI, no quota": (
+        (429, error("You exceeded your current quota", code="insufficient_quota")),
+        *(FAILED, 1, "the server answered 429: You exceeded your current quota"),
+    ),
+    "OpenAI, no quota in 200": (
+        error("You exceeded your current quota", code=429, type="insufficient_quota"),
+        *(FAILED, 1, "the server answered 200, with an error: You exceeded your current quota"),
+    ),
     "OpenAI, overloaded": (
         (503, error("The engine is currently overloaded", type="server_error")),
         *(FAILED, 3, "503, tried 3 times: The engine"),
@@ -228,6 +236,15 @@ SITUATIONS = {
     "Zhipu, reply": (completion("", "sensitive"), REFUSED, 1, "sensitive"),
     "Zhipu, prompt": ((400, error("系统检测到", code="1301")), REFUSED, 1, "系统检测到"),
     "Zhipu, rate limit in 200": (error(code="1302"), FAILED, 3, "no luck"),
+    "Zhipu, no balance": ((429, error("余额不足", code="1113")), FAILED, 1, "429: 余额不足"),
+    "MiniMax, no balance": (
+        (500, error("insufficient balance (1008)", type="api_error")),
+        *(FAILED, 1, "500: insufficient balance"),
+    ),
+    "DashScope, too many tokens a minute": (
+        (429, error("Allocated quota exceeded. See: …#token-limit", code="insufficient_quota")),
+        *(FAILED, 3, "429, tried 3 times: Allocated quota"),
+    ),
     "Zhipu, lost": (completion("realism: 1", "network_error"), FAILED, 3, "'network_error'"),
     "DeepSeek, lost": (
         completion("realism: 1", "insufficient_system_resource"),
@@ -434,6 +451,9 @@ def test_editor_reads_an_image_in_every_form(server, editor, answer):
         ({"data": []}, RuntimeError, 3, "answered 200, tried 3 times, without data"),
         ({"created": 0}, RuntimeError, 3, "without data"),
         (error("slow down", code=429), RuntimeError, 3, "with an error: slow down"),
+        ((429, error("slow down")), RuntimeError, 3, "429, tried 3 times: slow down"),
+        ((429, error("no", code="insufficient_quota")), RuntimeError, 1, "answered 429: no"),
+        (error("no", code=429, type="insufficient_quota"), RuntimeError, 1, "answered 200, with"),
         (error("no", code="moderation_blocked"), Refused, 1, "an error: no"),
         ((400, error("no", code="moderation_blocked")), Refused, 1, "400: no"),
         ((400, error("rejected by our safety system.")), Refused, 1, "safety system"),
