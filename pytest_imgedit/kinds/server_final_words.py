@@ -20,7 +20,8 @@ MODEL = "§"
 QUOTA_CODES = _any_of(
     [
         r"insufficient(?:\w*quota|\w*balance|credit|fund)",  # OpenAI, new-api, MiniMax
-        r"arrearage|overdue|freetieronly|freeexceeded",  # DashScope; Volcengine: AccountOverdueError
+        r"arrearage|overdue|freetieronly"
+        r"|freeexceeded",  # DashScope; Volcengine: AccountOverdueError
         r"billinghardlimit|billingnotactive|billingerror|spend(?:ing)?limit",  # OpenAI, Anthropic
         r"exceededcurrentquota",  # Moonshot
         r"creditlimit|creditserror|outofcredit|paymentrequired",  # Together, OpenCode
@@ -36,13 +37,15 @@ QUOTA_WORDS = _any_of(
     [
         r"(?:insufficient|not enough|no|low) (?:\w+ ){0,2}(?:balance|credits?|funds)\b",
         r"balance(?: is)? (?:too low|insufficient|not enough|exhausted|empty)",
-        r"requires (?:more|paid) (?:credits|balance)|out of credits|credits? (?:are |is |has been )?"
+        r"requires (?:more|paid) (?:credits|balance)|out of credits|credits? (?:are |is "
+        r"|has been )?"
         r"(?:depleted|exhausted|used up)",
         r"used all (?:\w+ ){0,3}credits|exceeded .{0,30}included credits|credit limit exceeded",
         r"(?:spend|spending|usage) (?:limit|cap)\b.{0,60}(?:reached|exceeded)|(?:reached|exceeded) "
         r".{0,40}(?:spend|spending) (?:limit|cap)\b",
         r"(?:purchase|buy) (?:more )?credits|please recharge|payment required",
-        r"billing (?:hard )?limit|check your billing details|in arrears|overdue (?:balance|bill|pay)",
+        r"billing (?:hard )?limit|check your billing details|in arrears|overdue (?:balance|bill"
+        r"|pay)",
         r"budget has been exceeded|key limit exceeded|call volume quota",
         r"free (?:allocated |tier )?quota (?:\w+ ){0,3}(?:exceeded|exhausted|used up)",
         r"free tier of .{0,30}exhausted|set inference limit",
@@ -75,9 +78,11 @@ PASSING_WORDS = _any_of(
 KEY_CODES = re.compile(r"apikey|authentication|unauthorized|unauthenticated|invalidtoken")
 KEY_WORDS = _any_of(
     [
-        r"(?:api|secret|access)[ _-]?key.{0,20}(?:not valid|invalid|not found|expired|missing|required"
+        r"(?:api|secret|access)[ _-]?key.{0,20}(?:not valid|invalid|not found|expired|missing"
+        r"|required"
         r"|disabled|revoked)",
-        r"(?:invalid|incorrect|missing|no|wrong|expired|provide an?|carry the) (?:api[ _-]?|secret )+key",
+        r"(?:invalid|incorrect|missing|no|wrong|expired|provide an?|carry the) (?:api[ _-]?"
+        r"|secret )+key",
         r"login fail|invalid (?:\w+ )?(?:token|credentials)|missing (?:bearer|authorization)",
     ]
 )
@@ -102,7 +107,8 @@ CONTEXT_WORDS = _any_of(
         r"(?:maximum|max)[ _-](?:\w+[ _-])?(?:input|prompt|sequence|seq|model)[ _-]len(?:gth)?\b",
         r"`?inputs`? (?:tokens \+|must have less than)|prompt_tokens",  # Text Generation Inference
         r"exceed\w* .{0,40}(?:token limit|(?:number|amount|limit) of (?:\w+ )?tokens)",
-        rf"{_LIMIT}\W.{{0,60}}(?:too large|at most|above (?:the )?maximum|exceed|<=|less than or equal"
+        rf"{_LIMIT}\W.{{0,60}}(?:too large|at most|above (?:the )?maximum|exceed|<="
+        rf"|less than or equal"
         r"|cannot be greater|is limited)",
         rf"{_LIMIT}.{{0,20}}at least 1, got -|range of {_LIMIT}",
         r"(?:超长|过长|超过.{0,12}(?:长度|上限))",
@@ -115,9 +121,11 @@ _TAKE = r"(?:support|accept|process|handle|take|allow|understand|capab)\w*"
 #: The model takes no images, or fewer than were sent.
 NO_IMAGES_WORDS = _any_of(
     [
-        rf"{_LACKS} (?:\w+ )?{_TAKE} (?:[\w,/-]+ ){{0,3}}{_IMAGES}(?! (?:model|generation|edit|size))",
+        rf"{_LACKS} (?:\w+ )?{_TAKE} (?:[\w,/-]+ ){{0,3}}{_IMAGES}(?! (?:model|generation|edit"
+        rf"|size))",
         rf"no endpoints found that {_TAKE} {_IMAGES}",
-        rf"{_IMAGES}(?:[ _-](?:inputs?|urls?|content|understanding|data|parts?|messages?|attachments?)"
+        rf"{_IMAGES}(?:[ _-](?:inputs?|urls?|content|understanding|data|parts?|messages?"
+        rf"|attachments?)"
         rf"){{0,2}}['\"`]? (?:is|are)(?: currently)? (?:not|un)(?: currently| yet)? ?"
         r"(?:supported|enabled|allowed|accepted|permitted)",
         rf"not an? (?:\w+ )?(?:{_IMAGES}|vlm)\b|{_IMAGES} capabilit\w+ (?:is|are) not",
@@ -129,9 +137,11 @@ NO_IMAGES_WORDS = _any_of(
         r"content\.type .{0,20}\['text'\]",  # Zhipu
         r"content['\")\]]*\s?:? (?:value )?must be a string|type must be string, but is array",
         r"content['\"`]?: expected (?:a |an )?string",
-        r"messages\W+\d+\W+(?:\w+\W+)?content\W+(?:str\W+)?.{0,30}(?:valid string|str type expected)",
+        r"messages\W+\d+\W+(?:\w+\W+)?content\W+(?:str\W+)?.{0,30}(?:valid string"
+        r"|str type expected)",
         rf"at (?:most|maximum) \d+ {_IMAGES}|too many {_IMAGES}",
-        rf"(?:maximum|max|number|limit|up to|more than)(?: \w+)? ?(?:of )?(?:\d+ )?{_IMAGES}\b.{{0,30}}"
+        rf"(?:maximum|max|number|limit|up to"
+        rf"|more than)(?: \w+)? ?(?:of )?(?:\d+ )?{_IMAGES}\b.{{0,30}}"
         r"(?:exceed|allowed|supported|reached|per (?:request|prompt|message))",
         r"only (?:include|supports?|accepts?|allows?) (?:up to )?(?:\d+|one|a single) image",
     ]
@@ -147,9 +157,11 @@ BAD_IMAGE_CODES = _any_of(
 BAD_IMAGE_WORDS = _any_of(
     [
         rf"(?:invalid|unsupported|corrupt\w*|malformed|unrecognized) (?:[\w']+ )?{_IMAGES}\b",
-        rf"{_IMAGES}\b.{{0,60}}(?:too (?:large|small|big)|exceeds? |larger than|smaller than|invalid"
+        rf"{_IMAGES}\b.{{0,60}}(?:too (?:large|small|big)|exceeds? |larger than|smaller than"
+        rf"|invalid"
         r"|at least \d+|not (?:a |an )?(?:valid|supported)|do(?:es)? not meet|unsupported)",
-        rf"(?:failed to|unable to|cannot|can't|could not) (?:load|decode|process|open|identify|parse"
+        rf"(?:failed to|unable to|cannot|can't|could not) (?:load|decode|process|open|identify"
+        rf"|parse"
         rf"|read) (?:\w+ ){{0,2}}{_IMAGES}\b",
         r"(?:mime|media)[ -]?type|payload too large|request entity too large",
     ]
@@ -204,7 +216,8 @@ REFUSES_FIELD = _any_of(
         r"unsupported|not support|n't support|not (?:currently )?supported|unknown|unrecognized",
         r"not permitted|not allowed|unexpected|deprecated|invalid|illegal|not valid|not available",
         r"extra_forbidden|(?:cannot|can't) (?:both )?be|must be|should be|must not|non-default",
-        r"incompatible|only (?:the default|\w+=)|not recognized|no longer|not enabled|参数非法|不支持",
+        r"incompatible|only (?:the default|\w+=)|not recognized|no longer|not enabled|参数非法"
+        r"|不支持",
     ]
 )
 #: Words that name a field to send instead.
