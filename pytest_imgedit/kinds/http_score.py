@@ -10,7 +10,13 @@ from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.base import Composition, Metric, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.kinds.sent_images import SentImages
-from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, is_url
+from pytest_imgedit.kinds.server import (
+    BETWEEN_URLS,
+    ServedModel,
+    Server,
+    ServerParameters,
+    is_url,
+)
 
 #: The images of a question that are sent, where it has them.
 SENT = ("source", "edited", "reference")
@@ -24,6 +30,8 @@ def parse_url(argument: str) -> str:
     URL with credentials, a query or a fragment.
     """
     expected = "expected http-score:URL, such as http-score:http://localhost:9000/score"
+    if BETWEEN_URLS.search(argument):
+        raise errors.UsageError(f"http-score:{argument}: several URLs, {expected}")
     if "@" in argument or "?" in argument:
         raise errors.UsageError(f"http-score:…: a URL with credentials or a query, {expected}")
     if not is_url(argument) or "#" in argument:
@@ -139,8 +147,8 @@ class HTTPScore(Metric, ServedModel):
     worker = HTTPScorer
     Params = HTTPScoreParameters
 
-    def server(self) -> ScoreServer:
-        return ScoreServer(parse_url(self.argument or ""), "", self.options)
+    def servers(self) -> list[Server]:
+        return [ScoreServer(parse_url(self.argument or ""), "", self.options)]
 
     def compose(self, where: Where, digests: Digests) -> Composition:
         return Composition({"server": self.server().url})

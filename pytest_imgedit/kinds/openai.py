@@ -4,7 +4,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
@@ -14,15 +14,14 @@ from pytest_imgedit.core import errors, requests
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import plain
 from pytest_imgedit.kinds.base import Requirements, indifferent
+from pytest_imgedit.kinds.replicas import Replicas
 from pytest_imgedit.kinds.sent_images import SentImages
-from pytest_imgedit.kinds.server import (
-    ServedModel,
-    Server,
-    ServerParameters,
-    parse_endpoint,
-)
+from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, parse_endpoints
 from pytest_imgedit.kinds.server_answers import read_completion
 
+#: Fields of a request for the most tokens of a reply: the first is refused by models that think.
+MAX_TOKENS = "max_tokens"
+MAX_COMPLETION_TOKENS = "max_completion_tokens"
 #: Stands for the base64 of an image in a body; no text of a prompt has it.
 IMAGE = secrets.token_hex(16)
 #: Tokens of an image to GPT-4o and GPT-4.1 at the level of detail `low`.
@@ -44,10 +43,10 @@ class OpenAIParameters(ServerParameters):
     temperature: Literal["default"] | Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.0, description='`"default"` sends none, for models that refuse it'
     )
-    token_limit: Literal["max_tokens", "max_completion_tokens"] = Field(
-        default="max_tokens",
-        description="the request's field for the length of a reply; reasoning models take "
-        '`"max_completion_tokens"`',
+    token_limit: Literal["auto", "max_tokens", "max_completion_tokens"] = indifferent(
+        "auto",
+        description='the request\'s field for the length of a reply; `"auto"` is `max_tokens`, or '
+        "`max_completion_tokens` once the server refuses that",
     )
     price_in: float = indifferent(
         0.0, ge=0, allow_inf_nan=False, description="price of a million tokens in the prompt"
@@ -58,24 +57,27 @@ class OpenAIParameters(ServerParameters):
 
 
 class OpenAIJudge:
-    """Asks `URL#MODEL`, up to `concurrency` questions at a time; `params` are those of
-    `OpenAIParameters`.
+    """Asks `URL,URL#MODEL`, up to `concurrency` questions at a time of each server; `params` are
+    those of `OpenAIParameters`.
     """
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         options = OpenAIParameters.parse(params)
-        url, model = parse_endpoint("openai", endpoint)
-        self.server = Server(url, model, options)
+        urls, model = parse_endpoints("openai", endpoint)
+        servers = [Server(url, model, options) for url in urls]
+        self.server = servers[0]
         self.server.check()
-        self.concurrency = options.concurrency
+        self.concurrency = options.concurrency * len(servers)
         self.max_pixels = options.max_pixels
         self.max_new_tokens = options.max_new_tokens
-        self.token_limit = options.token_limit
-        self.request: JsonObject = {"model": self.server.model}
+        self.token_limit: str = options.token_limit
+        self.request: JsonObject = {"model": model}
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
+        #: Takes a line for the user; the worker sets it.
+        self.on_note: Callable[[str], None] = lambda text: None
+        self._replicas = Replicas(servers, options.concurrency, lambda text: self.on_note(text))
         self._images = SentImages()
-        self._client = self.server.connect_async()
 
     async def ask(self, question: requests.Question[bytes]) -> requests.Answer:
         """Answer a question; a request that still fails after its retries yields its error. Raise
@@ -86,27 +88,35 @@ class OpenAIJudge:
         except errors.ImageError:
             raise
         except Exception as error:  # of this question alone
-            return self.server.failed(error)
+            return self.server.failed(error, self._body(question))
 
     async def send(self, question: requests.Question[bytes]) -> str:
         """Return the text of the response to a question; raise what the client raises, and
         `ImageError`.
         """
-        length = max(self.max_new_tokens, question.max_new_tokens)
-        body = {**self.request, "messages": self._messages(question), self.token_limit: length}
-        body |= self.server.options.extra
         images = [
             await self._images.base64_of(question, value, self.max_pixels)
             for kind, value in question.parts
             if kind == "image"
         ]
-        text: str = await self._client.post(
-            "/chat/completions",
-            content=with_images(body, images),
-            options={"headers": {"Content-Type": "application/json"}},
-            cast_to=str,
-        )
-        return text
+        try:
+            return await self._post(self._body(question), images)
+        except Exception as error:
+            refused = self.server.final(error, [MAX_TOKENS])
+            if refused is None or refused.parameters != (MAX_TOKENS,) or self.token_limit != "auto":
+                raise
+        self.token_limit = MAX_COMPLETION_TOKENS
+        return await self._post(self._body(question), images)
+
+    async def _post(self, body: JsonObject, images: Sequence[bytes]) -> str:
+        return await self._replicas.post("/chat/completions", with_images(body, images))
+
+    def _body(self, question: requests.Question[bytes]) -> JsonObject:
+        """Return the body of a request, whose data URLs have `IMAGE` in place of base64."""
+        limit = MAX_TOKENS if self.token_limit == "auto" else self.token_limit
+        length = max(self.max_new_tokens, question.max_new_tokens)
+        messages = self._messages(question)
+        return {**self.request, "messages": messages, limit: length, **self.server.options.extra}
 
     def _messages(self, question: requests.Question[bytes]) -> list[JsonObject]:
         """Return the messages of a chat that ask a question, without an empty system prompt; each
@@ -168,6 +178,10 @@ class OpenAI(ServedModel):
     worker = OpenAIJudge
     Params = OpenAIParameters
     options: OpenAIParameters
+
+    def servers(self) -> list[Server]:
+        urls, model = parse_endpoints(self.name, self.argument or "")
+        return [Server(url, model, self.options) for url in urls]
 
     @property
     def requirements(self) -> Requirements:

@@ -45,16 +45,31 @@ class OpenAIImagesEditor:
 
     async def edit(self, request: requests.EditRequest[bytes]) -> Image.Image:
         """Edit one image; raise `OutputError` for an answer without one, `ImageError` for a source
-        that does not decode, `Refused` for a request that a content filter refused, `RuntimeError`
-        for one that failed otherwise.
+        that does not decode, `Refused` for a request that a content filter refused,
+        `FailsForGood` for one that fails as every further one will, `RuntimeError` for one that
+        failed otherwise.
         """
         import openai
 
         try:
             return await asyncio.to_thread(read_image, await self.send(request))
         except openai.OpenAIError as error:
-            kind = errors.Refused if has_refused(error) else RuntimeError
-            raise kind(self.server.describe(error)) from None
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> Exception:
+        """Return the error of an edit whose request failed."""
+        reason = self.server.describe(error)
+        if has_refused(error):
+            return errors.Refused(reason)
+        if self.server.final(error, self._fields_sent) is not None:
+            return errors.FailsForGood(reason)
+        return RuntimeError(reason)
+
+    @property
+    def _fields_sent(self) -> list[str]:
+        """The fields of each request."""
+        fields = ["model", "image", "prompt", *self.request, *self.options.extra]
+        return [*fields, "seed"] if self.options.send_seed else fields
 
     async def send(self, request: requests.EditRequest[bytes]) -> bytes:
         """Return the body of the response to a request; raise what the client raises, and

@@ -4,7 +4,7 @@ import os
 import re
 import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +20,12 @@ from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import Composition, Model, Parameters, Site, Where, indifferent
 from pytest_imgedit.kinds.checkpoint_files import Digests
 from pytest_imgedit.kinds.server_error_bodies import failure_in, parse, sentence_of
-from pytest_imgedit.kinds.server_final import is_out_of_quota
+from pytest_imgedit.kinds.server_final import FinalFailure, final_failure, is_out_of_quota
 from pytest_imgedit.kinds.server_refusals import is_refusal
 
 _AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
+#: Stands between the URLs of several servers.
+BETWEEN_URLS = re.compile(r",\s*(?=https?://)")
 #: Under this name a response holds the `Failure` that was found in it.
 _FAILURE = "pytest_imgedit_failure"
 #: The header by which a response tells the package `openai` whether to retry.
@@ -31,6 +33,20 @@ _RETRY = "x-should-retry"
 #: The most seconds that reaching a server may take, and the most retries within them.
 PROBE_SECONDS = 20
 PROBE_RETRIES = 2
+
+
+def parse_endpoints(name: str, argument: str) -> tuple[list[str], str]:
+    """Return the base URLs of the servers of a model, and its name, as `URL,URL#MODEL` names them;
+    raise `UsageError` as `parse_endpoint` does, and for a URL that is there twice.
+    """
+    listed, _, model = argument.partition("#")
+    urls: list[str] = []
+    for url in BETWEEN_URLS.split(listed):
+        url, model = parse_endpoint(name, f"{url}#{model}")
+        if url in urls:
+            raise errors.UsageError(f"{name}:{argument}: {url} is named twice")
+        urls.append(url)
+    return urls, model
 
 
 def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
@@ -41,6 +57,8 @@ def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
     """
     expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
     url, _, model = argument.partition("#")
+    if BETWEEN_URLS.search(url):
+        raise errors.UsageError(f"{name}:{argument}: several URLs, {expected}")
     if "@" in url or "?" in _AZURE.sub("", url):
         raise errors.UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
     if not is_url(url):
@@ -161,7 +179,8 @@ class Server:
         if failure is not None:
             response.status_code = failure.status
             response.extensions[_FAILURE] = failure
-        if is_out_of_quota(response.status_code, parse(text) or text):
+        status = response.status_code
+        if status != 200 and is_out_of_quota(status, parse(text) or text):
             response.headers[_RETRY] = "false"
 
     def probe(self, client: Any) -> Any:
@@ -208,18 +227,30 @@ class Server:
             except Exception:
                 return  # it answers, if with nothing that was asked for
 
-    def failed(self, error: Exception) -> Answer:
-        """Return the answer that says why a request failed."""
-        return Answer(error=self.describe(error), refused=has_refused(error))
+    def failed(self, error: Exception, sent: Collection[str] = ()) -> Answer:
+        """Return the answer that says why a request with the fields `sent` failed."""
+        return Answer(
+            error=self.describe(error),
+            refused=has_refused(error),
+            final=self.final(error, sent) is not None,
+        )
 
-    def describe(self, error: Exception) -> str:
+    def final(self, error: Exception, sent: Collection[str] = ()) -> FinalFailure | None:
+        """Return why a request with the fields `sent` failed, if every one like it will."""
+        response = getattr(error, "response", None)
+        if response is None:
+            return None
+        text = response.text
+        return final_failure(response.status_code, parse(text) or text, sent, self.model)
+
+    def describe(self, error: Exception, tries: int | None = None) -> str:
         """Return a line that says why a request failed, and how often it was tried if it was sent
-        again.
+        again; without `tries`, that is as often as the client does.
         """
         import openai
 
-        retries = self.options.retries
-        tried = f", tried {retries + 1} times" if retries else ""
+        tries = tries or self.options.retries + 1
+        tried = f", tried {tries} times" if tries > 1 else ""
         if isinstance(error, openai.APITimeoutError):
             return f"no answer within {self.options.timeout:g} s{tried}"
         if isinstance(error, openai.APIConnectionError):
@@ -291,9 +322,15 @@ class ServedModel(Model):
     options: ServerParameters
 
     def server(self) -> Server:
-        """Return its server, without asking it; raises `UsageError` for a wrong endpoint."""
+        """Return its server, the first one of several, without asking it; raises `UsageError` for a
+        wrong endpoint.
+        """
+        return self.servers()[0]
+
+    def servers(self) -> list[Server]:
+        """Return all its servers, as `server` does."""
         url, model = parse_endpoint(self.name, self.argument or "")
-        return Server(url, model, self.options)
+        return [Server(url, model, self.options)]
 
     def check(self, site: Site) -> None:
         """Raise `SettingError` for a key among the parameters and for a wrong parameter, and

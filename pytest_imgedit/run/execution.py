@@ -214,7 +214,7 @@ class _Execution:
                 trials=run.trials,
                 run_id=self.folder.name,
                 started=started,
-                stopped_by=stopped_by or "the user",
+                stopped_by=stopped_by,
                 hosts=origins,
             )
         )

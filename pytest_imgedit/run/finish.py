@@ -28,9 +28,13 @@ from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.workers.base import Worker
 
 
+#: What has stopped a run that nothing else has.
+BY_USER = "the user"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EndedRun:
-    """A run that has ended: complete, or `stopped_by` someone or something.
+    """A run that has ended: complete, stopped by the user, or `stopped_by` something.
 
     `workers` are listed by stage, `additional_workers` by the name of the judge or metric; `trials`
     is `None` if the run ended before them. `hosts` are the other machines that computed.
@@ -52,7 +56,8 @@ def make_results(ended: EndedRun) -> results.Results:
     plan = ended.plan
     mark_leaks(plan.works, plan.store)
     expects_scores = plan.settings.run.stage != "edit"
-    items = make_items(plan.works, expects_scores, ended.stopped_by, plan.additional_scorers)
+    stopped_by = ended.stopped_by or BY_USER
+    items = make_items(plan.works, expects_scores, stopped_by, plan.additional_scorers)
     return assemble(items, _facts(ended, items))
 
 
@@ -175,18 +180,21 @@ def _are_cut_off(items: Sequence[results.Item]) -> bool:
 def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
     """Describe a run: when and where it was, and its options.
 
-    It is complete if it got to its trials, and neither they nor its items were cut off.
+    It is complete if nothing stopped it, it got to its trials, and neither they nor its items were
+    cut off.
     """
     hardware = ended.plan.hardware
     trials = ended.trials
-    is_complete = trials is not None and not (trials.remaining or _are_cut_off(items))
+    is_complete = False
+    if trials is not None and not ended.stopped_by:
+        is_complete = not (trials.remaining or _are_cut_off(items))
     return results.RunInfo(
         id=ended.run_id,
         name=ended.plan.settings.run.name or "",
         started=ended.started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         status="complete" if is_complete else "incomplete",
-        stopped_by=None if is_complete else ended.stopped_by,
+        stopped_by=None if is_complete else ended.stopped_by or BY_USER,
         trials_left=0 if trials is None else trials.remaining,
         versions=provenance.versions(),
         machine=provenance.machine(gpu.product for gpu in hardware.gpus if not hardware.remote),

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pytest_imgedit.core import errors
 from pytest_imgedit.core.results import Timing
 from pytest_imgedit.run.score import Feed
 from pytest_imgedit.run.work import Judgement
@@ -87,9 +88,10 @@ class Overlap:
 
     def edited(self, judgements: Iterable[Judgement], editors: Pool) -> None:
         """Take judgements to make, and begin the stage if it has not begun and all editors have
-        loaded; raises the error of the score stage, if it has failed.
+        loaded; raises the error of the score stage, if it has failed. That of a judge that fails
+        alike on everything waits for `finish`, so that planned edits are made.
         """
-        if self.error is not None:
+        if self.error is not None and not isinstance(self.error, errors.FailsAlike):
             raise self.error
         self.feed.judgements.extend(judgements)
         if not self.has_begun and all(

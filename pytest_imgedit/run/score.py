@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_imgedit.core import errors, messages, requests, strict_json
-from pytest_imgedit.core.breaker import Breaker
 from pytest_imgedit.run.canary import JudgeCanary
 from pytest_imgedit.run.questions import Ask, make_question, make_question_about
 from pytest_imgedit.run.scorer import Scorer
@@ -62,7 +61,7 @@ class ScoreStage:
         self.canary = canary
         self.queue: deque[Ask] = deque()
         self.retries = Retries(pool)
-        self.breaker = Breaker("verdicts")
+        self.breaker = scorer.breaker
 
     def run(self, pending: Sequence[Judgement]) -> None:
         """Judge all pending edits, and those that come through the feed; raises `FailsAlike` if the
@@ -73,9 +72,9 @@ class ScoreStage:
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
             if not batch and self.canary is not None:
                 self._take_canary(self.canary, reply)
-                continue
-            self.scorer.first_at = self.scorer.first_at or self.clock()
-            self.finish(batch, worker, reply)
+            else:
+                self.scorer.first_at = self.scorer.first_at or self.clock()
+                self.finish(batch, worker, reply)
             self.breaker.check()
 
     def _take_canary(self, canary: JudgeCanary, reply: messages.JobReply) -> None:
@@ -86,6 +85,7 @@ class ScoreStage:
         answers = [requests.Answer(**answer) for answer in fields]
         for answer in answers:
             self.scorer.tally.add(answer)
+            self._count(answer)
         canary.take(answers)
 
     def may_get_more(self) -> bool:
@@ -221,9 +221,10 @@ class ScoreStage:
                 batch[0].judgement.fail(reply["kind"], reply["message"])
         else:
             assert reply["op"] == "judged", "a judge was asked, and not an editor"
-            self.breaker.worked()
             for ask, fields in zip(batch, reply["answers"], strict=True):
-                if self.scorer.take_answer(ask, requests.Answer(**fields), worker):
+                answer = requests.Answer(**fields)
+                self._count(answer)
+                if self.scorer.take_answer(ask, answer, worker):
                     again.append(ask)
             if batch[0].failures:
                 self.retries.helped()
@@ -233,6 +234,13 @@ class ScoreStage:
         worker.jobs_done += sum(judgement.verdict is not None for judgement in ended)
         for judgement in ended:
             self.done(judgement)
+
+    def _count(self, answer: requests.Answer) -> None:
+        """Count an answer as a failure if every further question would fail as it did."""
+        if answer.final:
+            self.breaker.failed("final", answer.error or "")
+        else:
+            self.breaker.worked()
 
 
 def _order(judgement: Judgement) -> tuple[Any, ...]:

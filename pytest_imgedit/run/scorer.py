@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import environments, errors, redaction, requests, results
+from pytest_imgedit.core.breaker import Breaker
 from pytest_imgedit.core.measures import further_score
 from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.base import Model
@@ -84,6 +85,8 @@ class Scorer:
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
         self.tally = TokenCount()
         self.canary: JudgeCanary | None = None
+        #: Counts failures in a row over all stages of the run, which may be short.
+        self.breaker = Breaker("verdicts")
 
     @property
     def model(self) -> Model:

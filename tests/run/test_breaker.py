@@ -9,6 +9,7 @@ from pytest_imgedit.core import errors
 from pytest_imgedit.core.breaker import MOST_ALIKE, Breaker
 from pytest_imgedit.run.edit import EditStage
 from pytest_imgedit.run.items import make_items
+from pytest_imgedit.run.run import BlockRun
 
 
 def is_tripped(*failures):
@@ -23,6 +24,8 @@ def is_tripped(*failures):
     return False
 
 
+#: The questions of a round of the canary, and its rounds.
+CANARY, ROUNDS = 2, 2
 BROKEN = ("exception", "AttributeError: 'Mine' object has no attribute 'edit'")
 
 
@@ -289,3 +292,68 @@ def test_a_further_judge_that_fails_alike_takes_no_score_of_the_judge_with_it(wo
         "judge second could not score: ValueError: no such rubric (16 verdicts in a row failed "
         "alike)"
     ]
+
+
+def out_of_quota_after(answers):
+    """A judge whose account is exhausted after this many answers."""
+    asked = []
+
+    def judge(message):
+        asked.extend(question["instruction"] for question in message["questions"])
+        if len(asked) <= answers:
+            return judged(message)
+        return judged(message, error="the server answered 429: no quota", reply="", final=True)
+
+    return judge, asked
+
+
+@pytest.mark.parametrize("placement", ["swap", "resident"])
+def test_answers_that_fail_for_good_end_the_questions_and_no_edit(world, placement):
+    world.raw |= {"workers": {"placement": placement}, "judge": {"batch_size": 1}}
+    world.judge, asked = out_of_quota_after(10)
+    assert stopped(world) == (
+        "the server answered 429: no quota (16 verdicts in a row failed alike)"
+    )
+    assert len(asked) == 10 + MOST_ALIKE
+    assert len(world.store.edits.records) == 70
+    world.judge, asked = out_of_quota_after(1000)
+    run = world.run()
+    assert run.timing.edits_cached == 70
+    assert run.timing.verdicts_cached == 10 - CANARY
+    assert len(asked) == 60 + CANARY + ROUNDS * CANARY
+    assert all(work.verdict for work in run.plan.works)
+
+
+def test_no_block_follows_answers_that_fail_for_good(world):
+    world.judge, asked = out_of_quota_after(0)
+    gates = {"until": "decided", "fail_under": {"overall": 5.0}}
+    plan = world.plan(gates=gates, judge={"batch_size": 1})
+    run = BlockRun(plan, plan.blocks, world.context(plan))
+    with world.store, pytest.raises(errors.FailsAlike, match="no quota"):
+        run.execute()
+    assert len(asked) <= MOST_ALIKE + CANARY
+    assert len(world.store.edits.records) < 70
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        {"error": "the filter refused", "refused": True},
+        {"error": "no answer within 60 s"},
+        {"reply": "I cannot say"},
+        {},
+    ],
+)
+def test_any_other_answer_lets_the_questions_go_on(world, between):
+    world.raw |= {"judge": {"batch_size": 1, "reasks": 0}}
+    count = 0
+
+    def judge(message):
+        nonlocal count
+        count += 1
+        if count % (MOST_ALIKE - CANARY) == 0:
+            return judged(message, **between)
+        return judged(message, error="no quota", reply="", final=True)
+
+    world.judge = judge
+    assert len(world.run().plan.works) == 70

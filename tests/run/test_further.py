@@ -62,7 +62,7 @@ def results_of(world, **raw):
         trials=run.trials,
         run_id="r",
         started=datetime(2026, 1, 1, tzinfo=UTC),
-        stopped_by="someone",
+        stopped_by="",
         hosts=[],
     )
     with world.store:

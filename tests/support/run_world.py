@@ -37,7 +37,7 @@ ANSWER: dict[str, Any] = {
         "expected": {},
         "off_scale": 0.0,
     },
-    **{"tokens_in": 10, "tokens_out": 2, "error": None, "batch_size": 1},
+    **{"tokens_in": 10, "tokens_out": 2, "error": None, "final": False, "batch_size": 1},
 }
 
 
