@@ -5,7 +5,6 @@ told to.
 from __future__ import annotations
 
 import base64
-import email.parser
 import io
 import json
 import threading
@@ -15,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from PIL import Image
-from serving import serve
+from serving import multipart, serve
 
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest, Question
@@ -139,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(30)
             return
         if self.path.endswith("/images/edits"):
-            fields = _multipart(self.headers["Content-Type"], data)
+            fields = multipart(self.headers["Content-Type"], data)
             self.server.asked.append(
                 {name: value for name, value in fields.items() if name != "image"}
             )
@@ -181,15 +180,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) // 2] if broken == "half" else data)
         if broken == "half":
             self.close_connection = True
-
-
-def _multipart(content_type: str, data: bytes) -> dict[str, bytes]:
-    message = email.parser.BytesParser().parsebytes(
-        f"Content-Type: {content_type}\r\n\r\n".encode() + data
-    )
-    return {
-        str(part.get_param("name", header="content-disposition")): bytes(
-            part.get_payload(decode=True)
-        )
-        for part in message.get_payload()
-    }

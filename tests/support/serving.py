@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.parser
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,3 +15,16 @@ def serve(server: BaseServer) -> None:
     default.
     """
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+def multipart(content_type: str, data: bytes) -> dict[str, bytes]:
+    """Return the fields of a body of the type `multipart/form-data` by name."""
+    message = email.parser.BytesParser().parsebytes(
+        f"Content-Type: {content_type}\r\n\r\n".encode() + data
+    )
+    return {
+        str(part.get_param("name", header="content-disposition")): bytes(
+            part.get_payload(decode=True)
+        )
+        for part in message.get_payload()
+    }
