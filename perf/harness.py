@@ -68,8 +68,10 @@ def evaluate(folder: Path, *arguments: str, timeout: float = 3600) -> dict[str, 
     return finished(start(folder, *arguments), folder, started, timeout)
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start pytest with the plugin in a folder."""
+def start(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start pytest with the plugin in a folder, with other variables if `env` is given."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(ITEMS, folder)
     command = [
@@ -84,7 +86,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     ]
     if not _installed():
         command[4:4] = ["-p", "pytest_imgedit.plugin.hooks"]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
 
 
 def finished(

@@ -3,9 +3,11 @@ the server fails.
 
     pip install pytest-imgedit[openai] transformers[serving] torchvision
     python perf/served_judge.py
+    python perf/served_judge.py --stubs 8 --before CHECKOUT --kill
 
 Asked through a proxy that answers some requests with 429 and 500, lets some hang and ends some in
-the middle.
+the middle. With `--stubs`, the CPU of asking is measured against servers that cost nothing
+(served_stubs.py).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import served_stubs
 from harness import evaluate, finish, parser, scratch, table
 
 import pytest_imgedit
@@ -143,10 +146,16 @@ def verdicts(results: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 def main() -> None:
     described = parser(__doc__)
-    described.add_argument("--pairs", type=int, default=10, help="pairs of each category")
+    described.add_argument(
+        "--pairs", type=int, help="pairs of each category (default: 10); with --stubs of all (600)"
+    )
     described.add_argument("--device", default="auto", help="where the server computes")
+    served_stubs.add_options(described)
     options = described.parse_args()
-    pairs = 1 if options.tiny else options.pairs
+    if options.stubs:
+        served_stubs.report(options)
+        return
+    pairs = 1 if options.tiny else options.pairs or 10
     os.environ.setdefault("OPENAI_API_KEY", "none")
     common = [
         "--imgedit-suite=scenes:n=10",

@@ -29,6 +29,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("agreement", {"cpu_seconds", "difference"}),
         ("viescore", {"made-up"}),
         ("leaderboard_command", {"first", "one_more"}),
+        ("served_judge --stubs 2 --urls 1 --megabytes 0.6", {"judge, 0.6 MB", "editors"}),
         ("pages --times 1", {"5 pairs, copy", "5 pairs, embedded", "5 pairs, full images"}),
     ],
 )
