@@ -30,7 +30,8 @@ REPLY = "instruction: 8\npreservation: 7\nrealism: 9"
 DELAY = 0.02
 #: How the instruction of a pair says which one it is.
 MARK = re.compile(rb"pair-(\d{5})")
-_LONGEST_MARK = 10
+_MARK_BEGINS = b"pair-"
+_MARK_LENGTH = 10
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
@@ -123,10 +124,11 @@ class Stub(asyncio.Protocol):
         """Take a part of the body; the answer follows its end after the delay."""
         self.missing -= len(data)
         self.digest.update(data)
-        mark = MARK.search(self.tail + data[:_LONGEST_MARK]) or MARK.search(data)
-        if mark:
-            self.pair = mark[1].decode("ascii")
-        self.tail = data[-_LONGEST_MARK:]
+        for part in (data, self.tail + data[:_MARK_LENGTH]):
+            mark = MARK.search(part) if _MARK_BEGINS in part else None  # no search where none is
+            if mark:
+                self.pair = mark[1].decode("ascii")
+        self.tail = data[-_MARK_LENGTH:]
         if self.missing <= 0:
             delay = DELAY if self.length else 0
             asyncio.get_running_loop().call_later(delay, self.answer)

@@ -8,17 +8,9 @@ import base64
 
 import openai
 import pytest
+from hosted_providers import Azure, DashScope, OpenAI, OpenAIImages
 from PIL import Image
-from provider_servers import (
-    GOOD,
-    VLLM,
-    Azure,
-    DashScope,
-    OpenAI,
-    OpenAIImages,
-    SGLang,
-    provided,
-)
+from provider_servers import GOOD, VLLM, SGLang, provided
 
 from pytest_imgedit.core.images import encode_png
 
