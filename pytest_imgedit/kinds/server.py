@@ -180,7 +180,7 @@ class Server:
             response.status_code = failure.status
             response.extensions[_FAILURE] = failure
         status = response.status_code
-        if status != 200 and is_out_of_quota(status, parse(text) or text):
+        if status >= 400 and is_out_of_quota(status, parse(text) or text):
             response.headers[_RETRY] = "false"
 
     def probe(self, client: Any) -> Any:

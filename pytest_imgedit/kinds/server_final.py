@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal
 
@@ -27,8 +28,9 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ECHO = re.compile(
     r"['\"]input['\"]: .*?(?=\{['\"]type['\"]: ['\"]\w+['\"], ['\"]loc|\Z)", re.DOTALL
 )
-#: The most characters of a text that are read.
+#: The most characters of a text that are read, and those of all texts of an error.
 _LENGTH = 4000
+_LENGTH_OF_ALL = 20_000
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,13 @@ class _Error:
         """Whether it has fields, which a page and a text do not."""
         return any(name for name, _ in self.pairs)
 
-    @property
+    @cached_property
     def codes(self) -> list[str]:
         """Its codes, without case and marks between words."""
         texts = [text for name, text in self.pairs if _CODES_IN.fullmatch(name)]
         return [_MARKS.sub("", text).casefold() for text in texts]
 
-    @property
+    @cached_property
     def words(self) -> str:
         """All its texts, one a line, without case and with `§` for the name of the model."""
         texts = "\n".join(text for _, text in self.pairs).replace("’", "'")
@@ -92,8 +94,8 @@ def final_failure(status: int, body: Any, sent: Collection[str], model: str) -> 
         return FinalFailure("quota")
     error = _read(body, model)
     if status >= 500:
-        # llama.cpp and Ollama: 500 for images
-        return FinalFailure("images") if error.says(words.NO_IMAGES_WORDS) else None
+        takes_none = status == 500 and error.says(words.NO_IMAGES_WORDS)  # llama.cpp, Ollama
+        return FinalFailure("images") if takes_none else None
     if status in _PASSING or error.has(words.PASSING_CODES) or error.says(words.PASSING_WORDS):
         return None
     if status == 401:
@@ -151,7 +153,14 @@ def _read(body: Any, model: str = "") -> _Error:
     """Return what the body of an error says; of a page, its title."""
     if isinstance(body, str):
         body = _parsed(body) or sentence_of(body)
-    return _Error(tuple(_texts(body)), model)
+    pairs = []
+    room = _LENGTH_OF_ALL
+    for name, text in _texts(body):
+        pairs.append((name, text[:room]))
+        room -= len(pairs[-1][1])
+        if not room:
+            break
+    return _Error(tuple(pairs), model)
 
 
 def _texts(body: Any) -> Iterator[tuple[str, str]]:
@@ -160,10 +169,9 @@ def _texts(body: Any) -> Iterator[tuple[str, str]]:
     """
     for name, text in texts_in(body):
         cited = _parsed(text)
-        if cited is None:
-            yield name, _ECHO.sub("", text[:_LENGTH]).replace('\\"', '"')
-        else:
-            yield from texts_in(cited)
+        parts = [(name, text)] if cited is None else texts_in(cited)
+        for part, said in parts:
+            yield part, _ECHO.sub("", said[:_LENGTH]).replace('\\"', '"')
 
 
 def _parsed(text: str) -> Any:
@@ -222,7 +230,7 @@ def _is_named(sentence: str, field: str) -> bool:
         return bool(re.search(rf"(?<!\w){name}(?!\w)", sentence, re.ASCII))
     quoted = rf"['\"`]{name}['\"`]|(?<!\w){name}=|[:.(] ?{name}\s*(?:$|[,:.)\]])|^{name}:"
     beside = (
-        rf"(?:parameters?|fields?|arguments?|property|option|unsupported|unknown|support) {name}\b"
-        rf"|(?<!\w){name} (?:is|are|must|should|cannot|can't|parameter|and|does)\b"
+        rf"(?:parameters?|fields?|arguments?|property|option|unsupported|unknown|invalid|support)"
+        rf" {name}\b|(?<!\w)(?<!image )(?<!file ){name} (?:is|are|must|should|can|does|parameter)"
     )
     return bool(re.search(f"{quoted}|{beside}", sentence))

@@ -20,8 +20,8 @@ MODEL = "§"
 QUOTA_CODES = _any_of(
     [
         r"insufficient(?:\w*quota|\w*balance|credit|fund)",  # OpenAI, new-api, MiniMax
-        r"arrearage|overdue|freetieronly"
-        r"|freeexceeded",  # DashScope; Volcengine: AccountOverdueError
+        r"arrearage|freetieronly|freeexceeded",  # DashScope
+        r"overdue",  # Volcengine: AccountOverdueError, ServiceOverdue
         r"billinghardlimit|billingnotactive|billingerror|spend(?:ing)?limit",  # OpenAI, Anthropic
         r"exceededcurrentquota",  # Moonshot
         r"creditlimit|creditserror|outofcredit|paymentrequired",  # Together, OpenCode
@@ -37,15 +37,14 @@ QUOTA_WORDS = _any_of(
     [
         r"(?:insufficient|not enough|no|low) (?:\w+ ){0,2}(?:balance|credits?|funds)\b",
         r"balance(?: is)? (?:too low|insufficient|not enough|exhausted|empty)",
-        r"requires (?:more|paid) (?:credits|balance)|out of credits|credits? (?:are |is "
-        r"|has been )?"
-        r"(?:depleted|exhausted|used up)",
+        r"requires (?:more|paid) (?:credits|balance)|n't have (?:any |enough )?(?:credits|balance)",
+        r"out of credits|credits? (?:are |is |has been )?(?:depleted|exhausted|used up)",
         r"used all (?:\w+ ){0,3}credits|exceeded .{0,30}included credits|credit limit exceeded",
-        r"(?:spend|spending|usage) (?:limit|cap)\b.{0,60}(?:reached|exceeded)|(?:reached|exceeded) "
-        r".{0,40}(?:spend|spending) (?:limit|cap)\b",
+        r"spend(?:ing)? (?:limit|cap)\b.{0,60}(?:reached|exceeded)",
+        r"(?:reach\w*|exceed\w*) .{0,40}(?:spend(?:ing)? (?:limit|cap)|api usage limits)\b",
         r"(?:purchase|buy) (?:more )?credits|please recharge|payment required",
-        r"billing (?:hard )?limit|check your billing details|in arrears|overdue (?:balance|bill"
-        r"|pay)",
+        r"billing (?:hard )?limit|check your billing details",
+        r"in arrears|overdue (?:balance|bill|pay)|bill is overdue",
         r"budget has been exceeded|key limit exceeded|call volume quota",
         r"free (?:allocated |tier )?quota (?:\w+ ){0,3}(?:exceeded|exhausted|used up)",
         r"free tier of .{0,30}exhausted|set inference limit",
@@ -83,7 +82,8 @@ KEY_WORDS = _any_of(
         r"|disabled|revoked)",
         r"(?:invalid|incorrect|missing|no|wrong|expired|provide an?|carry the) (?:api[ _-]?"
         r"|secret )+key",
-        r"login fail|invalid (?:\w+ )?(?:token|credentials)|missing (?:bearer|authorization)",
+        r"login fail|invalid (?:(?:\w+ )?credentials|(?:auth\w*|access|bearer) token)",
+        r"missing (?:bearer|authorization)",
     ]
 )
 
@@ -107,6 +107,7 @@ CONTEXT_WORDS = _any_of(
         r"(?:maximum|max)[ _-](?:\w+[ _-])?(?:input|prompt|sequence|seq|model)[ _-]len(?:gth)?\b",
         r"`?inputs`? (?:tokens \+|must have less than)|prompt_tokens",  # Text Generation Inference
         r"exceed\w* .{0,40}(?:token limit|(?:number|amount|limit) of (?:\w+ )?tokens)",
+        r"number of tokens exceed|maximum allowed number of (?:\w+ )?tokens",
         rf"{_LIMIT}\W.{{0,60}}(?:too large|at most|above (?:the )?maximum|exceed|<="
         rf"|less than or equal"
         r"|cannot be greater|is limited)",
@@ -117,24 +118,25 @@ CONTEXT_WORDS = _any_of(
 
 _IMAGES = r"(?:image|vision|visual|multi-?modal|picture)s?"
 _LACKS = r"(?:not|n't|cannot|can't|no|without|lacks?|unable to)"
-_TAKE = r"(?:support|accept|process|handle|take|allow|understand|capab)\w*"
+_TAKE = r"(?:support|accept|allow|understand|capab)\w*"
 #: The model takes no images, or fewer than were sent.
 NO_IMAGES_WORDS = _any_of(
     [
         rf"{_LACKS} (?:\w+ )?{_TAKE} (?:[\w,/-]+ ){{0,3}}{_IMAGES}(?! (?:model|generation|edit"
         rf"|size))",
-        rf"no endpoints found that {_TAKE} {_IMAGES}",
+        rf"no endpoints found that {_TAKE} (?:input )?{_IMAGES}",
         rf"{_IMAGES}(?:[ _-](?:inputs?|urls?|content|understanding|data|parts?|messages?"
         rf"|attachments?)"
         rf"){{0,2}}['\"`]? (?:is|are)(?: currently)? (?:not|un)(?: currently| yet)? ?"
         r"(?:supported|enabled|allowed|accepted|permitted)",
         rf"not an? (?:\w+ )?(?:{_IMAGES}|vlm)\b|{_IMAGES} capabilit\w+ (?:is|are) not",
-        r"missing data required for image|mmproj|not compiled for multimodal",
+        r"missing data required for image|mmproj|not compiled for multimodal|no (?:vision"
+        r"|image) encoder",
         r"image_url['\"`]? is only supported|text[ -]only model",
         r"(?:unknown variant|unsupported|invalid|unexpected) (?:content |message |part |input )*"
-        r"(?:type)?\W{0,4}(?:image_url|input_image|image)['\"`]",
+        r"(?:type|value)?\W{0,4}(?:image_url|input_image|image)['\"`]",
         r"only\W+text['\"`]? (?:content|input|part|message|is|are)",
-        r"content\.type .{0,20}\['text'\]",  # Zhipu
+        r"content\.type .{0,20}\['text'\]|should be 'text'",  # Zhipu, pydantic
         r"content['\")\]]*\s?:? (?:value )?must be a string|type must be string, but is array",
         r"content['\"`]?: expected (?:a |an )?string",
         r"messages\W+\d+\W+(?:\w+\W+)?content\W+(?:str\W+)?.{0,30}(?:valid string"
@@ -151,17 +153,18 @@ BAD_IMAGE_CODES = _any_of(
     [
         r"(?:invalid|unsupported)\w*image(?:$|url|format|size|type|data|file|media|base64)",
         r"image\w*(?:toolarge|toosmall|toobig|parseerror|notsupported|unsupported|invalid)",
-        r"mimetype|mediatype",
+        r"invalidbase64|mimetype|mediatype",
     ]
 )
 BAD_IMAGE_WORDS = _any_of(
     [
-        rf"(?:invalid|unsupported|corrupt\w*|malformed|unrecognized) (?:[\w']+ )?{_IMAGES}\b",
+        rf"(?:invalid|unsupported|corrupt\w*|malformed"
+        rf"|unrecognized) (?:[\w']+ )?{_IMAGES}(?:_url)?\b",
         rf"{_IMAGES}\b.{{0,60}}(?:too (?:large|small|big)|exceeds? |larger than|smaller than"
         rf"|invalid"
-        r"|at least \d+|not (?:a |an )?(?:valid|supported)|do(?:es)? not meet|unsupported)",
+        r"|at least \d+|not (?:a |an )?(?:valid|supported)|do(?:es)? not meet|must be|unsupported)",
         rf"(?:failed to|unable to|cannot|can't|could not) (?:load|decode|process|open|identify"
-        rf"|parse"
+        rf"|parse|handle|take"
         rf"|read) (?:\w+ ){{0,2}}{_IMAGES}\b",
         r"(?:mime|media)[ -]?type|payload too large|request entity too large",
     ]
@@ -180,17 +183,19 @@ _IS_GONE = (
     r"(?:do(?:es)? not exist|doesn't exist|not exist|(?:not|cannot|can't) (?:be )?found"
     r"|(?:is|are|was|has been|have been|be) (?:not |no |un)(?:an? |any |currently |yet )?(?:valid"
     r"|known|supported|served|available|loaded|allowed|enabled|active|activated|longer|chat)"
-    r"|isn't (?:available|supported|served|loaded)|unknown|not recognized|not activated"
-    r"|(?:has been|is|was) (?:decommissioned|deprecated|retired|discontinued|removed|blocked|denied"
-    r"|unavailable|disabled)|does not (?:work with|support) .{0,30}(?:chat|completion|operation"
+    r"|isn't (?:available|supported|served|loaded)|is unknown|not recognized|not activated"
+    r"|(?:has been|is|was) (?:decommissioned|deprecated|retired|discontinued|removed|denied"
+    r"|unavailable|disabled)|is blocked at|does not (?:work with|support) .{0,30}(?:chat"
+    r"|completion|operation"
     r"|endpoint|api))"
 )
 MODEL_WORDS = _any_of(
     [
-        rf"(?:\bmodels?\b|{MODEL}|\bdeployment\b).{{0,100}}{_IS_GONE}",
+        rf"(?:\bmodels?\b|{MODEL}|\bdeployment\b)[^,;\n]{{0,100}}{_IS_GONE}",
         r"(?:unknown|invalid|no such|unrecognized|unsupported|nonexistent|incorrect|not found the"
         r"|non-serverless|does not recognize(?: the)?|could not find(?: the)?) (?:\w+ )?model\b",
         r"(?:access|permission)\w* (?:to )?(?:use )?(?:the |this |requested )*model\b",
+        r"models? (?:name |id |identifier )?(?:is|are) invalid|provider not provided",
         r"verified to use the model|not activated the model|specified model",
         r"no models? (?:is |are )?loaded|not a chat model|only supported in v1/",
         r"no (?:endpoints|allowed providers|providers)\b",
@@ -205,7 +210,8 @@ ADDRESS_WORDS = _any_of(
     [
         r"invalid url|url error|unrecognized request url|url\.not_found",
         r"no route|route .{0,60}not found",
-        r"cannot (?:post|get) /|(?:unknown|unsupported|invalid) (?:endpoint|path|route)\b",
+        r"cannot (?:post|get) /|(?:unknown|unsupported|invalid|unexpected) (?:endpoint|path|route"
+        r"|request url)\b",
         r"method not allowed|page not found|file not found",
     ]
 )
@@ -216,11 +222,12 @@ REFUSES_FIELD = _any_of(
         r"unsupported|not support|n't support|not (?:currently )?supported|unknown|unrecognized",
         r"not permitted|not allowed|unexpected|deprecated|invalid|illegal|not valid|not available",
         r"extra_forbidden|(?:cannot|can't) (?:both )?be|must be|should be|must not|non-default",
-        r"incompatible|only (?:the default|\w+=)|not recognized|no longer|not enabled|参数非法"
+        r"unavailable|may only|incompatible|only (?:the default|\w+=)|not recognized|no longer"
+        r"|not enabled|参数非法"
         r"|不支持",
     ]
 )
 #: Words that name a field to send instead.
 ADVICE = re.compile(
-    r"(?:\buse|did you mean|instead of|switch to)\s+['`\"]?\w+|\w+_params=\[[^\]]*\]"
+    r"(?:\buse|did you mean|instead of|switch to)\s+['`\"]?\w+|\b\w+_params=\[[^\]]*\]"
 )
