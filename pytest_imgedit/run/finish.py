@@ -27,7 +27,6 @@ from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.workers.base import Worker
 
-
 #: What has stopped a run that nothing else has.
 BY_USER = "the user"
 
