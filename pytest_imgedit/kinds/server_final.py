@@ -228,7 +228,7 @@ def _is_named(sentence: str, field: str) -> bool:
     name = re.escape(field)
     if "_" in field:
         return bool(re.search(rf"(?<!\w){name}(?!\w)", sentence, re.ASCII))
-    quoted = rf"['\"`]{name}['\"`]|(?<!\w){name}=|[:.(] ?{name}\s*(?:$|[,:.)\]])|^{name}:"
+    quoted = rf"['\"`]{name}['\"`]|(?<!\w){name}=|[:.,(] ?{name}\s*(?:$|[,:.)\]])|^{name}:"
     beside = (
         rf"(?:parameters?|fields?|arguments?|property|option|unsupported|unknown|invalid|support)"
         rf" {name}\b|(?<!\w)(?<!image )(?<!file ){name} (?:is|are|must|should|can|does|parameter)"

@@ -39,7 +39,8 @@ QUOTA_WORDS = _any_of(
     [
         r"(?:insufficient|not enough|no|low) (?:\w+ ){0,2}(?:balance|credits?|funds)\b",
         r"n't have (?:any |enough )?(?:credits|balance)",
-        r"balance(?: is)? (?:too low|insufficient|not enough|exhausted|empty)",
+        r"balance(?: is| has been)? (?:too low|insufficient|not enough|exhausted|empty)",
+        r"(?:exhausted|used up|depleted) (?:\w+ ){0,2}(?:credits|balance|funds)\b",
         r"requires (?:more|paid) (?:credits|balance)",
         r"out of credits|credit limit exceeded|exceeded .{0,30}included credits",
         r"credits? (?:are |is |has been )?(?:depleted|exhausted|used up)",
@@ -104,7 +105,8 @@ CONTEXT_WORDS = _any_of(
         r"(?:maximum|max)[ _-](?:\w+[ _-])?(?:input|prompt|sequence|seq|model)[ _-]len(?:gth)?\b",
         r"`?inputs`? (?:tokens \+|must have less than)",  # Text Generation Inference
         r"exceed\w* .{0,40}(?:token limit|(?:number|amount|limit) of (?:\w+ )?tokens)",
-        r"number of tokens exceed|maximum allowed number of (?:\w+ )?tokens",
+        r"number of tokens exceed|maximum allowed number of (?:\w+ )?tokens|tokens? limit exceeded",
+        r"total tokens .{0,40}exceed|at most \d+ (?:completion|output) tokens",
         rf"{_LIMIT}\W.{{0,60}}(?:too large|at most|exceed|is limited)",
         rf"{_LIMIT}\W.{{0,60}}(?:above (?:the )?maximum|<=|less than or equal|cannot be greater)",
         rf"{_LIMIT}.{{0,20}}at least 1, got -|range of {_LIMIT}",
@@ -114,13 +116,16 @@ CONTEXT_WORDS = _any_of(
 
 _PICTURE = r"(?:image|picture)s?"
 _SIGHT = r"(?:image|picture|vision|visual|multi-?modal)s?"
-_PART = r"(?:[ _-](?:inputs?|urls?|content|understanding|data|parts?|messages?|attachments?))"
+_PART = (
+    r"(?:[ _-](?:inputs?|urls?|content|understanding|data|parts?|messages?|attachments?"
+    r"|modality|modalities))"
+)
 _LACKS = r"(?:not|n't|cannot|can't|no|without|lacks?|unable to)"
-_TAKE = r"(?:support|accept|allow|understand|capab)\w*"
+_TAKE = r"(?:support|accept|allow|understand|see|capab)\w*"
 #: The model takes no images, or fewer than were sent.
 NO_IMAGES_WORDS = _any_of(
     [
-        rf"{_LACKS} (?:\w+ )?{_TAKE} (?:[\w,/-]+ ){{0,3}}{_SIGHT}"
+        rf"{_LACKS} (?:\w+ )?{_TAKE} (?:[\w,/-]+ ){{0,3}}(?:multi-)?{_SIGHT}"
         r"(?! (?:model|generation|edit|size))",
         rf"no endpoints found that {_TAKE} (?:input )?{_SIGHT}",  # OpenRouter
         rf"{_SIGHT}{_PART}{{0,2}}['\"`]? (?:is|are)(?: currently)? (?:not|un)(?: currently| yet)? ?"
@@ -142,6 +147,7 @@ NO_IMAGES_WORDS = _any_of(
         rf"at (?:most|maximum) \d+ {_SIGHT}|too many {_SIGHT}",
         rf"(?:maximum|max|number|limit|up to|more than)(?: \w+)? ?(?:of )?(?:\d+ )?{_PICTURE}\b"
         r".{0,30}(?:exceed|allowed|supported|reached|per (?:request|prompt|message))",
+        rf"maximum (?:number )?of (?:\d+ )?{_PICTURE}\b",
         rf"only (?:include|supports?|accepts?|allows?) (?:up to )?(?:\d+|one|a single) {_PICTURE}",
     ]
 )
@@ -203,6 +209,7 @@ MODEL_WORDS = _any_of(
         r"verified to use the model|not activated the model|specified model",
         r"no models? (?:is |are )?loaded|not a chat model|only supported in v1/",
         r"no (?:endpoints|allowed providers|providers)\b",  # OpenRouter
+        r"allowed now, your model",  # FastChat
         r"模型.{0,30}(?:不存在|未开通|无权|不支持|未找到|已下线)",
         r"无权.{0,10}模型|不支持.{0,6}模型",
     ]
