@@ -61,6 +61,7 @@ class Bench:
         self.options = options
         self.folder = folder
         self.served = served
+        self.editors = 2 if options.tiny else EDITORS
         self.side: int = 64 if options.tiny else options.side
         self.megabytes: Sequence[float] = options.megabytes
         self.pairs: int = 12 if options.tiny else options.pairs or 600
@@ -122,7 +123,7 @@ class Bench:
             checkout,
             self.megabytes[0],
             f"--imgedit-editor=openai-images:{self.served.urls[0]}#m",
-            f"--imgedit-set=editor.concurrency={EDITORS}",
+            f"--imgedit-set=editor.concurrency={self.editors}",
             "--imgedit-stage=edit",
             f"--imgedit-limit={limit}",
         )
@@ -200,7 +201,7 @@ def measure_judge(bench: Bench, megabytes: float) -> dict[str, Any]:
 
 def measure_editors(bench: Bench) -> dict[str, Any]:
     """Measure served editors of each checkout; a run that edits very little starts them all."""
-    few = {name: bench.made(name, EDITORS) for name in bench.checkouts}
+    few = {name: bench.made(name, bench.editors) for name in bench.checkouts}
     full = {name: bench.made(name, EDITS) for name in bench.checkouts}
     return {name: rates(few[name], full[name]) for name in bench.checkouts}
 
