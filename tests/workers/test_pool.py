@@ -76,6 +76,48 @@ def test_the_deadline_of_a_batch_is_that_of_its_edits(pool, monkeypatch, edits, 
     assert [reply["kind"] for reply in replies] == (["timeout"] if ended else [])
 
 
+def test_replies_out_of_order_are_those_of_their_jobs(pool):
+    worker = worker_of(pool, "idle")
+    worker.at_once = 4
+    jobs = iter(range(20))
+    sent = []
+    worker.connection.send = sent.append
+
+    def take(worker):
+        job = next(jobs, None)
+        return None if job is None else (job, {"op": "judge", "questions": []})
+
+    pool._dispatch_all(take)
+    assert len(worker.jobs) == len(sent) == worker.depth == 12
+    ended = []
+    for message in reversed(sent):
+        reply = {"op": "judged", "answers": [], "batch_size": 1, "number": message["number"]}
+        ended += [job for job, _, _ in pool._handle_message(worker, reply)]
+    assert ended == list(range(11, -1, -1))
+    assert worker.state == "idle"
+
+
+def test_workers_with_the_fewest_jobs_are_sent_the_next(pool):
+    first, second = worker_of(pool, "busy", edits=1), worker_of(pool, "idle")
+    for worker in (first, second):
+        worker.connection.send = lambda message: None
+    jobs = iter([1])
+
+    def take(worker):
+        job = next(jobs, None)
+        return None if job is None else (job, {"op": "judge", "questions": []})
+
+    pool._dispatch_all(take)
+    assert (len(first.jobs), len(second.jobs)) == (1, 1)
+
+
+def test_what_a_worker_says_of_a_server_is_told(pool):
+    worker = worker_of(pool, "busy", edits=1)
+    assert list(pool._handle_message(worker, {"op": "note", "text": "it is gone"})) == []
+    assert pool.watcher.notes == ["edit-0: it is gone"]
+    assert len(worker.jobs) == 1
+
+
 def test_a_pool_that_started_small_grows_with_its_jobs(monkeypatch):
     pool = Pool(
         None,
