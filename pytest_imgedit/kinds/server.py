@@ -88,13 +88,14 @@ class ServerParameters(Parameters):
         8,
         ge=1,
         le=256,
-        description="requests at a time",
+        description="requests at a time, to each server",
     )
     timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds per try")
     retries: int = indifferent(
         5,
         ge=0,
-        description="retries after 408, 409, 429, 5xx, a broken connection or a timeout",
+        description="retries after 408, 409, 429, 5xx, a broken connection or a timeout, but not of "
+        "an exhausted quota",
     )
     extra: JsonObject = Field(
         default_factory=dict,
@@ -108,7 +109,8 @@ class Server:
 
     The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409,
     429 or 5xx, without connection or after `timeout` seconds are sent again up to `retries` times,
-    after waits that double from half a second to eight, or as long as the server asks for.
+    after waits that double from half a second to eight, or as long as the server asks for; those
+    for which the account has no quota are not.
     """
 
     url: str
