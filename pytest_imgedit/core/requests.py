@@ -182,13 +182,15 @@ class Answer:
     A reply that is `cut`, since it reached a limit on its length, is not read.
 
     The protocol reads the reply of an answer without a score. `expected` may then hold an expected
-    grade in [0, 10] for every aspect; they replace the grades in the reply. `off_scale` is the
-    largest probability in [0, 1] that the judge gave to anything but a grade. `error` says why
-    there is neither a reply nor a score; `refused`, that a content filter is the reason, and
-    `final`, that every further question would fail, too. `model` is what a server says has
-    answered. `tokens_in` and `tokens_out` count the tokens of an answer that
-    is paid for. `finish_reason` is why a server says that the reply has ended, `none` if it says
-    nothing. `batch_size` is the number of questions of the call; the worker sets it.
+    grade in [0, 10] for each of the question's `aspects`; they replace the grades in the reply.
+    `off_scale` is the largest probability in [0, 1] that the judge gave to anything but a grade. A
+    judge of a kind with `grades_by_digits` leaves both to the protocol: `digits` holds the
+    probabilities (10,) of the digits 0 to 9 for each place in the reply, in characters, where a
+    token is one digit. `error` says why there is neither a reply nor a score; `refused`, that a
+    content filter is the reason, and `final`, that every further question would fail, too. `model`
+    is what a server says has answered. `tokens_in` and `tokens_out` count the tokens of an answer
+    that is paid for. `finish_reason` is why a server says that the reply has ended, `none` if it
+    says nothing. `batch_size` is the number of questions of the call; the worker sets it.
     """
 
     reply: str = ""
@@ -196,6 +198,7 @@ class Answer:
     aspects: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, float] = field(default_factory=dict)
     off_scale: float = 0.0
+    digits: Mapping[int, Sequence[float]] = field(default_factory=dict)
     error: str | None = None
     refused: bool = False
     final: bool = False

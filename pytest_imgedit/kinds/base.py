@@ -362,6 +362,10 @@ class Model:
     """Of judges: what it answers with beside the score; `None` where that is not known."""
     measure: ClassVar[Measure] = SCORE_ONLY[SCORE]
     """Of judges: the scale of a score."""
+    grades_by_digits: ClassVar[bool] = False
+    """Of judges that expect grades: whether they are made of the probabilities of single digits
+    (`Answer.digits`), so that the numbers of a scale need one digit.
+    """
     blind_to_words: ClassVar[str] = ""
     """Of judges: why it is not tried with other instructions, such as "does not read instructions".
     """
@@ -421,7 +425,7 @@ class Model:
 
     @property
     def expects_grades(self) -> bool:
-        """Whether a judge gives the means of its probabilities for grades from 0 to 10."""
+        """Whether grades are the means over a judge's probabilities of the numbers of a scale."""
         return False
 
     @property

@@ -18,6 +18,7 @@ from pytest_imgedit.kinds.replicas import Replicas
 from pytest_imgedit.kinds.sent_images import SentImages
 from pytest_imgedit.kinds.server import ServedModel, Server, ServerParameters, parse_endpoints
 from pytest_imgedit.kinds.server_answers import read_completion
+from pytest_imgedit.kinds.server_logprobs import REQUEST, with_digits
 
 #: Fields of a request for the most tokens of a reply: the first is refused by models that think.
 MAX_TOKENS = "max_tokens"
@@ -42,6 +43,11 @@ class OpenAIParameters(ServerParameters):
     )
     temperature: Literal["default"] | Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.0, description='`"default"` sends none, for models that refuse it'
+    )
+    scoring: Literal["greedy", "expected"] = Field(
+        default="greedy",
+        description='`"expected"`: scores are made of expected grades, over the probabilities that '
+        "the server sends (`logprobs`); scales of one-digit numbers only",
     )
     token_limit: Literal["auto", "max_tokens", "max_completion_tokens"] = indifferent(
         "auto",
@@ -74,6 +80,9 @@ class OpenAIJudge:
         self.request: JsonObject = {"model": model}
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
+        self.expects_grades = options.scoring == "expected"
+        if self.expects_grades:
+            self.request |= REQUEST
         #: Takes a line for the user; the worker sets it.
         self.on_note: Callable[[str], None] = lambda text: None
         self._replicas = Replicas(servers, options.concurrency, lambda text: self.on_note(text))
@@ -84,11 +93,13 @@ class OpenAIJudge:
         `ImageError`, which begins with the image's name, if one does not decode.
         """
         try:
-            return read_completion(await self.send(question))
+            text = await self.send(question)
         except errors.ImageError:
             raise
         except Exception as error:  # of this question alone
             return self.server.failed(error, self._body(question))
+        answer = read_completion(text)
+        return with_digits(answer, text) if self.expects_grades else answer
 
     async def send(self, question: requests.Question[bytes]) -> str:
         """Return the text of the response to a question; raise what the client raises, and
@@ -176,12 +187,17 @@ class OpenAI(ServedModel):
     role = "judge"
     name = "openai"
     worker = OpenAIJudge
+    grades_by_digits = True
     Params = OpenAIParameters
     options: OpenAIParameters
 
     def servers(self) -> list[Server]:
         urls, model = parse_endpoints(self.name, self.argument or "")
         return [Server(url, model, self.options) for url in urls]
+
+    @property
+    def expects_grades(self) -> bool:
+        return self.options.scoring == "expected"
 
     @property
     def requirements(self) -> Requirements:

@@ -35,7 +35,7 @@ CUT = {
 #: What stands for the reason of a server that sends none.
 NO_REASON = "none"
 #: Fields of a message that hold a text which is no answer.
-_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
+THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
 def read_completion(text: str) -> requests.Answer:
@@ -98,7 +98,7 @@ def _why_no_text(message: Mapping[str, Any], reason: str) -> str:
     """Return why a message has no text; empty for one whose answer is the empty text, with no text
     in another field.
     """
-    thought = next((name for name in _THOUGHT_FIELDS if message.get(name)), None)
+    thought = next((name for name in THOUGHT_FIELDS if message.get(name)), None)
     if thought is None and isinstance(message.get("content"), str):
         return ""
     problem = f"an answer without text (finish_reason {reason!r})"

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pytest_imgedit.core import environments, errors, requests, results
+from pytest_imgedit.core.expected_grades import expected_grade, grade_places, one_digit_numbers
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.reply import SCALE
+from pytest_imgedit.core.reply import SCALE, Grammar
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.store.journal import VerdictRecord
@@ -58,13 +59,22 @@ class AnswerReader:
         lowest, highest = self.identity.model.measure.ends
         return math.isfinite(number) and lowest <= number <= highest
 
-    def expected(self, call: Call | None, answer: requests.Answer) -> dict[str, float]:
-        """Return the expected grades of an answer by name; none if it has none.
+    def expected(
+        self, call: Call | None, answer: requests.Answer
+    ) -> tuple[dict[str, float], float | None]:
+        """Return the expected grades of an answer by name, and the largest probability of anything
+        but a grade; none and `None` if it has none.
 
-        Raises `BadScore` if a grade is missing or out of range.
+        Raises `BadScore` if a grade is missing or out of range, and, of a judge whose grades are
+        made of its digits, `ReplyError` for a reply with a grade that is not one digit.
         """
-        if call is None or not answer.expected:
-            return {}
+        model = self.identity.model
+        if call is None:
+            return {}, None
+        if model.expects_grades and model.grades_by_digits:
+            return _of_digits(call.grammar, answer)
+        if not answer.expected:
+            return {}, None
         low, high = call.grammar.scale
         grades = {}
         for name, label in zip(call.grammar.names, call.grammar.called, strict=True):
@@ -75,7 +85,7 @@ class AnswerReader:
                     f"{low:g} to {high:g}"
                 )
             grades[name] = grade
-        return grades
+        return grades, min(1.0, max(0.0, answer.off_scale))
 
     def numbers(self, call: Call | None, record: VerdictRecord) -> dict[str, float] | None:
         """Return the numbers in a reply by name, none for a measured answer; `None` for a reply
@@ -159,6 +169,32 @@ class AnswerReader:
         """Return a score of the protocol on the scale from 0 to 10."""
         low, high = self.protocol.scale
         return SCALE[0] + (score - low) / (high - low) * (SCALE[1] - SCALE[0])
+
+
+def _of_digits(grammar: Grammar, answer: requests.Answer) -> tuple[dict[str, float], float]:
+    """Return the expected grades of an answer by name, made of the probabilities of its digits, and
+    the largest mass off the scale.
+
+    Raises `ReplyError` for a reply that cannot be read or has a grade that is not one digit, and
+    `BadScore` for a scale of other numbers, and for a grade without probabilities.
+    """
+    numbers = one_digit_numbers(grammar.scale)
+    if not numbers:
+        raise BadScore(f"expected grades of {grammar.range}, expected a scale of one-digit numbers")
+    grades: dict[str, float] = {}
+    masses: list[float] = []
+    for name, place in grade_places(answer.reply, grammar).items():
+        if place not in answer.digits:
+            raise BadScore(
+                f"the digit of {name!r} is only a part of a token, expected a token of its own; "
+                "judge.scoring='greedy' needs none"
+            )
+        try:
+            grades[name], mass = expected_grade(answer.digits[place], numbers)
+        except ValueError as error:
+            raise BadScore(f"{name!r}: {error}, expected that of its digit") from None
+        masses.append(mass)
+    return grades, max(masses)
 
 
 def _measured_verdict(record: VerdictRecord) -> results.Verdict:

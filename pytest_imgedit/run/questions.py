@@ -78,6 +78,8 @@ def reply_recipe(identity: Identity, ask: Ask) -> strict_json.JsonObject:
     recipe: strict_json.JsonObject = {"judge": identity.digest}
     if ask.call is not None:
         recipe["asked"] = ask.call.recipe
+        if identity.model.expects_grades and identity.model.grades_by_digits:
+            recipe["scale"] = list(ask.call.grammar.scale)  # expected grades are those of one scale
     if identity.sees_pair:
         recipe |= {"pair": pair.id, "category": pair.category, "instruction": pair.instruction}
     if judgement.perturbation:

@@ -314,9 +314,7 @@ class Scorer:
         aspects: dict[str, float] = {}
         if answer.score is not None:
             aspects.update(answer.aspects)
-        off_scale = None
-        if answer.expected:
-            off_scale = min(1.0, max(0.0, answer.off_scale))
+        expected, off_scale = self.reader.expected(ask.call, answer)
         reminder = ""
         if ask.call is not None and ask.reminders:
             reminder = self.protocol.remind(ask.call, _PROBLEM)
@@ -330,7 +328,7 @@ class Scorer:
             score=measured if self.is_judge else None,
             value=None if self.is_judge else measured,
             aspects=aspects,
-            expected=self.reader.expected(ask.call, answer),
+            expected=expected,
             off_scale=off_scale,
             batch_size=answer.batch_size,
             model=answer.model,

@@ -9,12 +9,14 @@ from importlib.util import find_spec
 from pytest_imgedit.config.options import options_needing
 from pytest_imgedit.config.settings import AdditionalScorer, Settings
 from pytest_imgedit.core import errors, redaction
+from pytest_imgedit.core.expected_grades import one_digit_numbers
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.loading import load_protocol, protocol_name
+from pytest_imgedit.protocols.protocol import Protocol
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.run.scorer import named_measures
@@ -148,12 +150,40 @@ def check_protocol(settings: Settings, suite: Suite, model: Model) -> None:
         return
     protocol = load_protocol(settings)
     protocol.check(suite.pairs)
+    if not model.expects_grades:
+        return
+    if model.grades_by_digits:
+        _check_digits(protocol, suite)
+        return
     for call in protocol.calls(suite.pairs[0]):
-        if model.expects_grades and not call.grammar.graded:
+        if not call.grammar.graded:
             raise errors.UsageError(
                 f"judge.scoring='expected': protocol {protocol.name} takes replies to its call "
                 f"{call.name!r} that are no lines with grades from 0 to 10, expected 'greedy'"
             )
+
+
+def _check_digits(protocol: Protocol, suite: Suite) -> None:
+    """Raise `UsageError` unless expected grades can be made of the digits in replies: to all calls
+    for a pair of each category, read strictly, with scales of one-digit numbers.
+    """
+    setting = "judge.scoring='expected'"
+    if protocol.variant == "compat":
+        raise errors.UsageError(
+            f"{setting}: judge.variant='compat' reads grades wherever the authors' script does, "
+            "expected judge.variant='strict' or judge.scoring='greedy'"
+        )
+    first_pairs = {pair.category: pair for pair in reversed(suite.pairs)}
+    for pair in first_pairs.values():
+        for call in protocol.calls(pair):
+            if not one_digit_numbers(call.grammar.scale):
+                low, high = call.grammar.scale
+                raise errors.UsageError(
+                    f"{setting}: protocol {protocol.name} grades from {low:g} to {high:g} in its "
+                    f"call {call.name!r}, expected a scale of one-digit whole numbers over a "
+                    "server, such as 1 to 5 (10 may be two tokens): choose another judge.protocol, "
+                    "or judge.scoring='greedy'"
+                )
 
 
 def check_additional(

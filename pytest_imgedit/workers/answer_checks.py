@@ -28,12 +28,14 @@ def checked_answer(answer: Answer, batch_size: int) -> Answer:
             reason = _encodable(str(reason)) or "the judge gave no reason"
         aspects = {_name(name): _aspect(value) for name, value in answer.aspects.items()}
         expected = {_name(name): float(value) for name, value in answer.expected.items()}
+        digits = {int(place): list(map(float, row)) for place, row in answer.digits.items()}
         return Answer(
             reply=_encodable(answer.reply),
             score=None if answer.score is None else float(answer.score),
             aspects=aspects,
             expected=expected,
             off_scale=float(answer.off_scale),
+            digits=digits,
             error=reason,
             refused=bool(answer.refused),
             final=bool(answer.final),
