@@ -94,7 +94,7 @@ class ServerParameters(Parameters):
     retries: int = indifferent(
         5,
         ge=0,
-        description="retries after 408, 409, 429, 5xx, a broken connection or a timeout, but not of "
+        description="retries after 408, 409, 429, 5xx, a broken connection or a timeout; none of "
         "an exhausted quota",
     )
     extra: JsonObject = Field(

@@ -86,14 +86,14 @@ class _Token:
         are no probabilities.
         """
         listed = self.fields.get("top_logprobs")
-        if not isinstance(listed, list) or len(listed) < 2:
+        alternatives = listed if isinstance(listed, list) else []
+        if len(alternatives) < 2:
             raise _Unusable(
                 f"the server sent no alternatives to the token {self.text!r}, expected at least two"
                 " top_logprobs"
             )
-        alternatives = list(listed)
-        if self.text not in map(_text, alternatives):
-            alternatives.append(self.fields)
+        if self.text not in [_text(_checked(fields)) for fields in alternatives]:
+            alternatives = [*alternatives, self.fields]
         chances = [0.0] * 10
         total = 0.0
         for fields in alternatives:
@@ -116,7 +116,7 @@ def _tokens(choice: Mapping[str, Any]) -> list[_Token]:
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(content, list) or not content:
         raise _Unusable("the server sent no logprobs, expected those of the tokens of its reply")
-    return [_Token(fields) for fields in content]
+    return [_Token(_checked(fields)) for fields in content]
 
 
 def _align(reply: str, tokens: Sequence[_Token], has_thought: bool) -> dict[int, _Token]:
@@ -146,12 +146,17 @@ def _align(reply: str, tokens: Sequence[_Token], has_thought: bool) -> dict[int,
     return token_of
 
 
-def _text(fields: Any) -> str:
+def _checked(fields: Any) -> JsonObject:
+    """Return the fields of a token; raises `_Unusable` for what is none."""
+    if isinstance(fields, dict) and isinstance(fields.get("token"), str):
+        return fields
+    raise _Unusable(f"the server's logprobs hold {fields!r:.60}, expected a token")
+
+
+def _text(fields: Mapping[str, Any]) -> str:
     """Return the text of a token, of its bytes if the server sent them; raises `_Unusable` for what
-    is no token.
+    are none.
     """
-    if not isinstance(fields, dict) or not isinstance(fields.get("token"), str):
-        raise _Unusable(f"the server's logprobs hold {fields!r:.60}, expected a token")
     data = fields.get("bytes")
     if not isinstance(data, list) or not data:
         return str(fields["token"])
