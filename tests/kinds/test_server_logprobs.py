@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+from asking import Asked
 from PIL import Image
 from run_world import World, pairs_of
 from scripted_server import scripted_server
@@ -21,7 +22,7 @@ from pytest_imgedit.kinds.server_answers import read_completion
 from pytest_imgedit.kinds.server_logprobs import with_digits
 from pytest_imgedit.run.settings_checks import check_protocol
 from pytest_imgedit.suites.base import Suite
-from pytest_imgedit.workers.process import checked_answer
+from pytest_imgedit.workers.answer_checks import checked_answer
 
 GREEDY = "judge.scoring='greedy' needs none"
 #: In the place of a grade, what a judge that is not sure could have written instead.
@@ -179,7 +180,7 @@ def server():
 def test_only_expected_grades_ask_for_logprobs(server, params):
     pytest.importorskip("openai")
     model = make_model("judge", f"openai:{server.url}/v1#m", {"retries": 0, **params})
-    judge = model.target.build("cpu", model.worker_params)
+    judge = Asked(model)
     grey = Image.new("RGB", (16, 12))
     question = Question("a", "physics", "lift it", {"source": grey, "edited": grey}, "", ())
     server.answers.append(json.loads(completion("4", spelled(("4", SPREAD)))))
