@@ -502,6 +502,11 @@ class Model:
         """What a worker does before its first job that a short run may save; usually nothing."""
         return ""
 
+    @property
+    def is_asked_first(self) -> bool:
+        """Whether a server that computes for it gets one request before the first edit."""
+        return False
+
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""
 

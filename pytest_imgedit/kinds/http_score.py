@@ -110,6 +110,10 @@ class HTTPScorer:
         text: str = await self._client.post(self.server.url, body=body, cast_to=str)
         return text
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
 
 def read_reply(reply: str) -> Answer:
     """Return the score of a reply. Anything but `{"score": NUMBER}`, further keys aside, is an

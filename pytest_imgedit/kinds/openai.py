@@ -129,6 +129,10 @@ class OpenAIJudge:
         messages = self._messages(question)
         return {**self.request, "messages": messages, limit: length, **self.server.options.extra}
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._replicas.close()
+
     def _messages(self, question: requests.Question[bytes]) -> list[JsonObject]:
         """Return the messages of a chat that ask a question, without an empty system prompt; each
         data URL of an image has `IMAGE` in place of its base64.

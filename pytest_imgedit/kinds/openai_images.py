@@ -86,6 +86,10 @@ class OpenAIImagesEditor:
         body: bytes = answer.http_response.content
         return body
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
 
 def _source_files(request: requests.EditRequest[bytes]) -> Any:
     """Return the source images as the client takes files, (name, PNG, media type): one, or a list

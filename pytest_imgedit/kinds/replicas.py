@@ -82,6 +82,13 @@ class Replicas:
                 self._compare_others(path, body, text)
             return text
 
+    async def close(self) -> None:
+        """Close the connections, and try no server again."""
+        for task in self._returning:
+            task.cancel()
+        for replica in self.replicas:
+            await replica.client.close()
+
     def _live(self, tried: Collection[Replica]) -> list[Replica]:
         """Return the servers that get questions, without those that were tried."""
         return [replica for replica in self.replicas if replica.is_live and replica not in tried]

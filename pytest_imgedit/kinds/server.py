@@ -23,7 +23,8 @@ from pytest_imgedit.kinds.server_error_bodies import failure_in, parse, sentence
 from pytest_imgedit.kinds.server_final import FinalFailure, final_failure, is_out_of_quota
 from pytest_imgedit.kinds.server_refusals import is_refusal
 
-_AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
+#: The query of Azure's classic address.
+AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
 #: Stands between the URLs of several servers.
 BETWEEN_URLS = re.compile(r",\s*(?=https?://)")
 #: Under this name a response holds the `Failure` that was found in it.
@@ -59,7 +60,7 @@ def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
     url, _, model = argument.partition("#")
     if BETWEEN_URLS.search(url):
         raise errors.UsageError(f"{name}:{argument}: several URLs, {expected}")
-    if "@" in url or "?" in _AZURE.sub("", url):
+    if "@" in url or "?" in AZURE.sub("", url):
         raise errors.UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
     if not is_url(url):
         raise errors.UsageError(f"{name}:{argument}: no http or https URL, {expected}")
@@ -96,6 +97,11 @@ class ServerParameters(Parameters):
         ge=0,
         description="retries after 408, 409, 429, 5xx, a broken connection or a timeout; none of "
         "an exhausted quota",
+    )
+    ask_first: bool = indifferent(
+        True,
+        description="one real question, or one small edit, before the first edit: what would fail "
+        "each time ends the run then",
     )
     extra: JsonObject = Field(
         default_factory=dict,
@@ -165,7 +171,7 @@ class Server:
         class `plain`. `changes` replace arguments of `client`.
         """
         arguments = {**self.client, **changes}
-        version = _AZURE.search(self.url)
+        version = AZURE.search(self.url)
         if version:
             return azure(api_version=version[1], **arguments)
         return plain(**arguments)
@@ -204,15 +210,9 @@ class Server:
         timeout = min(self.options.timeout, PROBE_SECONDS)
         with self.connect(timeout=timeout, max_retries=PROBE_RETRIES) as client:
             try:
-                _within(timeout, partial(self.probe, client))
+                within(timeout, partial(self.probe, client))
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                name = self.options.api_key_env
-                status = error.status_code
-                if os.environ.get(name):
-                    raise errors.SetupError(f"{url} refuses the key in {name} ({status})") from None
-                raise errors.SetupError(
-                    f"{url} wants a key ({status}), expected one in {name}"
-                ) from None
+                raise errors.SetupError(self.key_problem(error.status_code)) from None
             # a `TimeoutError`: it answers so slowly that no single read runs out of time
             except (TimeoutError, openai.APITimeoutError):
                 raise errors.SetupError(f"{url} does not answer within {timeout:g} s") from None
@@ -244,6 +244,13 @@ class Server:
             return None
         text = response.text
         return final_failure(response.status_code, parse(text) or text, sent, self.model)
+
+    def key_problem(self, status: int) -> str:
+        """Say that the server refuses the key, or wants one, with this status."""
+        name = self.options.api_key_env
+        if os.environ.get(name):
+            return f"{self.url} refuses the key in {name} ({status})"
+        return f"{self.url} wants a key ({status}), expected one in {name}"
 
     def describe(self, error: Exception, tries: int | None = None) -> str:
         """Return a line that says why a request failed, and how often it was tried if it was sent
@@ -284,6 +291,18 @@ def has_refused(error: Exception) -> bool:
     return is_refusal(response.status_code, parse(response.text))
 
 
+def answered(error: Exception) -> tuple[int, Any] | None:
+    """Return the status of the answer with which a request failed, that of the error inside an
+    answer with status 200, and its body: JSON, or else a text. Return `None` without an answer.
+    """
+    response = getattr(error, "response", None)
+    if response is None:
+        return None
+    text = response.text
+    body = parse(text)
+    return response.status_code, text if body is None else body
+
+
 def through_proxy(url: str) -> str:
     """Return a phrase that names the proxy through which the environment sends requests to a URL;
     empty without one.
@@ -297,9 +316,9 @@ def through_proxy(url: str) -> str:
     return f" through the proxy {address} (NO_PROXY={parts.hostname} goes past it)"
 
 
-def _within(seconds: float, call: Callable[[], Any]) -> Any:
+def within(seconds: float | None, call: Callable[[], Any]) -> Any:
     """Return what a call returns, or raise what it raises; raise `TimeoutError` if it takes more
-    than these seconds.
+    than these seconds, unless these are `None`.
 
     The call is made in a thread that does not keep the process alive.
     """
@@ -348,6 +367,10 @@ class ServedModel(Model):
                 )
         super().check(site)
         self.server()
+
+    @property
+    def is_asked_first(self) -> bool:
+        return self.options.ask_first and hasattr(self.worker, "send")
 
     def reach(self) -> None:
         try:

@@ -145,6 +145,16 @@ def read_image(data: bytes) -> Image.Image:
     return _of_base64(encoded)
 
 
+def is_link(data: bytes) -> bool:
+    """Tell whether an answer of images/edits has the address of an image in place of the image."""
+    if data[:1] != b"{":
+        return False
+    body = parse(data.decode("utf-8", "replace"))
+    first = first_of(body.get("data")) if isinstance(body, dict) else {}
+    url = first.get("url")
+    return not first.get("b64_json") and isinstance(url, str) and not url.startswith("data:")
+
+
 def _of_base64(encoded: str) -> Image.Image:
     """Return an image from base64 or a data URL, where padding may be missing and lines broken;
     raise `OutputError` if it is none.

@@ -187,6 +187,12 @@ def _without_tags(text: str) -> str:
     return html.unescape(title[1] if title else _TAG.sub(" ", page))
 
 
+def is_page(text: str) -> bool:
+    """Tell whether a text is a page of HTML."""
+    head = text[:_PAGE].lstrip().casefold()
+    return head.startswith("<") and ("<html" in head or head.startswith("<!doctype html"))
+
+
 def message_of(error: Mapping[str, Any]) -> str:
     """Return the message of an error, wherever it stands; empty without one."""
     for name in ("message", "detail", "msg", "status_msg", "error_msg", "error"):

@@ -26,10 +26,11 @@ def server(served):
 EDITED = ("--imgedit-editor=scenes", "--imgedit-set=editor.num_inference_steps=2")
 
 
-def judge(server, *more, editor=("--imgedit-editor=shuffled",)):
+def judge(server, *more, editor=("--imgedit-editor=shuffled",), first="false"):
     return (
         "--imgedit-suite=scenes",
         f"--imgedit-judge=openai:{server.url}#scenes",
+        f"--imgedit-set=judge.ask_first={first}",
         "--imgedit-limit=2",
         *editor,
         *more,
@@ -85,14 +86,15 @@ def test_plan_bills_what_the_server_is_asked(bench, server):
 
     def asked_and_billed(*options):
         server.asked.clear()
-        result = bench.run(*judge(server, "--imgedit-fail-under=overall:1", *options))
+        gated = judge(server, "--imgedit-fail-under=overall:1", *options, first="true")
+        result = bench.run(*gated)
         result.stdout.no_fnmatch_line("*without the reason why they ended*")
         (line,) = [line for line in result.outlines if "plan: judge: " in line]
         lowest, stored = re.search(r"judge: ([\d,]+)\b.*, ([\d,]+) in the store", line).groups()
         return len(server.asked), int(lowest), int(stored), line
 
     asked, billed, stored, line = asked_and_billed("-kphysics")
-    assert asked == billed > 2 + 5
+    assert asked == billed > 2 + 5 + 1
     assert (stored, "as in run" in line) == (0, False)
     repeats = "--imgedit-judge-repeats=1"
     more, billed, stored, line = asked_and_billed(repeats)
@@ -144,7 +146,8 @@ def test_what_stays_broken_is_an_error_with_its_reason(bench, server):
 
 def test_a_reply_that_was_cut_is_no_grade(bench, server):
     spec, model = "--imgedit-suite=scenes", f"--imgedit-judge=openai:{server.url}#scenes"
-    options = (spec, model, "--imgedit-limit=2", "-kphysics", "--imgedit-set=judge.concurrency=1")
+    settings = ("--imgedit-set=judge.concurrency=1", "--imgedit-set=judge.ask_first=false")
+    options = (spec, model, "--imgedit-limit=2", "-kphysics", *settings)
     bench.run(*options)
     whole = verdicts(bench)
     assert all(reply.endswith("realism: 10") for _, _, reply in whole.values())
@@ -270,7 +273,11 @@ def test_an_editor_behind_a_server_edits_as_in_process(bench, server):
 def test_edits_that_do_not_come_are_errors(bench, server):
     server.faults.extend([400, "url"])
     editor = f"--imgedit-editor=openai-images:{server.url}#scenes"
-    one = ("--imgedit-limit=1", "--imgedit-set=editor.concurrency=1")
+    one = (
+        "--imgedit-limit=1",
+        "--imgedit-set=editor.concurrency=1",
+        "--imgedit-set=editor.ask_first=false",
+    )
     result = bench.run("--imgedit-suite=scenes", "--imgedit-stage=edit", editor, *one)
     assert result.ret == 1
     messages = sorted(item["error"]["message"] for item in bench.items.values() if item["error"])
