@@ -14,11 +14,13 @@ from packaging.requirements import Requirement
 from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import errors, provenance, results
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import GIB, ROLES, Model, Role
 from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.run import placement, pools, settings_checks
+from pytest_imgedit.run.first_requests import doubt_of_model
 from pytest_imgedit.run.qualification import qualify_judge
 from pytest_imgedit.run.request import resolve
 from pytest_imgedit.run.scorer import Scorer
@@ -45,6 +47,7 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     if pools.is_remote(settings):
         document["elsewhere"] = settings.workers.ray_address or "a Ray cluster"
     problems = list(_package_problems())
+    pairs: Sequence[EditPair] = ()
     with _noting(problems):
         pairs = load_suite(settings.suite).pairs
         document["suite"] = {"spec": settings.suite.spec, "pairs": len(pairs)}
@@ -53,7 +56,7 @@ def examine(config: Path | None) -> tuple[JsonObject, str, int]:
         with settings_checks.naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
         settings_checks.check_executor(settings)
-    document["models"] = _models(settings, machine, problems)
+    document["models"] = _models(settings, machine, pairs, problems)
     document["problems"] = list(dict.fromkeys(problems))
     return document, _text(document), int(bool(problems))
 
@@ -67,9 +70,11 @@ def _noting(problems: list[str], prefix: str = "") -> Iterator[None]:
         problems.append(f"{prefix}{error}")
 
 
-def _models(settings: Settings, machine: Hardware, problems: list[str]) -> list[JsonObject]:
+def _models(
+    settings: Settings, machine: Hardware, pairs: Sequence[EditPair], problems: list[str]
+) -> list[JsonObject]:
     """Describe the models of a config that can be made, and add what is wrong with any of them to
-    the problems.
+    the problems. Served ones are asked first as in a run over the pairs.
     """
     models: list[tuple[Role, Settings, str]] = [(role, settings, "") for role in ROLES]
     models += [
@@ -85,6 +90,9 @@ def _models(settings: Settings, machine: Hardware, problems: list[str]) -> list[
                 rows.append(_model(model, settings, machine, problems))
                 if pools.python_of(settings, role) is None:
                     model.reach()
+                    doubt = doubt_of_model(model, model_settings, pairs, section or role)
+                    if doubt:
+                        raise errors.UsageError(f"the first request failed: {doubt}")
     return rows
 
 

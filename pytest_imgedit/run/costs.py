@@ -5,25 +5,26 @@ from dataclasses import dataclass, field, replace
 
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import environments
-from pytest_imgedit.core.requests import Preparation, token_cost
+from pytest_imgedit.core.requests import token_cost
 from pytest_imgedit.core.results import JudgeInfo, Results
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Model
-from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.canary import make_canary, rounds_of
+from pytest_imgedit.run.first_edits import FirstEdits
+from pytest_imgedit.run.first_questions import FirstQuestion, first_question
 from pytest_imgedit.run.judge_trials import Trials
-from pytest_imgedit.run.questions import Ask, reply_recipe
+from pytest_imgedit.run.questions import Ask, reply_recipe, shown_size
 from pytest_imgedit.run.scorer import Scorer
-from pytest_imgedit.run.seed_trial import plan_trial
-from pytest_imgedit.run.work import Judgement, Work, missing_edits
-from pytest_imgedit.store.store import Store
+from pytest_imgedit.run.work import Judgement, Work
 
 #: Rough numbers of bytes of text in a token, and of tokens of a grade behind its label and of a
 #: reply that gives reasons.
 BYTES_A_TOKEN = 4
 TOKENS_OF_A_GRADE = 2
 TOKENS_OF_REASONS = 150
+#: What a first question or edit is for.
+TO_TRY = "to try the server"
 #: Fields of a judge that two runs have in common if their questions are about as long.
 SAME_QUESTIONS = ("spec", "params", "protocol", "variant", "protocol_sha256")
 
@@ -35,6 +36,7 @@ class Bill:
 
     `parts` says what the lowest number is made of, `stored` counts questions that the store
     answers, and `tokens` are rough ones of a question and of a reply, or those of the run `origin`.
+    The server of the judge is tried with `first`.
     """
 
     lowest: int
@@ -43,6 +45,7 @@ class Bill:
     stored: int
     tokens: tuple[float, float]
     origin: str = ""
+    first: FirstQuestion | None = None
 
     def line(self, title: str, prices: tuple[float, float]) -> str:
         """Say what the judge will be asked, and what that costs; `prices` are those of a million
@@ -84,8 +87,12 @@ class Billing:
         self.may_end_early = may_end_early
         self._answered: set[tuple[str, str]] = set()
 
-    def bill(self, scorer: Scorer, works: Sequence[Work], trials: Trials) -> Bill:
-        """Count the questions of a judge about works and in its trials."""
+    def bill(
+        self, scorer: Scorer, works: Sequence[Work], trials: Trials, asks_first: bool = False
+    ) -> Bill:
+        """Count the questions of a judge about works and in its trials, with the one that tries its
+        server if the run `asks_first`.
+        """
         about_edits = self._questions(scorer, [Judgement(work) for work in works])
         canary, highest_of_canary = self._canary(scorer, about_edits.asks)
         topics = {
@@ -104,12 +111,18 @@ class Billing:
         questions = asks + canary
         repeated = sum(topic.repeated for topic in topics.values())
         highest = (len(asks) + repeated) * scorer.most_asks + highest_of_canary
+        first = first_question(asks) if asks_first else None
+        tries = 0 if first is None else 1
+        if tries:
+            parts.append(f"{tries} {TO_TRY}")
+        lowest = 0 if self.may_end_early else len(questions)
         return Bill(
-            lowest=0 if self.may_end_early else len(questions),
-            highest=highest,
+            lowest=lowest + tries,
+            highest=highest + tries,
             parts=tuple(parts),
             stored=sum(topic.stored for topic in topics.values()),
             tokens=_mean_tokens(questions, scorer.model),
+            first=first,
         )
 
     def _questions(self, scorer: Scorer, judgements: Iterable[Judgement]) -> "_Questions":
@@ -183,15 +196,14 @@ def _part(asks: Sequence[Ask], noun: str) -> str:
     return subject if judgements == len(asks) else f"{len(asks):,} for {subject}"
 
 
-def editor_line(editor: Identity, store: Store, works: Sequence[Work]) -> str:
-    """Say what a served editor will be asked, and how many edits the store has."""
-    missing = missing_edits(works)
-    trial = plan_trial(editor, store, missing)
-    tried = 0 if trial is None else len(trial.works)
-    requests = f"{len(missing) + tried:,} requests"
-    if tried:
-        requests += f" ({counted(len(missing), 'edit')}, {tried} in the trial of its seeds)"
-    stored = sum(work.edit is not None for work in works)
+def editor_line(edits: int, first: FirstEdits, stored: int) -> str:
+    """Say what a served editor will be asked for `edits` of the plan, after the `first`, and how
+    many edits the store has.
+    """
+    requests = f"{edits + first.count:,} requests"
+    if first.count:
+        subject = f"{TO_TRY} and its seeds" if first.tries_seeds else TO_TRY
+        requests += f" ({counted(edits, 'edit')}, {first.count} {subject})"
     return f"plan: editor: {requests}, {stored:,} in the store"
 
 
@@ -241,28 +253,9 @@ def _tokens_in(ask: Ask, judge: Model) -> float:
     tokens = sum(len(text.encode(errors="replace")) for text in texts) / BYTES_A_TOKEN
     preparation = ask.call.preparation
     for name in ask.call.images:
-        width, height = _size(ask.judgement.work, name, preparation)
+        width, height = shown_size(ask.judgement.work, name, preparation)
         tokens += judge.image_tokens(width, height, preparation)
     return tokens
-
-
-def _size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
-    """Return the size in which an image is shown; an edit to be made has that of its source."""
-    width, height = _unscaled_size(work, name, preparation)
-    if preparation.max_side is None:
-        return width, height
-    scale = min(1.0, preparation.max_side / max(1, width, height))
-    return round(width * scale), round(height * scale)
-
-
-def _unscaled_size(work: Work, name: str, preparation: Preparation) -> tuple[int, int]:
-    """Return the size of an image before it is scaled to a longest side; (0, 0) for one that the
-    pair lacks.
-    """
-    if name == "edited" and work.edit is not None and not preparation.at_source_size:
-        return work.edit.width, work.edit.height
-    image = work.images.get("source" if name == "edited" else name)
-    return (0, 0) if image is None else image.size
 
 
 def _tokens_out(call: Call | None) -> float:

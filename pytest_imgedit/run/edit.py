@@ -10,7 +10,6 @@ from pytest_imgedit.core.breaker import Breaker
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds import base, identity
 from pytest_imgedit.run.planned_works import in_batches_of
-from pytest_imgedit.run.seed_trial import TriedSeeds, plan_trial
 from pytest_imgedit.run.work import StoredImage, Work, missing_edits, record_to_reuse
 from pytest_imgedit.store.journal import EditRecord
 from pytest_imgedit.store.store import Store
@@ -122,8 +121,7 @@ class EditStage:
 
     All sources of a batch have one size. If the worker of a batch dies, its edits are retried one
     by one, so that one edit cannot spoil others. Each work ends in an edit or an error, which is
-    stored before `done` is called with the work. A served editor whose seeds were not tried before
-    also makes the edits of a `trial`. Edits that all fail alike end the stage.
+    stored before `done` is called with the work. Edits that all fail alike end the stage.
     """
 
     def __init__(
@@ -136,7 +134,6 @@ class EditStage:
         self.queue: deque[Work] = deque()
         self.retries = Retries(pool)
         self.breaker = Breaker("edits")
-        self.trial: TriedSeeds | None = None
 
     def run(self, pending: Sequence[Work]) -> None:
         """Make all pending edits; raises `FailsAlike` if they all fail alike.
@@ -146,9 +143,6 @@ class EditStage:
         """
         self.store.remember(self.editor.digest, self.editor.recipe)
         self.queue = deque(sorted(pending, key=_largest_first))
-        self.trial = plan_trial(self.editor, self.store, list(self.queue))
-        if self.trial is not None:
-            self.queue.extend(self.trial.works)
         for batch, worker, reply in self.pool.run(self.take):
             self.finish(batch, worker, reply)
             self.breaker.check()
@@ -176,8 +170,6 @@ class EditStage:
                 edits.append(vars(edit_request(work)))
                 batch.append(work)
             except errors.ImageError as error:
-                if self.trial is not None and self.trial.has(work):
-                    continue  # the trial is left to the next run
                 work.fail("bad_image", str(error))
                 self.done(work)
             if work.failures:
@@ -224,9 +216,7 @@ class EditStage:
         return work
 
     def finish(self, batch: list[Work], worker: Worker, reply: messages.JobReply) -> None:
-        """Store the edits of a batch, but for those that only try seeds; retry those that failed,
-        or end them in their errors.
-        """
+        """Store the edits of a batch; retry those that failed, or end them in their errors."""
         if reply["op"] == "error":
             self._retry_or_fail(batch, worker, reply)
             return
@@ -235,10 +225,6 @@ class EditStage:
             if output["op"] == "failed":
                 self._retry_or_fail([work], worker, output)
                 continue
-            if self.trial is not None:
-                self.trial.take(work, output["image"])
-                if self.trial.has(work):
-                    continue
             store_edit(work, self.editor, worker, output, self.store)
             worker.jobs_done += 1
             if work.failures:
@@ -253,10 +239,6 @@ class EditStage:
         """Queue the works of a batch that failed again, each to be made alone; a work that was
         alone and is not retried ends in its error.
         """
-        if self.trial is not None:
-            batch = [work for work in batch if not self.trial.has(work)]
-            if not batch:  # the trial is left to the next run
-                return
         if not batch[0].failures:
             self.breaker.failed(reply["kind"], reply["message"])
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])

@@ -16,7 +16,14 @@ from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.report import write
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import finish, forecast, plan_checks, pools, settings_checks
+from pytest_imgedit.run import (
+    finish,
+    first_requests,
+    forecast,
+    plan_checks,
+    pools,
+    settings_checks,
+)
 from pytest_imgedit.run.interrupts import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.plan import RunPlan, make_plan
 from pytest_imgedit.run.request import Request
@@ -145,6 +152,7 @@ def prepare(
     plan_checks.check_plan(plan, lacks)
     for line in plan_checks.plan_warnings(plan, lacks):
         note(line)
+    plan = forecast.with_bills(plan)
     for line in forecast.plan_lines(plan):
         note(line)
     if not plan.hardware.has_gpus:
@@ -186,7 +194,7 @@ class _Execution:
         started = datetime.now(UTC)
         workers = self.session.workers
         plan = prepare(self.request, self.session.store, workers.launcher, self.progress.note)
-        plan_checks.ask_servers(plan)
+        first_requests.ask_servers(plan, self.progress.note)
         workers.settle(plan.models, plan.identities, plan.peaks)
         context = RunContext(
             workers.launch,

@@ -3,8 +3,9 @@ it takes, by earlier runs in the store.
 """
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import get_args
 
 from pytest_imgedit.config.settings import Settings
@@ -12,16 +13,17 @@ from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, Field, groups_of
 from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.core.text import counted
-from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.read import read_results
-from pytest_imgedit.run import placement
-from pytest_imgedit.run.costs import Billing, editor_line, with_known_tokens
+from pytest_imgedit.run import placement, pools
+from pytest_imgedit.run.costs import Bill, Billing, editor_line, with_known_tokens
+from pytest_imgedit.run.first_edits import FirstEdits, plan_first_edits
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.settings_checks import declared_measures
-from pytest_imgedit.run.work import FIRST, Work
+from pytest_imgedit.run.work import FIRST, Work, missing_edits
 from pytest_imgedit.stats import planning, sequential
 from pytest_imgedit.stats.gate_limits import MeanGate
 from pytest_imgedit.stats.gate_values import (
@@ -264,22 +266,49 @@ def _planned_observation(work: Work) -> Observation:
     return Observation(work.pair.category, source, 0.0, groups=groups_of(work.pair))
 
 
+def with_bills(plan: RunPlan) -> RunPlan:
+    """Return a plan with what its scorers will be asked, and with the first edits of a served
+    editor.
+    """
+    missing = missing_edits(plan.works)
+    first_edits = FirstEdits()
+    if _is_tried(plan, plan.editor.model):
+        first_edits = plan_first_edits(plan.editor, plan.store, missing)
+    bills: dict[str, Bill] = {}
+    if plan.settings.run.stage == "report":
+        return replace(plan, first_edits=first_edits)
+    billing = Billing(plan.settings.run, may_end_early=plan.blocks is not None)
+    for scorer in plan.scorers:
+        if not scorer.model.is_served and scorer.model.requirements.prices is None:
+            continue
+        works: Sequence[Work] = plan.works
+        trials = Trials()
+        if scorer.name == FIRST:
+            trials = _planned_trials(plan)
+        else:
+            works = scorer.scorable(plan.works)
+        is_tried = _is_tried(plan, scorer.model)
+        bills[scorer.name] = billing.bill(scorer, works, trials, is_tried)
+    return replace(plan, bills=bills, first_edits=first_edits)
+
+
+def _is_tried(plan: RunPlan, model: Model) -> bool:
+    """Tell whether a model gets a request before the first edit: if it is served, and its workers
+    run under this interpreter.
+    """
+    return model.is_asked_first and pools.python_of(plan.settings, model.role) is None
+
+
 def _bill_lines(plan: RunPlan) -> Iterator[str]:
     """Yield a line per served editor, and per judge with prices, about what they will be asked."""
-    run = plan.settings.run
-    if plan.editor.model.is_served and run.stage in ("all", "edit"):
-        yield editor_line(plan.editor, plan.store, plan.works)
-    if run.stage == "report":
-        return
-    billing = Billing(run, may_end_early=plan.blocks is not None)
+    if plan.editor.model.is_served and plan.settings.run.stage in ("all", "edit"):
+        stored = sum(work.edit is not None for work in plan.works)
+        yield editor_line(len(missing_edits(plan.works)), plan.first_edits, stored)
     for scorer in plan.scorers:
         prices = scorer.model.requirements.prices
-        if prices is None:
+        if prices is None or scorer.name not in plan.bills:
             continue
-        if scorer.name == FIRST:
-            bill = billing.bill(scorer, plan.works, _planned_trials(plan))
-        else:
-            bill = billing.bill(scorer, scorer.scorable(plan.works), Trials())
+        bill = plan.bills[scorer.name]
         if bill.highest:
             earlier = _newest_runs(plan.request.suite, plan.store)
             bill = with_known_tokens(bill, scorer, earlier)

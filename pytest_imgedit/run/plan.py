@@ -12,6 +12,8 @@ from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.run import edit, placement, pools
 from pytest_imgedit.run.blocks import Blocks
+from pytest_imgedit.run.costs import Bill
+from pytest_imgedit.run.first_edits import FirstEdits
 from pytest_imgedit.run.planned_works import hand_over, make_works
 from pytest_imgedit.run.questions import reply_recipe
 from pytest_imgedit.run.request import Request
@@ -33,7 +35,9 @@ class RunPlan:
 
     The first of the `scorers` is the judge that decides the items; a run without a `judge` has
     additional ones alone. A run that ends as soon as its gates are decided has `blocks`. `peaks` is
-    the GPU memory that the models took in earlier runs.
+    the GPU memory that the models took in earlier runs. `bills` say by name what scorers will be
+    asked: those behind servers, and those with prices. A served editor makes `first_edits` before
+    those of the works.
     """
 
     request: Request
@@ -46,6 +50,8 @@ class RunPlan:
     scorers: tuple[Scorer, ...]
     blocks: Blocks | None = None
     peaks: Mapping[Role, placement.Peak] = field(default_factory=dict)
+    bills: Mapping[str, Bill] = field(default_factory=dict)
+    first_edits: FirstEdits = field(default_factory=FirstEdits)
 
     @property
     def settings(self) -> Settings:

@@ -13,7 +13,7 @@ from pytest_imgedit.run import edit, pools
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.stored_replies import doubts, replies_to
-from pytest_imgedit.run.work import Judgement, Work, by_pair, missing_edits
+from pytest_imgedit.run.work import Work, by_pair, missing_edits
 from pytest_imgedit.stats import comparison
 from pytest_imgedit.stats.gate_values import allowed_pairs
 from pytest_imgedit.stats.identical_edits import Alike, largest_alike
@@ -289,48 +289,3 @@ def _check_environment(baseline: Baseline, editor: Identity, judge: Identity) ->
     if differences:
         listed = "; ".join(differences)
         refuse(baseline, f'computed in another environment (gates.environment="same"): {listed}')
-
-
-def ask_servers(plan: RunPlan) -> None:
-    """Raise `UsageError` if a server with work to do cannot be reached or refuses its key."""
-    settings = plan.settings
-    if settings.run.stage == "report":
-        return
-    models = [model for role, model in plan.models.items() if _is_needed(plan, role)]
-    edited = _edited(plan)
-    for scorer in plan.additional_scorers:
-        if _has_questions(plan, scorer, scorer.scorable(edited)):
-            models.append(scorer.model)
-    for model in models:
-        if pools.python_of(settings, model.role) is None:
-            model.reach()
-
-
-def _is_needed(plan: RunPlan, role: str) -> bool:
-    """Tell whether the editor, or else the judge, has anything to do."""
-    if role == "editor":
-        return bool(missing_edits(plan.works))
-    if plan.scorer is None:
-        return False
-    if plan.settings.tries_judge or plan.settings.judge.repeats > 0:
-        return True
-    return _has_questions(plan, plan.scorer, _edited(plan))
-
-
-def _edited(plan: RunPlan) -> list[Work]:
-    return [work for work in plan.works if work.error is None and work.edit is not None]
-
-
-def _has_questions(plan: RunPlan, scorer: Scorer, edited: Sequence[Work]) -> bool:
-    """Tell whether a scorer has edits to score: edits that are still to be made, or `edited` works
-    without a stored verdict.
-    """
-    run = plan.settings.run
-    if run.fresh or missing_edits(plan.works):
-        return True
-    for work in edited:
-        judgement = Judgement(work)
-        scorer.recall(judgement, run.reuse)
-        if judgement.verdict is None:
-            return True
-    return False

@@ -7,10 +7,11 @@ from typing import TextIO
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.results import Controls
 from pytest_imgedit.report.progress import RunProgress
+from pytest_imgedit.run.first_requests import ask_servers
+from pytest_imgedit.run.forecast import with_bills
 from pytest_imgedit.run.interrupts import no_hooks
 from pytest_imgedit.run.judge_trials import Trials, control_trials
 from pytest_imgedit.run.plan import RunPlan
-from pytest_imgedit.run.plan_checks import ask_servers
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.run.scorer import Scorer
@@ -38,8 +39,8 @@ def qualify_judge(session: Session, file: TextIO) -> Qualification:
     log = session.opened_store.new_run() / "run.log"
     with closing(RunProgress(log, file, quiet=False)) as progress:
         session.workers.reporter.watcher = progress
-        plan = _plan_without_edits(session)
-        ask_servers(plan)
+        plan = with_bills(_plan_without_edits(session))
+        ask_servers(plan, progress.note)
         session.workers.settle(plan.models, plan.identities, plan.peaks)
         context = RunContext(
             session.workers.launch, session.workers.launch_additional, progress, no_hooks

@@ -8,7 +8,7 @@ from pytest_imgedit.core.images import as_jpeg, resampled
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call, Parts
-from pytest_imgedit.run.work import Judgement, StoredImage
+from pytest_imgedit.run.work import Judgement, StoredImage, Work
 from pytest_imgedit.store.store import Store
 
 #: What changes from one repeat to the next, in turn: `batch`, other neighbours in the batch;
@@ -161,3 +161,22 @@ def _length(identity: Identity, ask: Ask) -> int:
     if not ask.doublings:
         return length
     return int(2**ask.doublings) * max(length, identity.model.reply_limit)
+
+
+def shown_size(work: Work, name: str, preparation: requests.Preparation) -> tuple[int, int]:
+    """Return the size in which an image is shown; an edit to be made has that of its source."""
+    width, height = _unscaled_size(work, name, preparation)
+    if preparation.max_side is None:
+        return width, height
+    scale = min(1.0, preparation.max_side / max(1, width, height))
+    return round(width * scale), round(height * scale)
+
+
+def _unscaled_size(work: Work, name: str, preparation: requests.Preparation) -> tuple[int, int]:
+    """Return the size of an image before it is scaled to a longest side; (0, 0) for one that the
+    pair lacks.
+    """
+    if name == "edited" and work.edit is not None and not preparation.at_source_size:
+        return work.edit.width, work.edit.height
+    image = work.images.get("source" if name == "edited" else name)
+    return (0, 0) if image is None else image.size

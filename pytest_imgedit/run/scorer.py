@@ -228,15 +228,19 @@ class Scorer:
             self.canary = make_canary(self.model, self.protocol, works, questions)
         return self.canary
 
+    def count(self, answer: requests.Answer) -> None:
+        """Count an answer to a question: its tokens, and the model that gave it."""
+        self.tally.add(answer)
+        if answer.model:
+            self.tally.models[answer.model] += 1
+
     def take_answer(self, ask: Ask, answer: requests.Answer, worker: Worker) -> bool:
         """Take an answer to a call: it ends the judgement, or waits for the answers to other calls.
 
         Returns whether the call must be made again instead.
         """
         judgement = ask.judgement
-        self.tally.add(answer)
-        if answer.model:
-            self.tally.models[answer.model] += 1
+        self.count(answer)
         if answer.error is not None:
             kind = "refused" if answer.refused else "judge"
             judgement.fail(kind, self._shortened(judgement.work.located(answer.error)))

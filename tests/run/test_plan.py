@@ -6,7 +6,7 @@ from run_world import JUDGE, World, pairs_of
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.kinds.openai import OpenAI
-from pytest_imgedit.run.plan_checks import ask_servers
+from pytest_imgedit.run.first_requests import ask_servers
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_the_plan_says_how_many_pairs_there_are(world):
 
 
 def test_a_server_is_asked_where_verdicts_are_missing(world, reached):
-    ask_servers(world.plan())
+    ask_servers(world.plan(), world.told.note)
     assert reached == [JUDGE]
 
 
@@ -103,7 +103,7 @@ def test_a_server_is_not_asked_where_the_store_has_all(world, reached):
     world.run()
     plan = world.plan()
     with world.store:
-        ask_servers(plan)
+        ask_servers(plan, world.told.note)
     assert reached == []
 
 
@@ -112,11 +112,11 @@ def test_a_server_is_asked_where_its_judge_is_tried(world, reached, asked):
     world.run()
     plan = world.plan(judge=asked)
     with world.store:
-        ask_servers(plan)
+        ask_servers(plan, world.told.note)
     assert reached == [JUDGE]
 
 
 def test_a_report_asks_no_server(world, reached):
     world.run(run={"stage": "edit"})
-    ask_servers(world.plan(run={"stage": "report"}))
+    ask_servers(world.plan(run={"stage": "report"}), world.told.note)
     assert reached == []

@@ -142,6 +142,12 @@ def heard_hook(name: str, stage: str = "", pair: Any = None, **facts: Any) -> st
     return f"not {done} {pair.id}: {error.kind}"
 
 
+def quiet(section: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a model; a served one is not asked first unless they say so."""
+    is_served = str(section.get("spec")).startswith("openai")
+    return {"ask_first": False, **section} if is_served else section
+
+
 class FakePool:
     """A pool whose workers answer at once by `answer(message)`; `log` hears of starts, loads, jobs
     and closes.
@@ -239,6 +245,9 @@ class World:
         raw = {
             name: {**base.get(name, {}), **self.raw.get(name, {})} for name in {*base, *self.raw}
         }
+        raw |= {role: quiet(raw[role]) for role in ("editor", "judge")}
+        further = raw.get("judges", {})
+        raw["judges"] = {name: quiet(section) for name, section in further.items()}
         return make_settings(
             {**raw, "run": {"config_file": ConfigFile(), **self.raw.get("run", {})}}
         )
