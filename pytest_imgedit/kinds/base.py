@@ -503,9 +503,9 @@ class Model:
         return ""
 
     @property
-    def is_asked_first(self) -> bool:
-        """Whether a server that computes for it gets one request before the first edit."""
-        return False
+    def first_requests(self) -> int:
+        """How many requests its servers get before the first edit, to try them: one each."""
+        return 0
 
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""

@@ -14,7 +14,7 @@ from pytest_imgedit.kinds.server_addresses import listed
 from pytest_imgedit.kinds.server_answers import is_link
 from pytest_imgedit.kinds.server_changes import LINK, Changes
 from pytest_imgedit.kinds.server_error_bodies import is_page, sentence_of
-from pytest_imgedit.kinds.server_final import FinalFailure, final_failure
+from pytest_imgedit.kinds.server_final import FinalFailure
 
 #: How often a request is sent at most until all parameters that a server refuses are known.
 TRIES = 8
@@ -57,26 +57,19 @@ def ask_first(model: ServedModel, request: Request, section: str) -> FirstAnswer
 
     Raises `UsageError` for what the server would answer each time: to a wrong address, model or
     key, without quota, and to a request that the model does not take. If the server refuses
-    parameters, the line names all changes that the `section` of a config needs.
+    parameters, the line names all changes that the `section` of a config needs. Raises `SetupError`
+    as `Server.check` does.
     """
-    try:
-        return _ask_first(Asked(model, request, section))
-    except errors.SetupError as error:
-        raise errors.UsageError(str(error)) from None
-
-
-def _ask_first(asked: Asked) -> FirstAnswer:
-    """Send a request; raise `UsageError` and `SetupError`, see `ask_first`."""
-    model = asked.model
-    request = asked.request
-    changes = _first_changes(model)
-    attempt = first_attempt = _attempt(changes.applied(model), request)
+    asked = Asked(model, request, section)
+    plain = _with_known_length(model)
+    changes = Changes()
+    attempt = first_attempt = _attempt(plain, request)
     for _ in range(TRIES - 1):
-        further = changes.without_fields(attempt.refused, model)
+        further = changes.without_fields(attempt.refused, plain)
         if further == changes:
             break
         changes = further
-        attempt = _attempt(changes.applied(model), request)
+        attempt = _attempt(changes.applied(plain), request)
     if attempt.failure is not None and attempt.said is not None and not attempt.refused:
         raise errors.UsageError(final_line(asked, attempt.failure.cause, attempt.said))
     needed = _needed(changes, model)
@@ -96,25 +89,21 @@ def ask_together(model: ServedModel, requests: Sequence[Request]) -> list[Reply]
     return [outcome for outcome in outcomes if isinstance(outcome, str | bytes)]
 
 
-def _first_changes(model: ServedModel) -> Changes:
-    """Return the changes with which a model is asked first: a client that looks for the right field
-    for the length of a reply is told one, so that what the server says of it is known.
+def _with_known_length(model: ServedModel) -> ServedModel:
+    """Return a model whose client does not look for the right field for the length of a reply, so
+    that what the server says of it is known.
     """
     if getattr(model.options, "token_limit", "") == "auto":
-        return Changes({"token_limit": "max_tokens"})
-    return Changes()
+        return model.with_params(token_limit="max_tokens")
+    return model
 
 
 def _needed(changes: Changes, model: ServedModel) -> Changes:
     """Return the changes that the user has to make: not that of the field for the length alone,
     which the client makes by itself.
     """
-    if not _first_changes(model):
-        return changes
-    others = changes.but("token_limit")
-    if not others or changes.values["token_limit"] == "max_tokens":
-        return others
-    return changes
+    is_found = getattr(model.options, "token_limit", "") == "auto"
+    return Changes() if is_found and not changes.but("token_limit") else changes
 
 
 def _attempt(model: ServedModel, request: Request) -> _Attempt:
@@ -123,14 +112,10 @@ def _attempt(model: ServedModel, request: Request) -> _Attempt:
     if isinstance(outcome, str | bytes):
         return _reply(model, outcome)
     answer = answered(outcome)
-    if answer is None:
+    if answer is None or has_refused(outcome):
         return _Attempt(error=outcome)
-    status, body = answer
-    said = Said(status, sentence_of(body))
-    if has_refused(outcome):
-        return _Attempt(error=outcome, said=said)
-    failure = final_failure(status, body, _fields(model, request), model.server().model)
-    return _Attempt(error=outcome, said=said, failure=failure)
+    failure = model.server().final(outcome, _fields(model, request))
+    return _Attempt(error=outcome, said=Said(*answer), failure=failure)
 
 
 def _reply(model: ServedModel, reply: Reply) -> _Attempt:

@@ -6,9 +6,9 @@ import threading
 import urllib.request
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -291,16 +291,16 @@ def has_refused(error: Exception) -> bool:
     return is_refusal(response.status_code, parse(response.text))
 
 
-def answered(error: Exception) -> tuple[int, Any] | None:
+def answered(error: Exception) -> tuple[int, str] | None:
     """Return the status of the answer with which a request failed, that of the error inside an
-    answer with status 200, and its body: JSON, or else a text. Return `None` without an answer.
+    answer with status 200, and what it says in one line. Return `None` without an answer.
     """
     response = getattr(error, "response", None)
     if response is None:
         return None
     text = response.text
     body = parse(text)
-    return response.status_code, text if body is None else body
+    return response.status_code, sentence_of(text if body is None else body)
 
 
 def through_proxy(url: str) -> str:
@@ -369,8 +369,20 @@ class ServedModel(Model):
         self.server()
 
     @property
-    def is_asked_first(self) -> bool:
-        return self.options.ask_first and hasattr(self.worker, "send")
+    def first_requests(self) -> int:
+        is_asked = self.options.ask_first and hasattr(self.worker, "send")
+        return len(self.servers()) if is_asked else 0
+
+    def by_server(self) -> list[Self]:
+        """Return this model as each of its servers has it, in order."""
+        servers = self.servers()
+        if len(servers) == 1:
+            return [self]
+        arguments = [f"{server.url}#{server.model}" for server in servers]
+        return [
+            replace(self, spec=f"{self.name}:{argument}", argument=argument)
+            for argument in arguments
+        ]
 
     def reach(self) -> None:
         try:

@@ -25,6 +25,7 @@ TOKENS_OF_A_GRADE = 2
 TOKENS_OF_REASONS = 150
 #: What a first question or edit is for.
 TO_TRY = "to try the server"
+TO_TRY_SEVERAL = "to try the servers"
 #: Fields of a judge that two runs have in common if their questions are about as long.
 SAME_QUESTIONS = ("spec", "params", "protocol", "variant", "protocol_sha256")
 
@@ -88,10 +89,10 @@ class Billing:
         self._answered: set[tuple[str, str]] = set()
 
     def bill(
-        self, scorer: Scorer, works: Sequence[Work], trials: Trials, asks_first: bool = False
+        self, scorer: Scorer, works: Sequence[Work], trials: Trials, first_requests: int = 0
     ) -> Bill:
-        """Count the questions of a judge about works and in its trials, with the one that tries its
-        server if the run `asks_first`.
+        """Count the questions of a judge about works and in its trials, and those that come first,
+        to try its servers.
         """
         about_edits = self._questions(scorer, [Judgement(work) for work in works])
         canary, highest_of_canary = self._canary(scorer, about_edits.asks)
@@ -111,10 +112,10 @@ class Billing:
         questions = asks + canary
         repeated = sum(topic.repeated for topic in topics.values())
         highest = (len(asks) + repeated) * scorer.most_asks + highest_of_canary
-        first = first_question(asks) if asks_first else None
-        tries = 0 if first is None else 1
+        first = first_question(asks) if first_requests else None
+        tries = 0 if first is None else first_requests
         if tries:
-            parts.append(f"{tries} {TO_TRY}")
+            parts.append(f"{tries} {TO_TRY if tries == 1 else TO_TRY_SEVERAL}")
         lowest = 0 if self.may_end_early else len(questions)
         return Bill(
             lowest=lowest + tries,

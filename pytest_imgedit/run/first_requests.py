@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core import errors
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.base import Model
-from pytest_imgedit.kinds.first_answer import ask_first, ask_together
+from pytest_imgedit.kinds.final_lines import Request
+from pytest_imgedit.kinds.first_answer import FirstAnswer, ask_first, ask_together
 from pytest_imgedit.kinds.server import ServedModel
 from pytest_imgedit.kinds.server_answers import read_completion
 from pytest_imgedit.protocols.loading import load_protocol
@@ -49,15 +51,32 @@ def _doubts(plan: RunPlan, scorers: list[Scorer]) -> Iterator[str]:
         first = plan.bills[scorer.name].first
         if first is None or not isinstance(scorer.model, ServedModel):
             continue
-        answer = ask_first(scorer.model, first.question(), _section(scorer))
-        if answer.doubt:
-            yield _doubt(scorer.model, "question", answer.doubt)
-        if isinstance(answer.reply, str) and scorer.is_judge:
-            scorer.count(read_completion(answer.reply))
+        for model, answer in _ask_each(scorer.model, first.question(), _section(scorer)):
+            if answer.doubt:
+                yield _doubt(model, "question", answer.doubt)
+            if isinstance(answer.reply, str) and scorer.is_judge:
+                scorer.count(read_completion(answer.reply))
     if isinstance(plan.editor.model, ServedModel):
         doubt = _try_editor(plan, plan.editor.model, plan.first_edits)
         if doubt:
             yield _doubt(plan.editor.model, "edit", doubt)
+
+
+def _ask_each(
+    model: ServedModel, request: Request, section: str
+) -> Iterator[tuple[ServedModel, FirstAnswer]]:
+    """Ask each server of a model first, and yield the model as that server has it with the answer.
+
+    Raises `UsageError` as `ask_servers` does; a server after the first that is not there is a
+    doubt, since the others can do without it.
+    """
+    for number, single in enumerate(model.by_server()):
+        try:
+            yield single, ask_first(single, request, section)
+        except errors.SetupError as error:
+            if number == 0:
+                raise errors.UsageError(str(error)) from None
+            yield single, FirstAnswer(doubt=str(error))
 
 
 def _try_editor(plan: RunPlan, model: ServedModel, edits: FirstEdits) -> str:
@@ -66,7 +85,7 @@ def _try_editor(plan: RunPlan, model: ServedModel, edits: FirstEdits) -> str:
     """
     if edits.first is None:
         return ""
-    answer = ask_first(model, edits.first, "editor")
+    ((_, answer),) = _ask_each(model, edits.first, "editor")
     if not isinstance(answer.reply, bytes) or not edits.others:
         return answer.doubt
     others = ask_together(model, edits.others)
@@ -84,14 +103,21 @@ def doubt_of_model(
 
     Raises `UsageError` as `ask_servers` does.
     """
-    if not (model.is_asked_first and isinstance(model, ServedModel) and pairs):
+    request = _request_about(model, settings, pairs)
+    if request is None or not isinstance(model, ServedModel):
         return ""
+    answers = _ask_each(model, request, section)
+    return "; ".join(answer.doubt for _, answer in answers if answer.doubt)
+
+
+def _request_about(model: Model, settings: Settings, pairs: Sequence[EditPair]) -> Request | None:
+    """Return the first request to a model about pairs; `None` if it gets none."""
+    if not (model.first_requests and pairs):
+        return None
     if model.role == "editor":
-        further = min(len(pair.further) for pair in pairs)
-        return ask_first(model, small_edit(further), section).doubt
-    protocol = None if model.measures else load_protocol(settings)
-    first = question_about(pairs, protocol)
-    return ask_first(model, first.question(), section).doubt if first else ""
+        return small_edit(min(len(pair.further) for pair in pairs))
+    first = question_about(pairs, None if model.measures else load_protocol(settings))
+    return first.question() if first else None
 
 
 def _section(scorer: Scorer) -> str:

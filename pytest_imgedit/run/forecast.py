@@ -272,7 +272,7 @@ def with_bills(plan: RunPlan) -> RunPlan:
     """
     missing = missing_edits(plan.works)
     first_edits = FirstEdits()
-    if _is_tried(plan, plan.editor.model):
+    if _first_requests(plan, plan.editor.model):
         first_edits = plan_first_edits(plan.editor, plan.store, missing)
     bills: dict[str, Bill] = {}
     if plan.settings.run.stage == "report":
@@ -287,16 +287,16 @@ def with_bills(plan: RunPlan) -> RunPlan:
             trials = _planned_trials(plan)
         else:
             works = scorer.scorable(plan.works)
-        is_tried = _is_tried(plan, scorer.model)
-        bills[scorer.name] = billing.bill(scorer, works, trials, is_tried)
+        first_requests = _first_requests(plan, scorer.model)
+        bills[scorer.name] = billing.bill(scorer, works, trials, first_requests)
     return replace(plan, bills=bills, first_edits=first_edits)
 
 
-def _is_tried(plan: RunPlan, model: Model) -> bool:
-    """Tell whether a model gets a request before the first edit: if it is served, and its workers
-    run under this interpreter.
+def _first_requests(plan: RunPlan, model: Model) -> int:
+    """Return how many requests the servers of a model get before the first edit: none if its
+    workers have an interpreter of their own.
     """
-    return model.is_asked_first and pools.python_of(plan.settings, model.role) is None
+    return model.first_requests if pools.python_of(plan.settings, model.role) is None else 0
 
 
 def _bill_lines(plan: RunPlan) -> Iterator[str]:

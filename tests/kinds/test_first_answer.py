@@ -9,7 +9,7 @@ import pytest
 from api_server import NOT_FOUND, PAGE, api_server, completion, error, graded
 from PIL import Image
 
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.requests import EditRequest, Preparation, Question
 from pytest_imgedit.kinds.first_answer import ask_first
 from pytest_imgedit.kinds.registry import make_model
@@ -156,11 +156,12 @@ def test_address_that_wants_a_key_may_be_the_right_one():
     assert line.endswith(f"expected openai:{server.url}#m")
 
 
-def test_key_that_the_list_wants_ends_the_run_too():
+def test_server_that_wants_a_key_for_its_list_is_not_asked():
     with api_server() as server:
         server.key_wanted = True
-        line = line_of(ask_judge, server.url)
-    assert line == f"{server.url} wants a key (401), expected one in OPENAI_API_KEY"
+        with pytest.raises(SetupError, match=r"wants a key \(401\)"):
+            ask_judge(server.url)
+    assert server.asked == []
 
 
 def test_wrong_address_without_an_api_nearby():
@@ -210,6 +211,22 @@ def test_changes_that_the_line_names_are_enough():
         line_of(ask_judge, server.url)
         changed = {"token_limit": "max_completion_tokens", "temperature": "default"}
         assert ask_judge(server.url, **changed).reply
+
+
+def test_field_for_the_length_that_the_client_finds_needs_no_change():
+    with api_server(picky("max_tokens")) as server:
+        assert ask_judge(server.url).reply
+        line = line_of(ask_judge, server.url, token_limit="max_tokens")
+    assert 'token_limit = "max_completion_tokens"' in line
+
+
+def test_field_for_the_length_is_named_beside_other_changes():
+    with api_server(picky("max_tokens", "temperature")) as server:
+        line = line_of(ask_judge, server.url)
+    with api_server(picky("temperature")) as server:
+        other = line_of(ask_judge, server.url)
+    assert 'token_limit = "max_completion_tokens", temperature = "default"' in line
+    assert "token_limit" not in other
 
 
 def test_section_of_a_further_judge_is_named():

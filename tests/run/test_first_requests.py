@@ -177,6 +177,28 @@ def test_further_judge_and_metric_are_asked_too(tmp_path):
     assert plan.additional_scorers[0].tally.tokens["tokens_in"] == 100
 
 
+def test_each_of_several_servers_is_asked(server, tmp_path):
+    with api_server() as second:
+        spec = f"openai:{server.url},{second.url}#m"
+        world = judged_by(server, tmp_path, judge={"spec": spec})
+        plan = ask(world)
+        assert (len(server.asked), len(second.asked)) == (1, 1)
+        assert any("(4 edits, 2 to try the servers)" in note for note in world.told.notes)
+        assert plan.scorer.tally.tokens["tokens_in"] == 200
+        second.answer, second.models = lambda fields: MISSING, ("m2",)
+        with pytest.raises(UsageError, match=f"{second.url} has no model 'm'"):
+            ask(world)
+
+
+def test_server_after_the_first_may_be_away(server, tmp_path):
+    away = "http://127.0.0.1:9/v1"
+    world = judged_by(server, tmp_path, judge={"spec": f"openai:{server.url},{away}#m"})
+    ask(world)
+    (line,) = warnings(world)
+    start = f"warning: judge openai:{away}#m: the first question failed: {away} cannot be reached"
+    assert line.startswith(start)
+
+
 def test_section_of_a_further_judge_is_in_the_line(tmp_path):
     def answer(fields):
         if fields["model"] == "other":
