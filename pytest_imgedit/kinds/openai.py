@@ -110,11 +110,12 @@ class OpenAIJudge:
             for kind, value in question.parts
             if kind == "image"
         ]
+        token_limit = self.token_limit  # which another question may change meanwhile
         try:
             return await self._post(self._body(question), images)
         except Exception as error:
             refused = self.server.final(error, [MAX_TOKENS])
-            if refused is None or refused.parameters != (MAX_TOKENS,) or self.token_limit != "auto":
+            if refused is None or refused.parameters != (MAX_TOKENS,) or token_limit != "auto":
                 raise
         self.token_limit = MAX_COMPLETION_TOKENS
         return await self._post(self._body(question), images)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.requests import EditRequest, Preparation, Question
-from pytest_imgedit.kinds.first_answer import ask_first
+from pytest_imgedit.kinds.first_answer import ask_first, ask_together
 from pytest_imgedit.kinds.registry import make_model
 
 
@@ -218,6 +218,12 @@ def test_field_for_the_length_that_the_client_finds_needs_no_change():
         assert ask_judge(server.url).reply
         line = line_of(ask_judge, server.url, token_limit="max_tokens")
     assert 'token_limit = "max_completion_tokens"' in line
+
+
+def test_questions_at_a_time_all_find_the_field_for_the_length():
+    with api_server(picky("max_tokens")) as server:
+        model = make_model("judge", f"openai:{server.url}#m", {})
+        assert len(ask_together(model, [QUESTION] * 5)) == 5
 
 
 def test_field_for_the_length_is_named_beside_other_changes():
