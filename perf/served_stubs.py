@@ -157,6 +157,7 @@ def rates(few: Measured, full: Measured) -> dict[str, Any]:
         "start_up_cpu_s": few.cpu_s,
         "items_cpu_s": items / full.cpu_s,
         "items_cpu_s_without_start_up": more / (full.cpu_s - few.cpu_s),
+        "items_cpu_s_while_asking": full.looks.questions_cpu_s(answered),
         "wall_s": full.document["wall_s"],
         "in_flight": most_in_flight(full.answers),
         "workers": full.looks.workers,
@@ -238,7 +239,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def _print(figures: dict[str, Any]) -> None:
-    head = ["", "checkout", "items", "CPU s", "items/CPU s", "without start-up", "wall s"]
+    head = ["", "checkout", "items", "CPU s", "items/CPU s", "without start-up", "asking", "wall s"]
     head += ["in flight", "workers", "asked twice", "controller MiB", "worker MiB"]
     rows = []
     parts = {name: part for name, part in figures.items() if "now" in _dict(part)}
@@ -272,6 +273,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["cpu_s"],
         row["items_cpu_s"],
         row["items_cpu_s_without_start_up"],
+        row["items_cpu_s_while_asking"],
         row["wall_s"],
         row["in_flight"],
         row["workers"],

@@ -165,19 +165,28 @@ def _link_or_copy(source: str, target: str) -> None:
 
 @dataclass
 class Looks:
-    """What was seen of a run's processes: how many questions were answered, and the peak memory so
-    far of the controller and of the worker that used most, in MiB.
+    """What was seen of a run's processes: how many questions were answered, the peak memory so far
+    of the controller and of the worker that used most, in MiB, and the CPU seconds of all.
     """
 
-    rows: list[tuple[int, float, float]] = field(default_factory=list)
+    rows: list[tuple[int, float, float, float]] = field(default_factory=list)
     #: The most workers at a time.
     workers: int = 0
 
     def peak(self, answered: float) -> dict[str, float]:
         """Return the peaks at the first look after a number of answers, or at the last look."""
         late = [row for row in self.rows if row[0] >= answered]
-        _, controller, worker = [*late, self.rows[-1]][0]
+        _, controller, worker, _ = [*late, self.rows[-1]][0]
         return {"controller_mib": controller, "worker_mib": worker}
+
+    def questions_cpu_s(self, answered: int) -> float:
+        """Return the questions a CPU second of all processes between a tenth and nine tenths of a
+        number of answers: without start-up, plan, items and reports.
+        """
+        rows = [row for row in self.rows if answered / 10 <= row[0] <= answered * 9 / 10]
+        if len(rows) < 2 or rows[-1][3] <= rows[0][3]:
+            return 0.0
+        return (rows[-1][0] - rows[0][0]) / (rows[-1][3] - rows[0][3])
 
 
 @dataclass
@@ -239,8 +248,17 @@ def _look(pid: int, served: Stubs, looks: Looks, over: threading.Event) -> None:
             looks.workers = max(looks.workers, len(workers))
             for worker in workers:
                 peaks[worker] = max(peaks.get(worker, 0), _peak_mib(worker))
-            if controller := _peak_mib(pid):
-                looks.rows.append((answered, controller, max(peaks.values(), default=0)))
+            controller = _peak_mib(pid)
+            if controller:
+                worker = max(peaks.values(), default=0)
+                looks.rows.append((answered, controller, worker, _cpu_seconds(pid)))
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process and of those below it that run."""
+    process = psutil.Process(pid)
+    times = [member.cpu_times() for member in (process, *process.children(recursive=True))]
+    return sum(member.user + member.system for member in times)
 
 
 def _peak_mib(pid: int) -> float:

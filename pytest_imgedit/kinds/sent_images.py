@@ -1,9 +1,8 @@
-"""Images as they are sent to servers: stored bytes as they are where nothing is to change, and each
-image encoded once.
+"""Images as they are sent to servers: stored bytes where nothing is to change, any other image
+encoded once.
 """
 
 import asyncio
-import base64
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -12,6 +11,13 @@ from PIL import Image
 
 from pytest_imgedit.core import errors, images, requests
 
+try:
+    from pybase64 import b64encode
+except ImportError:  # it is only much faster
+    from base64 import b64encode  # type: ignore[assignment]
+
+#: An image and how it is shown.
+_Key = tuple[bytes, "Show"]
 #: The most bytes of images, stored and encoded, that are kept for further questions.
 MAX_KEPT = 256 * 2**20
 
@@ -37,11 +43,13 @@ class Show:
             return True
         return math.prod(size) <= self.max_pixels
 
-    def encoded(self, data: bytes) -> bytes:
-        """Return the bytes to send of a stored image; raise `ImageError` if it does not decode."""
+    def keeps_bytes(self, data: bytes) -> bool:
+        """Tell whether an image is sent in its stored bytes; raise `ImageError` for a bad size."""
         size = images.plain_png_size(data)
-        if size is not None and self.keeps(size):
-            return data
+        return size is not None and self.keeps(size)
+
+    def encoded(self, data: bytes) -> bytes:
+        """Return a stored image as it is prepared; raise `ImageError` if it does not decode."""
         image = self.preparation.resized_to(images.decode(data), self.size)
         if self.preparation.codec == "jpeg":
             return images.encode_jpeg(image, self.preparation.quality)
@@ -65,14 +73,15 @@ def fit(image: Image.Image, max_pixels: int) -> Image.Image:
 
 
 class SentImages:
-    """Encodes images in base64, each once as long as it is kept: of `MAX_KEPT` bytes, stored and
-    encoded, those that were shown last.
+    """Encodes images in base64. One that is not sent in its stored bytes is decoded, prepared and
+    encoded in a thread, once as long as it is kept: of `MAX_KEPT` bytes, stored and encoded, those
+    that were shown last.
     """
 
     def __init__(self) -> None:
-        self._tasks: OrderedDict[tuple[bytes, Show], asyncio.Task[bytes]] = OrderedDict()
-        #: The bytes of each image that is encoded.
-        self._sizes: dict[tuple[bytes, Show], int] = {}
+        self._encoded: OrderedDict[_Key, bytes] = OrderedDict()
+        #: Encodings in threads, which several questions may wait for.
+        self._pending: dict[_Key, asyncio.Task[bytes]] = {}
         self._kept = 0
 
     async def base64_of(
@@ -85,47 +94,57 @@ class SentImages:
         image's name, if it does not decode.
         """
         preparation = question.preparation
+        data = question.images[name]
         source = question.images.get("source")
         size = None
         try:
             if name == "edited" and preparation.at_source_size and source is not None:
-                size = await asyncio.to_thread(_shown_size, source)
-            return await self._once(question.images[name], Show(preparation, size, max_pixels))
+                size = await _shown_size(source)
+            show = Show(preparation, size, max_pixels)
+            if show.keeps_bytes(data):
+                return b64encode(data)
+            return await self._prepared((data, show))
         except errors.ImageError as error:
             raise errors.ImageError(f"{name}: {error}") from None
 
-    async def _once(self, data: bytes, show: Show) -> bytes:
-        """Return the base64 of an image; several questions at a time share one encoding."""
-        key = (data, show)
-        task = self._tasks.get(key)
-        if task is None:
-            task = asyncio.create_task(asyncio.to_thread(_base64, data, show))
-            self._tasks[key] = task
-            task.add_done_callback(lambda task: self._keep(key, task))
-        self._tasks.move_to_end(key)
-        return await task
+    async def _prepared(self, key: _Key) -> bytes:
+        """Return the base64 of a prepared image; several questions at a time share one encoding."""
+        if key in self._encoded:
+            self._encoded.move_to_end(key)
+            return self._encoded[key]
+        task = self._pending.get(key)
+        if task is not None:
+            return await task
+        task = asyncio.create_task(asyncio.to_thread(_base64, *key))
+        self._pending[key] = task
+        try:
+            encoded = await task
+        finally:
+            del self._pending[key]
+        self._keep(key, encoded)
+        return encoded
 
-    def _keep(self, key: tuple[bytes, Show], task: asyncio.Task[bytes]) -> None:
-        """Count an image that is encoded, and forget those that were shown longest ago; one that
-        failed is not kept.
-        """
-        if task.cancelled() or task.exception() is not None:
-            del self._tasks[key]
-            return
-        self._sizes[key] = len(key[0]) + len(task.result())
-        self._kept += self._sizes[key]
-        for oldest in list(self._tasks):
-            if self._kept <= MAX_KEPT:
-                return
-            if oldest in self._sizes:
-                self._kept -= self._sizes.pop(oldest)
-                del self._tasks[oldest]
+    def _keep(self, key: _Key, encoded: bytes) -> None:
+        """Keep an encoded image, and forget those that were shown longest ago, but not this one."""
+        self._encoded[key] = encoded
+        self._kept += _size_of(key, encoded)
+        while self._kept > MAX_KEPT and len(self._encoded) > 1:
+            self._kept -= _size_of(*self._encoded.popitem(last=False))
+
+
+def _size_of(key: _Key, encoded: bytes) -> int:
+    """Return the bytes of a stored image and its encoding."""
+    return len(key[0]) + len(encoded)
 
 
 def _base64(data: bytes, show: Show) -> bytes:
-    return base64.b64encode(show.encoded(data))
+    return b64encode(show.encoded(data))
 
 
-def _shown_size(source: bytes) -> tuple[int, int]:
+async def _shown_size(source: bytes) -> tuple[int, int]:
     """Return the width and height of a source once it is decoded."""
-    return images.plain_png_size(source) or images.decode(source).size
+    size = images.plain_png_size(source)
+    if size is None:
+        image = await asyncio.to_thread(images.decode, source)
+        size = image.size
+    return size

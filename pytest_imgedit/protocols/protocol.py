@@ -229,8 +229,21 @@ class Protocol(ABC):
                 )
         return values
 
+    @cached_property
+    def _calls(self) -> dict[int, tuple[EditPair, Sequence[Call]]]:
+        """The rendered calls by the identity of their pairs, each with its pair, which is kept."""
+        return {}
+
     def checked_calls(self, pair: EditPair) -> Sequence[Call]:
-        """Return what `calls` does; raises `UsageError` for anything that it raises."""
+        """Return what `calls` does, once for a pair; raises `UsageError` for anything that it
+        raises.
+        """
+        if id(pair) not in self._calls:
+            self._calls[id(pair)] = (pair, self._rendered(pair))
+        _, calls = self._calls[id(pair)]
+        return calls
+
+    def _rendered(self, pair: EditPair) -> Sequence[Call]:
         try:
             return self.calls(pair)
         except errors.UsageError:

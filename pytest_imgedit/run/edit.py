@@ -37,7 +37,7 @@ def stored_edit(
             store.edits.of_content(environments.key(in_batches_of(work.recipe, size >> halvings))),
             editor.here,
             policy,
-            lambda record: store.blobs.get(record.blob) is not None,
+            lambda record: store.blobs.has(record.blob),
         )
         if record is not None:
             return _edit_of(record, store)

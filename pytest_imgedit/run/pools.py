@@ -178,7 +178,12 @@ class Launcher:
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
         return local.LocalExecutor(
-            self.folder, python, patience, self.settings.redactor, threads=self._threads_here(model)
+            self.folder,
+            python,
+            patience,
+            self.settings.redactor,
+            threads=self._threads_here(model),
+            environment=local.OF_CLIENTS if model.is_served else (),
         )
 
     def _threads_here(self, model: Model) -> int:

@@ -6,6 +6,7 @@ The thumbnail of an image for reports is beside it: `<sha256>.thumbnail.webp`.
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ _THUMBNAIL = ".thumbnail.webp"
 #: What the files of images and of their thumbnails are called.
 BLOB_NAME = re.compile(r"[0-9a-f]{64}\.(png|jpg|webp)")
 THUMBNAIL_NAME = re.compile(r"[0-9a-f]{64}\.thumbnail\.webp")
+#: Inode, size, and time of the last change in nanoseconds, of a file.
+_FileState = tuple[int, int, int]
 
 
 class Blobs:
@@ -27,6 +30,8 @@ class Blobs:
         self.folder = folder
         self.require_there = require_there
         self._folders: set[Path] = set()
+        #: What the file of a blob was when it had the hash of its name, by that name.
+        self._whole: dict[str, _FileState] = {}
 
     def path(self, sha256: str, suffix: str = ".png") -> Path:
         """Return the path that a blob has or would have."""
@@ -42,7 +47,7 @@ class Blobs:
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256, images.suffix_of(data))
         with suppress(OSError):  # it is not there, or cannot be read: it is written
-            if path.stat().st_size == len(data) and path.read_bytes() == data:
+            if path.stat().st_size == len(data) and self.has(sha256, path.suffix):
                 return sha256
         self.require_there()
         # A store has one writer; with one name, a crash leaves at most one file.
@@ -100,14 +105,34 @@ class Blobs:
             raise errors.StoreError(files.why_not_stored(path, error)) from error
 
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
-        """Return a blob's bytes; `None` if it cannot be read, or does not have the hash of its
-        name.
-        """
+        """Return a blob's bytes; `None` if `has` is not true of it."""
+        if not self.has(sha256, suffix):
+            return None
         try:
-            data = files.read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
+            return files.read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
         except errors.UsageError:
             return None
-        return data if hashlib.sha256(data).hexdigest() == sha256 else None
+
+    def has(self, sha256: str, suffix: str = ".png") -> bool:
+        """Tell whether a blob can be read and has the hash of its name, which is computed once for
+        a file that does not change.
+        """
+        path = self.path(sha256, suffix)
+        try:
+            status = path.stat()
+            state = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if self._whole.get(path.name) == state:
+                return True
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BLOB_BYTES:
+                return False
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256")
+        except OSError:
+            return False
+        if digest.hexdigest() != sha256:
+            return False
+        self._whole[path.name] = state
+        return True
 
 
 def sync_folder(folder: Path) -> None:

@@ -37,6 +37,9 @@ ENVIRONMENT = (
     "DO_NOT_TRACK=1",
     "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII; the user's encoding may differ
 )
+#: Variables of a client that sends megabytes with each request: glibc keeps freed memory for the
+#: next one, in place of returning it to the system and getting it back page by page.
+OF_CLIENTS = ("MALLOC_MMAP_THRESHOLD_=33554432", "MALLOC_TRIM_THRESHOLD_=268435456")
 #: How often a thread without a GPU looks whether the others are done before it sleeps
 #: (docs/performance.md). libgomp's own 300,000 times keep a core from other processes, and so from
 #: the very thread that is waited for.
@@ -62,10 +65,10 @@ class LocalExecutor:
     """Starts workers with their own interpreter and GPUs; what they print passes through files in
     `folder`.
 
-    Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise. An
-    interpreter has `patience` seconds to come up. Secrets are removed from its output. Workers may
-    be started from several threads at once. They import from `paths` too, by default those of this
-    process.
+    Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise.
+    `environment` holds further variables, as `NAME=VALUE`. An interpreter has `patience` seconds to
+    come up. Secrets are removed from its output. Workers may be started from several threads at
+    once. They import from `paths` too, by default those of this process.
     """
 
     def __init__(
@@ -76,12 +79,14 @@ class LocalExecutor:
         redactor: redaction.Redactor,
         *,
         threads: int,
+        environment: Sequence[str] = (),
         paths: Sequence[str] | None = None,
     ) -> None:
         self.folder = folder
         self.patience = patience
         self.redactor = redactor
         self.threads = threads
+        self.environment = environment
         self.python = python or sys.executable
         self.paths = user_import_paths() if paths is None else list(paths)
         #: Files of output, by which supervisors can be found before they answer, by slot.
@@ -145,7 +150,7 @@ class LocalExecutor:
         """Return the command of a worker, below its supervisor and with its environment."""
         command = [sys.executable, "-I", "-S", supervisor.__file__, str(output), str(self.patience)]
         command += [_ENV, f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}"]
-        command += ENVIRONMENT
+        command += [*ENVIRONMENT, *self.environment]
         if not slot.gpus:
             command += _openmp(self.threads)
         command.append(self.python)

@@ -169,7 +169,7 @@ def ask_all(images, *pairs):
 
 @pytest.fixture
 def encodings(monkeypatch):
-    """The images that were encoded."""
+    """The images that were prepared."""
     made = []
     encode = sent_images._base64
 
@@ -181,21 +181,23 @@ def encodings(monkeypatch):
     return made
 
 
-def test_image_that_several_questions_share_is_encoded_once(encodings):
-    edits = [encode_png(NOISE.rotate(angle)) for angle in (90, 180, 270)]
-    ask_all(SentImages(), *((bytes(bytearray(STORED)), edit) for edit in edits))
-    assert len(encodings) == 4
+SHARED = saved("JPEG")
+EDITS = [saved("WEBP", NOISE.rotate(angle)) for angle in (10, 20, 30, 40)]
+
+
+def test_image_that_several_questions_share_is_prepared_once(encodings):
+    ask_all(SentImages(), *((bytes(bytearray(SHARED)), edit) for edit in EDITS))
+    assert len(encodings) == 1 + len(EDITS)
+    assert encodings.count(SHARED) == 1
 
 
 def test_images_that_were_shown_longest_ago_are_forgotten(encodings, monkeypatch):
-    monkeypatch.setattr(sent_images, "MAX_KEPT", 6 * len(STORED))
+    monkeypatch.setattr(sent_images, "MAX_KEPT", 16_000)
     images = SentImages()
-    edits = [encode_png(NOISE.rotate(angle)) for angle in (10, 20, 30, 40)]
-    for edit in edits:
-        ask_all(images, (STORED, edit))
-    assert encodings.count(STORED) == 1
+    for edit in EDITS:
+        ask_all(images, (SHARED, edit))
+    assert encodings.count(SHARED) == 1
     assert images._kept <= sent_images.MAX_KEPT
-    assert images._kept == sum(images._sizes.values())
-    assert images._sizes.keys() == images._tasks.keys()
-    ask_all(images, (STORED, edits[0]))
-    assert encodings.count(edits[0]) == 2
+    assert images._kept == sum(len(key[0]) + len(data) for key, data in images._encoded.items())
+    ask_all(images, (SHARED, EDITS[0]))
+    assert encodings.count(EDITS[0]) == 2
