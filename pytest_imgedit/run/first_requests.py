@@ -1,6 +1,7 @@
 """Asks each served model of a run once before the first edit."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors
@@ -49,28 +50,28 @@ def _doubts(plan: RunPlan, scorers: list[Scorer]) -> Iterator[str]:
     """
     for scorer in scorers:
         first = plan.bills[scorer.name].first
-        if first is None or not isinstance(scorer.model, ServedModel):
+        if first is None:
             continue
         for model, answer in _ask_each(scorer.model, first.question(), _section(scorer)):
             if answer.doubt:
                 yield _doubt(model, "question", answer.doubt)
             if isinstance(answer.reply, str) and scorer.is_judge:
                 scorer.count(read_completion(answer.reply))
-    if isinstance(plan.editor.model, ServedModel):
-        doubt = _try_editor(plan, plan.editor.model, plan.first_edits)
-        if doubt:
-            yield _doubt(plan.editor.model, "edit", doubt)
+    doubt = _try_editor(plan, plan.first_edits)
+    if doubt:
+        yield _doubt(plan.editor.model, "edit", doubt)
 
 
 def _ask_each(
-    model: ServedModel, request: Request, section: str
+    model: Model, request: Request, section: str
 ) -> Iterator[tuple[ServedModel, FirstAnswer]]:
     """Ask each server of a model first, and yield the model as that server has it with the answer.
 
     Raises `UsageError` as `ask_servers` does; a server after the first that is not there is a
     doubt, since the others can do without it.
     """
-    for number, single in enumerate(model.by_server()):
+    served = cast(ServedModel, model)  # only these have first requests
+    for number, single in enumerate(served.by_server()):
         try:
             yield single, ask_first(single, request, section)
         except errors.SetupError as error:
@@ -79,13 +80,13 @@ def _ask_each(
             yield single, FirstAnswer(doubt=str(error))
 
 
-def _try_editor(plan: RunPlan, model: ServedModel, edits: FirstEdits) -> str:
+def _try_editor(plan: RunPlan, edits: FirstEdits) -> str:
     """Ask a served editor for the small edits, and store what they show of its seeds; return why
     the first failed, if it did for now.
     """
     if edits.first is None:
         return ""
-    ((_, answer),) = _ask_each(model, edits.first, "editor")
+    ((model, answer),) = _ask_each(plan.editor.model, edits.first, "editor")
     if not isinstance(answer.reply, bytes) or not edits.others:
         return answer.doubt
     others = ask_together(model, edits.others)
@@ -104,7 +105,7 @@ def doubt_of_model(
     Raises `UsageError` as `ask_servers` does.
     """
     request = _request_about(model, settings, pairs)
-    if request is None or not isinstance(model, ServedModel):
+    if request is None:
         return ""
     answers = _ask_each(model, request, section)
     return "; ".join(answer.doubt for _, answer in answers if answer.doubt)

@@ -61,10 +61,7 @@ def test_commands_of_the_pages_work_word_for_word(bench, page, url, provider):
         server = provider()
         with provided(server) as host:
             base = host + server.base
-            options = [
-                "--imgedit-judge=fakes:Constant" if "Qwen" in word and "Qwen" not in url else word
-                for word in options_of(command, url, base)
-            ]
+            options = options_of(command, url, base)
             if "#gpt-5" in command:  # a further judge beside one that needs GPUs
                 options = [word for word in options if "qwen-vl" not in word]
                 options = ["--imgedit-judge=fakes:Constant", *options]
@@ -76,10 +73,11 @@ def test_commands_of_the_pages_work_word_for_word(bench, page, url, provider):
 
 
 def test_classic_address_of_azure_works(bench):
-    server = Azure("gpt-4o")
+    server = Azure("gpt-4o", key="sk-right")
     with provided(server) as host:
         spec = f"openai:{host}/openai/deployments/gpt-4o?api-version=2024-10-21#gpt-4o"
-        assert bench.run(*SUITE, *OTHERS, f"--imgedit-judge={spec}").ret == 0
+        result = bench.run(*SUITE, *OTHERS, f"--imgedit-judge={spec}")
+        assert result.ret == 0, result.errlines
     assert all(item["score"] is not None for item in bench.items.values())
 
 
@@ -94,11 +92,7 @@ def test_exhausted_quota_costs_few_questions_and_no_answer(bench, concurrency, m
         )
         result = bench.run(*asked)
         assert result.ret == 1
-        result.stdout.fnmatch_lines(
-            ["imgedit: INCOMPLETE: *You exceeded your current quota*", "0 of 40*|*10 scored*"]
-            if False
-            else ["imgedit: INCOMPLETE: *the server answered 429*"]
-        )
+        result.stdout.fnmatch_lines(["imgedit: INCOMPLETE: stopped: the server answered 429*"])
         assert sum(item["score"] is not None for item in bench.items.values()) == 10
         assert 1 + 10 + MOST_ALIKE <= len(server.asked) <= most
         server.quota = None
