@@ -30,11 +30,15 @@ class _Unusable(Exception):
     """What a server sent does not tell the probabilities of the digits in its reply."""
 
 
+class _Missing(_Unusable):
+    """A server does not send what is needed, with this reply as with every other."""
+
+
 def with_digits(answer: requests.Answer, text: str) -> requests.Answer:
     """Return the answer in the text of a chat completion with the probabilities of its `digits`.
 
-    Without log probabilities that spell the reply, it is an error. An answer that is none, or is
-    cut, stays as it is.
+    Without log probabilities that spell the reply, it is an error, which is final if the server
+    sent none. An answer that is none, or is cut, stays as it is.
     """
     if answer.error is not None or answer.cut or not answer.reply:
         return answer
@@ -42,7 +46,8 @@ def with_digits(answer: requests.Answer, text: str) -> requests.Answer:
     try:
         return replace(answer, digits=_digits(answer.reply, choice))
     except _Unusable as problem:
-        return replace(answer, reply="", error=f"{problem}; {_FIX}")
+        is_missing = isinstance(problem, _Missing)
+        return replace(answer, reply="", error=f"{problem}; {_FIX}", final=is_missing)
 
 
 def _digits(reply: str, choice: Mapping[str, Any]) -> dict[int, list[float]]:
@@ -88,7 +93,7 @@ class _Token:
         listed = self.fields.get("top_logprobs")
         alternatives = listed if isinstance(listed, list) else []
         if len(alternatives) < 2:
-            raise _Unusable(
+            raise _Missing(
                 f"the server sent no alternatives to the token {self.text!r}, expected at least two"
                 " top_logprobs"
             )
@@ -115,7 +120,7 @@ def _tokens(choice: Mapping[str, Any]) -> list[_Token]:
     logprobs = choice.get("logprobs")
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(content, list) or not content:
-        raise _Unusable("the server sent no logprobs, expected those of the tokens of its reply")
+        raise _Missing("the server sent no logprobs, expected those of the tokens of its reply")
     return [_Token(_checked(fields)) for fields in content]
 
 

@@ -161,6 +161,7 @@ def test_logprobs_that_do_not_tell_the_digits_are_an_error(tokens, reason):
     assert reason in answer.error
     assert answer.error.endswith(GREEDY)
     assert (answer.reply, answer.digits) == ("", {})
+    assert answer.final == reason.startswith(("the server sent no", "expected at least two"))
 
 
 def test_an_answer_that_is_none_or_cut_needs_no_logprobs():
