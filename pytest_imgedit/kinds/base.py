@@ -507,6 +507,11 @@ class Model:
         """How many requests its servers get before the first edit, to try them: one each."""
         return 0
 
+    @property
+    def compared_servers(self) -> int:
+        """How many servers must first answer a question as the first server did."""
+        return 0
+
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""
 

@@ -11,10 +11,11 @@ from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.final_lines import Asked, Request, Said, final_line, refused_line
 from pytest_imgedit.kinds.server import ServedModel, answered, has_refused, within
 from pytest_imgedit.kinds.server_addresses import listed
-from pytest_imgedit.kinds.server_answers import is_link
+from pytest_imgedit.kinds.server_answers import is_link, read_completion
 from pytest_imgedit.kinds.server_changes import LINK, Changes
 from pytest_imgedit.kinds.server_error_bodies import is_page, sentence_of
 from pytest_imgedit.kinds.server_final import FinalFailure
+from pytest_imgedit.kinds.server_logprobs import REQUEST, with_digits
 
 #: How often a request is sent at most until all parameters that a server refuses are known.
 TRIES = 8
@@ -120,12 +121,17 @@ def _attempt(model: ServedModel, request: Request) -> _Attempt:
 
 def _reply(model: ServedModel, reply: Reply) -> _Attempt:
     """Return what a reply with status 200 is: usually an answer, but also a page of a server that
-    is no API, or the address of an image.
+    is no API, an answer without the logprobs of its tokens, or the address of an image.
     """
     text = reply[:10_000].decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     if is_page(text) and not listed(model.server()).is_api:
         said = Said(200, f"a page, {sentence_of(text)}")
         return _Attempt(reply, said=said, failure=FinalFailure("address", ()))
+    if model.expects_grades and isinstance(reply, str):
+        answer = with_digits(read_completion(reply), reply)
+        if answer.final:
+            said = Said(200, f"{answer.error}")
+            return _Attempt(reply, said=said, failure=FinalFailure("parameters", ("logprobs",)))
     if isinstance(reply, bytes) and is_link(reply):
         said = Said(200, "a URL, expected an image")
         return _Attempt(reply, said=said, failure=FinalFailure("parameters", (LINK,)))
@@ -157,4 +163,6 @@ def _fields(model: ServedModel, request: Request) -> list[str]:
         fields.append("temperature")
     if hasattr(options, "token_limit"):
         fields.append(options.token_limit)
+    if model.expects_grades:
+        fields += REQUEST
     return [*fields, *options.extra]

@@ -373,6 +373,10 @@ class ServedModel(Model):
         is_asked = self.options.ask_first and hasattr(self.worker, "send")
         return len(self.servers()) if is_asked else 0
 
+    @property
+    def compared_servers(self) -> int:
+        return len(self.servers()) - 1
+
     def by_server(self) -> list[Self]:
         """Return this model as each of its servers has it, in order."""
         servers = self.servers()

@@ -19,6 +19,8 @@ _REMEDIES = {
     "temperature": ("temperature", "default"),
     "max_tokens": ("token_limit", "max_completion_tokens"),
     "max_completion_tokens": ("token_limit", "max_tokens"),
+    "logprobs": ("scoring", "greedy"),
+    "top_logprobs": ("scoring", "greedy"),
     "size": ("size", None),
     "response_format": ("response_format", None),
     "seed": ("send_seed", False),

@@ -116,10 +116,13 @@ class Billing:
         tries = 0 if first is None else first_requests
         if tries:
             parts.append(f"{tries} {TO_TRY if tries == 1 else TO_TRY_SEVERAL}")
-        lowest = 0 if self.may_end_early else len(questions)
+        compared = scorer.model.compared_servers if asks else 0
+        if compared:
+            parts.append(f"{compared} to compare the servers")
+        lowest = 0 if self.may_end_early else len(questions) + compared
         return Bill(
             lowest=lowest + tries,
-            highest=highest + tries,
+            highest=highest + tries + compared,
             parts=tuple(parts),
             stored=sum(topic.stored for topic in topics.values()),
             tokens=_mean_tokens(questions, scorer.model),

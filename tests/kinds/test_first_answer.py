@@ -235,6 +235,16 @@ def test_field_for_the_length_is_named_beside_other_changes():
     assert "token_limit" not in other
 
 
+@pytest.mark.parametrize("refuses", [("logprobs", "top_logprobs"), ("top_logprobs",), ()])
+def test_server_without_logprobs_cannot_give_expected_grades(refuses):
+    with api_server(picky(*refuses)) as server:
+        line = line_of(ask_judge, server.url, scoring="expected")
+        assert ask_judge(server.url).reply
+    assert line.endswith(
+        '; add to [judge]: scoring = "greedy" (--imgedit-set=judge.scoring=greedy)'
+    )
+
+
 def test_section_of_a_further_judge_is_named():
     with api_server(picky("temperature")) as server:
         line = line_of(ask_judge, server.url, "judges.strict")

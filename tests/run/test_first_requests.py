@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -183,7 +184,8 @@ def test_each_of_several_servers_is_asked(server, tmp_path):
         world = judged_by(server, tmp_path, judge={"spec": spec})
         plan = ask(world)
         assert (len(server.asked), len(second.asked)) == (1, 1)
-        assert any("(4 edits, 2 to try the servers)" in note for note in world.told.notes)
+        bill = "(4 edits, 2 to try the servers, 1 to compare the servers)"
+        assert any(bill in note for note in world.told.notes)
         assert plan.scorer.tally.tokens["tokens_in"] == 200
         second.answer, second.models = lambda fields: MISSING, ("m2",)
         with pytest.raises(UsageError, match=f"{second.url} has no model 'm'"):
@@ -286,11 +288,12 @@ def test_editor_that_is_not_asked_first_has_no_trial(server, tmp_path):
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_trial_with_a_failed_edit_is_left_to_the_next_run(server, tmp_path, failing):
     draw = draws(seeded)
+    numbers = itertools.count(1)
 
     def answer(fields):
         drawn = draw(fields)
         refusal = error(400, "no", code="content_policy_violation")
-        return refusal if len(server.asked) == failing else drawn
+        return refusal if next(numbers) == failing else drawn
 
     server.answer = answer
     world = edited_by(server, tmp_path, send_seed=True)
