@@ -258,7 +258,7 @@ def _cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process and of those below it that run."""
     process = psutil.Process(pid)
     times = [member.cpu_times() for member in (process, *process.children(recursive=True))]
-    return sum(member.user + member.system for member in times)
+    return float(sum(member.user + member.system for member in times))
 
 
 def _peak_mib(pid: int) -> float:
