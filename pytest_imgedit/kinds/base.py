@@ -331,7 +331,10 @@ class Model:
     libraries: ClassVar[tuple[str, ...]] = ("numpy", "pillow", "scipy")
     """Packages whose versions decide what it computes."""
     is_served: ClassVar[bool] = False
-    """Whether a server computes for it, so that its workers take no GPU of the run."""
+    """Whether a server computes for it, so that its worker takes no GPU of the run. The worker does
+    up to `concurrency` jobs at a time if its class has that attribute and a coroutine
+    `ask(question)` or `edit(request)`, whose images are encoded.
+    """
     has_weights: ClassVar[bool] = True
     """Whether a worker may take GPU memory for it."""
     names_files: ClassVar[tuple[str, ...]] = ()

@@ -25,6 +25,8 @@ from pytest_imgedit.kinds.server_refusals import is_refusal
 
 #: The query of Azure's classic address.
 AZURE = re.compile(r"\?api-version=([\w.-]{1,40})\Z")
+#: The oldest release of the package `openai` whose client sends bytes as they are.
+OLDEST_OPENAI = (2, 16)
 #: Stands between the URLs of several servers.
 BETWEEN_URLS = re.compile(r",\s*(?=https?://)")
 #: Under this name a response holds the `Failure` that was found in it.
@@ -206,6 +208,12 @@ class Server:
             raise errors.SetupError(
                 "the package openai is not installed: pip install openai"
             ) from None
+        if _release(openai.__version__) < OLDEST_OPENAI:
+            oldest = ".".join(map(str, OLDEST_OPENAI))
+            raise errors.SetupError(
+                f"the package openai is {openai.__version__}, expected at least {oldest}: "
+                "pip install --upgrade openai"
+            )
         url = self.url
         timeout = min(self.options.timeout, PROBE_SECONDS)
         with self.connect(timeout=timeout, max_retries=PROBE_RETRIES) as client:
@@ -281,6 +289,11 @@ class Server:
             f"the server's answer is not what it should be: {type(error).__name__}: "
             f"{one_line(error)}"
         )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in version.split(".")[:2])
 
 
 def has_refused(error: Exception) -> bool:

@@ -35,6 +35,8 @@ _KINDS = {
     Refused: "refused",
     FailsForGood: "final",
 }
+#: Seconds that a stopping run leaves the current job. A denoising step may be begun until then.
+STOP_GRACE = 10.0
 #: Libraries whose global generators are seeded.
 _GENERATORS = {"numpy", "torch"}
 #: Where PyTorch's compiler counts, once it is imported.

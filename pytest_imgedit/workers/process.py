@@ -26,6 +26,7 @@ from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.kinds import checkpoint_files, user_code
 from pytest_imgedit.workers.answer_checks import checked_answer
 from pytest_imgedit.workers.editing import (
+    STOP_GRACE,
     EditCalls,
     JobDropped,
     Output,
@@ -35,14 +36,12 @@ from pytest_imgedit.workers.editing import (
     free_memory,
 )
 from pytest_imgedit.workers.hardware import CpuShare, PeakMemory, threads_in
-from pytest_imgedit.workers.stream import Stream, is_served
+from pytest_imgedit.workers.stream import Stream, has_coroutines
 
 Read = list[Future[Any]]
 
 #: The most threads that read images.
 READERS = 8
-#: Seconds that a stopping run leaves the current job. A denoising step may be begun until then.
-STOP_GRACE = 10.0
 #: Seconds between messages about the step that a job is at.
 STEP_INTERVAL = 0.5
 
@@ -119,7 +118,7 @@ class JobLoop:
         """
         self.dropping_since = clock()
         if self.stream is not None:
-            self.stream.stopping = True
+            self.stream.stop()
 
     def read_ahead(self, message: messages.ToWorker) -> Read:
         """Start to read the images of a waiting job; return a future for each of its requests, none
@@ -265,7 +264,7 @@ class JobLoop:
         self.base = base
         self_check = getattr(self.model, "self_check", None)
         probe = self_check() if callable(self_check) else None
-        if is_served(self.model):
+        if self.setup["is_served"] and has_coroutines(self.model):
             self.stream = Stream(
                 self.model, self.setup["may_be_blank"], self._describe, self._reply_to
             )

@@ -11,7 +11,7 @@ from pytest_imgedit.core.breaker import Breaker
 from pytest_imgedit.core.requests import Answer, EditRequest, Question, decoded
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.workers.answer_checks import checked_answer
-from pytest_imgedit.workers.editing import clock, finished_edit
+from pytest_imgedit.workers.editing import STOP_GRACE, clock, finished_edit
 
 #: How the worker makes a reply about a failure, and sends one on its job and the seconds that it
 #: took.
@@ -19,9 +19,9 @@ Describe = Callable[[BaseException], tuple[str, str]]
 Reply = Callable[[messages.Job, messages.Reply, float], None]
 
 
-def is_served(model: Any) -> bool:
-    """Tell whether the methods of a loaded editor or judge are coroutines, which wait for a server
-    and not for this process.
+def has_coroutines(model: Any) -> bool:
+    """Tell whether the editor or judge of a served kind does jobs in coroutines, which wait for a
+    server and not for this process: `ask(question)` or `edit(request)`, whose images are encoded.
     """
     method = getattr(model, "ask", None) or getattr(model, "edit", None)
     return inspect.iscoroutinefunction(method)
@@ -40,7 +40,7 @@ class Stream:
         self.may_be_blank = may_be_blank
         self.describe = describe
         self.reply = reply
-        self.stopping = False
+        self._stopping = False
         self._breaker = Breaker("requests")
         self._free = asyncio.Semaphore(model.concurrency)
         self._jobs: set[asyncio.Task[None]] = set()
@@ -53,6 +53,17 @@ class Stream:
         thread.
         """
         self._loop.call_soon_threadsafe(self._begin, job)
+
+    def stop(self) -> None:
+        """Send no further request, and leave those that are out `STOP_GRACE` seconds; called by
+        another thread.
+        """
+        self._stopping = True
+        self._loop.call_soon_threadsafe(self._loop.call_later, STOP_GRACE, self._cancel)
+
+    def _cancel(self) -> None:
+        for task in self._jobs:
+            task.cancel()
 
     def _begin(self, job: messages.Job) -> None:
         if not self._jobs:
@@ -73,7 +84,7 @@ class Stream:
             else:
                 answers = await asyncio.gather(*map(self._answer, job["questions"]))
                 reply = {"op": "judged", "answers": list(map(vars, answers)), "batch_size": 1}
-        except _Dropped:
+        except (_Dropped, asyncio.CancelledError):
             reply = {"op": "dropped"}
         except Exception as error:
             kind, message = self.describe(error)
@@ -139,7 +150,7 @@ class Stream:
 
     def _check(self) -> None:
         """Raise `_Dropped` if the run is to stop: no further request is sent."""
-        if self.stopping:
+        if self._stopping:
             raise _Dropped
 
     def _count(self, kind: Literal["final", ""], message: str) -> None:

@@ -14,7 +14,7 @@ from pytest_imgedit.core.errors import FailsForGood, ImageError, OutputError, Re
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.workers.editing import describe
-from pytest_imgedit.workers.stream import Stream, is_served
+from pytest_imgedit.workers.stream import Stream, has_coroutines
 
 NO_QUOTA = Answer(error="no quota", final=True)
 
@@ -93,10 +93,10 @@ def test_models_of_servers_are_those_with_coroutines():
         def answer(self, questions): ...
         def edit(self, request): ...
 
-    assert is_served(Judge(None))
-    assert is_served(Editor(None))
-    assert not is_served(Local())
-    assert not is_served(object())
+    assert has_coroutines(Judge(None))
+    assert has_coroutines(Editor(None))
+    assert not has_coroutines(Local())
+    assert not has_coroutines(object())
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 8])
@@ -196,7 +196,7 @@ def test_jobs_that_have_not_begun_are_dropped_when_the_run_is_to_stop():
         stream.put(question(number))
     while not judge.asked:
         pass
-    stream.stopping = True
+    stream.stop()
     release.set()
     taken = [stream.replies.get(timeout=10) for _ in range(3)]
     assert {job["number"]: reply["op"] for job, reply, _ in taken} == {
@@ -204,6 +204,19 @@ def test_jobs_that_have_not_begun_are_dropped_when_the_run_is_to_stop():
         1: "dropped",
         2: "dropped",
     }
+
+
+def test_requests_that_are_out_are_cancelled_some_seconds_after_the_run_is_to_stop(monkeypatch):
+    monkeypatch.setattr("pytest_imgedit.workers.stream.STOP_GRACE", 0.05)
+    judge = Judge(lambda number: asyncio.sleep(600), 2)
+    stream = stream_of(judge)
+    for number in range(4):
+        stream.put(question(number))
+    while len(judge.asked) < 2:
+        pass
+    stream.stop()
+    taken = [stream.replies.get(timeout=10) for _ in range(4)]
+    assert [reply["op"] for _, reply, _ in taken] == ["dropped"] * 4
 
 
 def test_edits_are_checked_and_encoded():
