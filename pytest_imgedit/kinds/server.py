@@ -370,7 +370,7 @@ class ServedModel(Model):
         """Raise `SettingError` for a key among the parameters and for a wrong parameter, and
         `UsageError` for a wrong endpoint; the server is not asked.
         """
-        for name in self.params:
+        for name in self.params.keys() - self.Params.model_fields.keys():
             if redaction.is_secret(name):
                 variable = self.Params.model_fields["api_key_env"].default
                 raise errors.SettingError(
