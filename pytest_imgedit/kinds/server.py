@@ -42,10 +42,10 @@ def parse_endpoints(name: str, argument: str) -> tuple[list[str], str]:
     """Return the base URLs of the servers of a model, and its name, as `URL,URL#MODEL` names them;
     raise `UsageError` as `parse_endpoint` does, and for a URL that is there twice.
     """
-    listed, _, model = argument.partition("#")
+    listed, mark, model = argument.partition("#")
     urls: list[str] = []
     for url in BETWEEN_URLS.split(listed):
-        url, model = parse_endpoint(name, f"{url}#{model}")
+        url, model = parse_endpoint(name, f"{url}{mark}{model}")
         if url in urls:
             raise errors.UsageError(f"{name}:{argument}: {url} is named twice")
         urls.append(url)

@@ -11,7 +11,7 @@ from PIL import Image
 from run_world import World, judged, pairs_of
 from scripted_server import scripted_server
 
-from pytest_imgedit.core.errors import OutputError, Refused, UsageError
+from pytest_imgedit.core.errors import FailsForGood, OutputError, Refused, UsageError
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest, Question
 from pytest_imgedit.kinds.registry import make_model
@@ -47,7 +47,8 @@ def worker(role, spec, **params):
 
 @pytest.fixture
 def judge(server):
-    return worker("judge", f"openai:{server.url}/v1#m", concurrency=1)
+    model = f"openai:{server.url}/v1#m"
+    return worker("judge", model, concurrency=1, token_limit="max_tokens")
 
 
 @pytest.fixture
@@ -452,8 +453,8 @@ def test_editor_reads_an_image_in_every_form(server, editor, answer):
         ({"created": 0}, RuntimeError, 3, "without data"),
         (error("slow down", code=429), RuntimeError, 3, "with an error: slow down"),
         ((429, error("slow down")), RuntimeError, 3, "429, tried 3 times: slow down"),
-        ((429, error("no", code="insufficient_quota")), RuntimeError, 1, "answered 429: no"),
-        (error("no", code=429, type="insufficient_quota"), RuntimeError, 1, "answered 200, with"),
+        ((429, error("no", code="insufficient_quota")), FailsForGood, 1, "answered 429: no"),
+        (error("no", code=429, type="insufficient_quota"), FailsForGood, 1, "answered 200, with"),
         (error("no", code="moderation_blocked"), Refused, 1, "an error: no"),
         ((400, error("no", code="moderation_blocked")), Refused, 1, "400: no"),
         ((400, error("rejected by our safety system.")), Refused, 1, "safety system"),
