@@ -105,23 +105,27 @@ class OpenAIJudge:
         """Return the text of the response to a question; raise what the client raises, and
         `ImageError`.
         """
-        images = [
-            await self._images.base64_of(question, value, self.max_pixels)
-            for kind, value in question.parts
-            if kind == "image"
-        ]
         token_limit = self.token_limit  # which another question may change meanwhile
         try:
-            return await self._post(self._body(question), images)
+            return await self._post(question)
         except Exception as error:
             refused = self.server.final(error, [MAX_TOKENS])
             if refused is None or refused.parameters != (MAX_TOKENS,) or token_limit != "auto":
                 raise
         self.token_limit = MAX_COMPLETION_TOKENS
-        return await self._post(self._body(question), images)
+        return await self._post(question)
 
-    async def _post(self, body: JsonObject, images: Sequence[bytes]) -> str:
-        return await self._replicas.post("/chat/completions", with_images(body, images))
+    async def _post(self, question: requests.Question[bytes]) -> str:
+        return await self._replicas.post("/chat/completions", await self._encoded(question))
+
+    async def _encoded(self, question: requests.Question[bytes]) -> bytes:
+        """Return the JSON of the request that asks a question."""
+        images = [
+            await self._images.base64_of(question, value, self.max_pixels)
+            for kind, value in question.parts
+            if kind == "image"
+        ]
+        return with_images(self._body(question), images)
 
     def _body(self, question: requests.Question[bytes]) -> JsonObject:
         """Return the body of a request, whose data URLs have `IMAGE` in place of base64."""

@@ -29,9 +29,12 @@ class Replica:
     is_live: bool = False
     in_flight: int = 0
 
-    async def post(self, path: str, body: bytes, **changes: Any) -> str:
+    def __post_init__(self) -> None:
+        self._client_without_retries = self.client.with_options(max_retries=0)
+
+    async def post(self, path: str, body: bytes, *, retries: bool = True) -> str:
         """Return the text of the response to a body of JSON; raise what the client raises."""
-        client = self.client.with_options(**changes) if changes else self.client
+        client = self.client if retries else self._client_without_retries
         text: str = await client.post(path, content=body, options=_JSON, cast_to=str)
         return text
 
@@ -66,9 +69,8 @@ class Replicas:
         while True:
             replica = await self._take(tried)
             others = [other for other in self._live(tried) if other is not replica]
-            changes = {"max_retries": 0} if others else {}
             try:
-                text = await replica.post(path, body, **changes)
+                text = await replica.post(path, body, retries=not others)
             except Exception as error:
                 if not (others and may_differ_elsewhere(error)):
                     raise
@@ -163,7 +165,7 @@ class Replicas:
         assert self._reference is not None, "the first server has answered"
         path, body, expected = self._reference
         try:
-            answer = read_completion(await replica.post(path, body, max_retries=0))
+            answer = read_completion(await replica.post(path, body, retries=False))
         except Exception as error:
             return replica.server.describe(error, tries=1)
         if answer.error is not None:
