@@ -3,6 +3,7 @@
 import re
 
 from pytest_imgedit.core import errors
+from pytest_imgedit.core.requests import Answer
 from pytest_imgedit.core.text import shorten
 
 #: This many results in a row, of any worker, end a stage if they are failures and alike.
@@ -51,6 +52,13 @@ class Breaker:
             self.count += 1
         self._last = failure
         self.message = message
+
+    def answered(self, answer: Answer) -> None:
+        """Take an answer: it is a failure if every further question would fail as it did."""
+        if answer.final:
+            self.failed("final", answer.error or "")
+        else:
+            self.worked()
 
     @property
     def has_tripped(self) -> bool:

@@ -85,7 +85,7 @@ class ScoreStage:
         answers = [requests.Answer(**answer) for answer in fields]
         for answer in answers:
             self.scorer.tally.add(answer)
-            self._count(answer)
+            self.breaker.answered(answer)
         canary.take(answers)
 
     def may_get_more(self) -> bool:
@@ -223,7 +223,7 @@ class ScoreStage:
             assert reply["op"] == "judged", "a judge was asked, and not an editor"
             for ask, fields in zip(batch, reply["answers"], strict=True):
                 answer = requests.Answer(**fields)
-                self._count(answer)
+                self.breaker.answered(answer)
                 if self.scorer.take_answer(ask, answer, worker):
                     again.append(ask)
             if batch[0].failures:
@@ -234,13 +234,6 @@ class ScoreStage:
         worker.jobs_done += sum(judgement.verdict is not None for judgement in ended)
         for judgement in ended:
             self.done(judgement)
-
-    def _count(self, answer: requests.Answer) -> None:
-        """Count an answer as a failure if every further question would fail as it did."""
-        if answer.final:
-            self.breaker.failed("final", answer.error or "")
-        else:
-            self.breaker.worked()
 
 
 def _order(judgement: Judgement) -> tuple[Any, ...]:

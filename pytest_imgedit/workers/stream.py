@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from pytest_imgedit.core import errors, messages, strict_json
 from pytest_imgedit.core.breaker import Breaker
@@ -107,7 +107,7 @@ class Stream:
                 answer = checked_answer(await self.model.ask(question), 1)
             except errors.ImageError as error:
                 answer = checked_answer(Answer(error=one_line(error)), 1)
-            self._count("final" if answer.final else "", answer.error or "")
+            self._breaker.answered(answer)
             return answer
 
     async def _edit(
@@ -134,7 +134,7 @@ class Stream:
             try:
                 image = await self.model.edit(request)
             except errors.FailsForGood as error:
-                self._count("final", str(error))
+                self._breaker.failed("final", str(error))
                 raise
             except Exception:
                 self._breaker.worked()
@@ -152,13 +152,6 @@ class Stream:
         """Raise `_Dropped` if the run is to stop: no further request is sent."""
         if self._stopping:
             raise _Dropped
-
-    def _count(self, kind: Literal["final", ""], message: str) -> None:
-        """Count a request that has failed for good, or has not."""
-        if kind:
-            self._breaker.failed(kind, message)
-        else:
-            self._breaker.worked()
 
 
 class _Dropped(Exception):

@@ -126,6 +126,12 @@ def is_live(judge, number):
     return lambda: judge._replicas.replicas[number].is_live
 
 
+async def admit_second(judge):
+    """Ask the first question, and wait until the second server has answered it, too."""
+    await ask(judge, 0)
+    await settle(is_live(judge, 1))
+
+
 def asked(server):
     return [json.loads(body)["messages"][0]["content"][0]["text"] for body in server.bodies]
 
@@ -217,8 +223,7 @@ def test_questions_of_a_server_that_fails_go_to_another(servers, status):
     judge = judge_of([first, second])
 
     async def run():
-        await ask(judge, 0)
-        await settle(is_live(judge, 1))
+        await admit_second(judge)
         second.status = status
         answers = await ask(judge, *range(1, 9))
         second.status = 200
@@ -238,8 +243,7 @@ def test_first_server_may_be_lost_as_any_other(servers):
     judge = judge_of([first, second])
 
     async def run():
-        await ask(judge, 0)
-        await settle(is_live(judge, 1))
+        await admit_second(judge)
         first.status = 503
         return await ask(judge, *range(1, 9))
 
@@ -252,8 +256,7 @@ def test_refused_question_is_no_fault_of_a_server(servers):
     judge = judge_of([first, second])
 
     async def run():
-        await ask(judge, 0)
-        await settle(is_live(judge, 1))
+        await admit_second(judge)
         first.status = second.status = 400
         return await ask(judge, *range(1, 5))
 
@@ -268,8 +271,7 @@ def test_no_server_left_is_an_error_of_each_question(servers):
     judge = judge_of([first, second])
 
     async def run():
-        await ask(judge, 0)
-        await settle(is_live(judge, 1))
+        await admit_second(judge)
         first.status = second.status = 500
         return await ask(judge, *range(1, 5))
 
