@@ -37,6 +37,8 @@ _RGB8 = b"\x08\x02"
 SIGNATURE_GRID = 16
 #: The largest difference, in levels of 255, of cells of images that look alike.
 ALIKE_LEVELS = 3
+#: The key in `info` of an image whose transparent pixels were laid over white.
+COMPOSITED = "composited"
 _SRGB = ImageCms.createProfile("sRGB")
 
 
@@ -98,7 +100,8 @@ def decode(data: bytes) -> Image.Image:
         image = _opened(data)
         image.load()
         rgb = to_rgb(to_srgb(ImageOps.exif_transpose(image)))
-        rgb.info = {}  # what a file says beside its pixels would be written again with them
+        # what a file says beside its pixels would be written again with them
+        rgb.info = {key: True for key in rgb.info if key == COMPOSITED}
         return rgb
 
 
@@ -253,15 +256,18 @@ def to_srgb(image: Image.Image) -> Image.Image:
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image as 8-bit RGB: alpha over white, the high byte of 16-bit greys, palettes and
-    CMYK by their colours.
+    CMYK by their colours. The `info` of one with transparent pixels then has the key `COMPOSITED`.
     """
     if image.mode.startswith("I"):
         grey = np.asarray(image).astype(np.uint32) >> 8
         return Image.fromarray(np.minimum(grey, 255).astype(np.uint8)).convert("RGB")
-    if "A" in image.getbands() or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
-    return image.convert("RGB")
+    if "A" not in image.getbands() and "transparency" not in image.info:
+        return image.convert("RGB")
+    rgba = image.convert("RGBA")
+    rgb = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    if np.asarray(rgba.getchannel("A")).min() < 255:
+        rgb.info[COMPOSITED] = True
+    return rgb
 
 
 def _encoded(image: Image.Image, file_format: str, **options: int) -> bytes:

@@ -116,14 +116,15 @@ class FinishedEdit(TypedDict):
     """An edit as a PNG; `edit_s` is its share of the seconds of a call of `batch_size` edits,
     including padding.
 
-    The thumbnails of edit and source are WebP, for reports; `signature` is that of
+    The thumbnails of the edit, and of its source images in their order, are WebP, for reports.
+    `composited` says that the editor's image was laid over white. `signature` is that of
     `images.signature`, `change` that of `kinds.change.change`.
     """
 
     op: Literal["finished"]
     image: bytes
     thumbnail: bytes
-    source_thumbnail: bytes
+    source_thumbnails: list[bytes]
     signature: str
     edit_s: float
     batch_size: int
@@ -132,6 +133,7 @@ class FinishedEdit(TypedDict):
     width: int
     height: int
     reframed: bool
+    composited: bool
 
 
 class FailedEdit(TypedDict):

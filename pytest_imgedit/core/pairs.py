@@ -85,26 +85,48 @@ class ImageSource(Protocol):
 ImageT = TypeVar("ImageT")
 
 
-def named_images(
-    source: ImageT | None, further: Sequence[ImageT], reference: ImageT | None
-) -> dict[str, ImageT]:
-    """Return the images of a pair by the names that calls of a protocol use: `source`, `source-2`
-    and so on, and `reference`.
+def in_order_of_sources(
+    source: ImageT, further: Sequence[ImageT], edited_source: int
+) -> tuple[ImageT, ...]:
+    """Return all sources of a pair in its order: `source`, the edited one, has the place
+    `edited_source`, which begins at 1, among the `further` ones.
     """
-    images = {
-        "source": source,
-        **{f"source-{number}": image for number, image in enumerate(further, 2)},
-        "reference": reference,
-    }
+    before = edited_source - 1
+    return (*further[:before], source, *further[before:])
+
+
+def source_names(count: int, edited_source: int = 1) -> tuple[str, ...]:
+    """Return the names of a pair's sources in its order: the edited one is `source`, each other one
+    `source-N` with its place N, which begins at 1.
+    """
+    places = range(1, count + 1)
+    return tuple("source" if place == edited_source else f"source-{place}" for place in places)
+
+
+def named_images(
+    source: ImageT | None,
+    further: Sequence[ImageT],
+    reference: ImageT | None,
+    edited_source: int = 1,
+) -> dict[str, ImageT]:
+    """Return the images of a pair by the names that calls of a protocol use: those of
+    `source_names` in the pair's order, and `reference`.
+    """
+    images: dict[str, ImageT | None] = {}
+    sources = in_order_of_sources(source, further, edited_source)
+    images.update(zip(source_names(len(sources), edited_source), sources, strict=True))
+    images["reference"] = reference
     return {name: image for name, image in images.items() if image is not None}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EditPair:
-    """One source image with an edit instruction of a suite.
+    """One source image, or several, with an edit instruction of a suite.
 
-    `further` are source images after the first. `rewritten` is the instruction for the editor, if
-    it is not the pair's own.
+    `source` is the image that is edited: the edit has its size, and is compared with it. `further`
+    are the other source images in their order, among which the edited one has the place
+    `edited_source`, which begins at 1. `rewritten` is the instruction for the editor, if it is not
+    the pair's own.
 
     `id` is unique in its suite and matches `[A-Za-z0-9._-]{1,128}`. `category` is a slug. `seed` is
     the base seed, to which the number of the repetition is added. `own_id` and `own_category` are
@@ -126,6 +148,7 @@ class EditPair:
     own_category: str = ""
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
     further: tuple[ImageSource, ...] = ()
+    edited_source: int = 1
     rewritten: str = ""
     row: str = field(default="", compare=False)
 
@@ -136,7 +159,12 @@ class EditPair:
     @property
     def images(self) -> dict[str, ImageSource]:
         """Its images by the names that calls of a protocol use."""
-        return named_images(self.source, self.further, self.reference)
+        return named_images(self.source, self.further, self.reference, self.edited_source)
+
+    @property
+    def sources(self) -> tuple[ImageSource, ...]:
+        """All its source images in their order."""
+        return in_order_of_sources(self.source, self.further, self.edited_source)
 
     @property
     def editor_instruction(self) -> str:

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.images import decode, encode_jpeg
+from pytest_imgedit.core.pairs import in_order_of_sources, source_names
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Images are encoded (`bytes`) in the controller and on the wire, and decoded in workers.
@@ -36,7 +37,9 @@ class EditRequest(Generic[ImageT]):
     """A request to an editor: an RGB source of shape (H, W, 3), an instruction, and a seed in [0,
     2**63).
 
-    `further` are source images after the first; only editors that take several get any.
+    `source` is the image to edit. `further` are the pair's other source images in their order,
+    among which the one to edit has the place `edited_source`, which begins at 1; only editors that
+    take several get any. `sources` are all of them, in the order that instructions refer to.
 
     Only the controls `oracle`, `blend`, `damaged` and `shuffled` get a `reference`, and the editor
     `folder`, whose finished image it is.
@@ -49,18 +52,33 @@ class EditRequest(Generic[ImageT]):
     seed: int
     reference: ImageT | None = None
     further: tuple[ImageT, ...] = ()
+    edited_source: int = 1
+
+    @property
+    def sources(self) -> tuple[ImageT, ...]:
+        """All source images in the pair's order."""
+        return in_order_of_sources(self.source, self.further, self.edited_source)
+
+    @property
+    def named_sources(self) -> dict[str, ImageT]:
+        """All source images by their names, `source` and `source-N`, in the pair's order."""
+        names = source_names(len(self.sources), self.edited_source)
+        return dict(zip(names, self.sources, strict=True))
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> EditRequest:
         """Return the request that the fields of an `EditRequest[bytes]` make, with its images
         decoded; raises `ImageError`, which begins with the image's name, if one does not decode.
         """
-        names = [name for name in ("source", "reference") if fields[name] is not None]
-        images = {name: decoded(name, fields[name]) for name in names}
-        further = tuple(
-            decoded(f"source-{number}", data) for number, data in enumerate(fields["further"], 2)
+        encoded = EditRequest[bytes](**{**fields, "further": tuple(fields["further"])})
+        images = {name: decoded(name, data) for name, data in encoded.named_sources.items()}
+        for image in images.values():
+            image.info.clear()  # what is said of sources is not said of edits
+        source = images.pop("source")
+        reference = encoded.reference and decoded("reference", encoded.reference)
+        return EditRequest(
+            **{**fields, "source": source, "reference": reference, "further": (*images.values(),)}
         )
-        return EditRequest(**{**fields, **images, "further": further})
 
 
 class Editor(Protocol):
@@ -76,6 +94,10 @@ class Editor(Protocol):
 
     If an editor has an attribute `on_step`, the worker sets it to a function, which the editor may
     call with (step, steps) during an edit.
+
+    An editor that takes several source images of a pair (`request.sources`) says how many by a
+    class attribute: `max_sources = 3`, or `None` for any number. Without it, pairs with more than
+    one end in an error.
 
     An editor that can make several edits in one call also has a method `edit_batch(requests)`,
     which returns one image per request, in order, or an exception for each that failed. It gets at

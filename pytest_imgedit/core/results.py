@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pytest_imgedit.core.environments import Environment, Reuse
+from pytest_imgedit.core.pairs import named_images
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import escaped_json
 
@@ -84,9 +85,11 @@ class Edit:
     `seconds` is the edit's equal share of the editor's time for a call of `batch_size` edits,
     including padding.
 
-    `change` says how much it changes what its source shows, from 0 to 255 (`kinds/change.py`).
-    `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio
-    differs by over 3%, `leaked` that it equals its pair's reference, which differs from the source
+    `sources` counts the source images that the editor was given. `change` says how much the edit
+    changes what the edited source shows, from 0 to 255 (`kinds/change.py`). `near_copy` says that
+    it hardly differs from one of the sources, `reframed` that its aspect ratio differs from the
+    edited source's by over 3%, `composited` that the editor's image had transparent pixels, and was
+    laid over white, `leaked` that it equals its pair's reference, which differs from the source
     (`kinds/edit_checks.py`). `width` and `height` are in pixels. `compiled` says
     that it comes from a compiled network, whose images differ from others by rounding. `signature`
     is that of `images.signature`. `key` is the key of its record in the store, `environment` the
@@ -101,6 +104,8 @@ class Edit:
     width: int = 0
     height: int = 0
     reframed: bool = False
+    composited: bool = False
+    sources: int = 1
     batch_size: int = 1
     signature: Signature | Literal[""] = ""
     key: str = ""
@@ -165,6 +170,37 @@ class SeedResult:
     further: Mapping[str, Verdict | ItemError] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairContent:
+    """What a pair consists of: its category, its texts, and the blobs of its images, as paths below
+    the store's `blobs` folder. `edited_source` is the place of `source` among all sources.
+    """
+
+    category: str
+    instruction: str
+    description: str | None
+    reference_text: str | None
+    source: str | None
+    reference: str | None
+    further: tuple[str, ...] = ()
+    edited_source: int = 1
+
+    @property
+    def parts(self) -> tuple[str | None, ...]:
+        """All of it, as a baseline hashes it; a pair of one source has nothing on the others."""
+        parts = (
+            self.category,
+            self.instruction,
+            self.description,
+            self.reference_text,
+            self.source,
+            self.reference,
+        )
+        if not self.further:
+            return parts
+        return (*parts, str(self.edited_source), *self.further)
+
+
 class Item(Part):
     """One selected pair: its texts and images, and its results.
 
@@ -172,9 +208,10 @@ class Item(Part):
     `aspects` is empty. `aspects` also holds the values of metrics, as `NAME`, and those of further
     judges, as `NAME.score` and `NAME.ASPECT`; `missing` names the values that could not be
     obtained. In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they
-    finished; `not_needed` pairs were skipped because every gate was already decided. `source` and
-    `reference` name blobs. `rewritten` is the instruction that the editor received instead of the
-    pair's own.
+    finished; `not_needed` pairs were skipped because every gate was already decided. `source`, the
+    image that is edited, `further`, the other source images, and `reference` name blobs; the edited
+    one has the place `edited_source` among all sources, which begins at 1. `rewritten` is the
+    instruction that the editor received instead of the pair's own.
     """
 
     id: PairId
@@ -184,6 +221,8 @@ class Item(Part):
     description: str = ""
     reference_text: str = ""
     source: BlobPath | None
+    further: tuple[BlobPath, ...] = ()
+    edited_source: Annotated[int, Field(ge=1)] = 1
     reference: BlobPath | None = None
     tags: tuple[str, ...] = ()
     difficulty: str = ""
@@ -204,16 +243,23 @@ class Item(Part):
         return self.source or self.id
 
     @property
+    def sources(self) -> dict[str, str]:
+        """The blobs of its source images by the names that calls use, in the pair's order."""
+        return named_images(self.source, self.further, None, self.edited_source)
+
+    @property
     def content(self) -> tuple[str | None, ...]:
         """The content of the pair: category, texts, and images by their blobs."""
-        return (
-            self.category,
-            self.instruction,
-            self.description,
-            self.reference_text,
-            self.source,
-            self.reference,
-        )
+        return PairContent(
+            category=self.category,
+            instruction=self.instruction,
+            description=self.description,
+            reference_text=self.reference_text,
+            source=self.source,
+            reference=self.reference,
+            further=self.further,
+            edited_source=self.edited_source,
+        ).parts
 
     @property
     def edits(self) -> list[Edit]:

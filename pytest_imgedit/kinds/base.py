@@ -345,8 +345,6 @@ class Model:
     """Of editors: the reference image that it is shown, the pair's own or that of the next pair of
     its source, or else of its category.
     """
-    takes_further: ClassVar[bool] = False
-    """Of editors: whether it takes pairs with several source images (`request.further`)."""
     may_be_blank: ClassVar[bool] = False
     """Of editors: whether an image of one colour is an edit."""
     pads_batches: ClassVar[bool] = False
@@ -403,6 +401,18 @@ class Model:
         """The checked parameters of a kind that declares `Params`."""
         assert self.Params is not None
         return self.Params.check(dict(self.params))
+
+    @property
+    def max_sources(self) -> int | None:
+        """Of editors: the most source images of a pair (`request.sources`); `None` for any
+        number.
+        """
+        return 1
+
+    @property
+    def why_fewer_sources(self) -> str:
+        """Of editors: why it takes no more source images, or how it would; may be empty."""
+        return ""
 
     @property
     def target(self) -> targets.Target:

@@ -99,8 +99,11 @@ class Control(Model):
 
     role = "editor"
     has_weights = False
-    takes_further = True
     Params = Parameters
+
+    @property
+    def max_sources(self) -> int | None:
+        return None
 
 
 class IdentityControl(Control):

@@ -124,7 +124,7 @@ def _name(model: str, listing: Listing) -> str:
 def _size(request: Request) -> str:
     """Say how large a request is."""
     if isinstance(request, EditRequest):
-        images = [request.source, *request.further]
+        images = list(request.sources)
         texts = [request.instruction]
     else:
         images = list(request.images.values())

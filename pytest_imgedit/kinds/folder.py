@@ -40,7 +40,10 @@ class Folder(Model):
     takes = "DIR or folder:DIR?PATTERN"
     argument_is = "path"
     has_weights = False
-    takes_further = True
+
+    @property
+    def max_sources(self) -> int | None:
+        return None
 
     def check(self, site: Site) -> None:
         folder, pattern = split_argument(self.argument or "")

@@ -95,11 +95,9 @@ def _source_files(request: requests.EditRequest[bytes]) -> Any:
     """Return the source images as the client takes files, (name, PNG, media type): one, or a list
     of several. Raise `ImageError`, which begins with the image's name, if one does not decode.
     """
-    names = ["source", *(f"source-{number}" for number in range(2, 2 + len(request.further)))]
-    sources = (request.source, *request.further)
     files = [
         (f"{name}.png", _png(name, data), "image/png")
-        for name, data in zip(names, sources, strict=True)
+        for name, data in request.named_sources.items()
     ]
     return files if request.further else files[0]
 
@@ -116,10 +114,13 @@ class OpenAIImages(ServedModel):
 
     role = "editor"
     name = "openai-images"
-    takes_further = True
     worker = OpenAIImagesEditor
     Params = OpenAIImagesParameters
     options: OpenAIImagesParameters
+
+    @property
+    def max_sources(self) -> int | None:
+        return None
 
     @property
     def sends_seeds(self) -> bool:

@@ -2,8 +2,9 @@
 early.
 """
 
+import ast
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -231,11 +232,27 @@ class CustomEditor(CustomClass):
     """Your own class that edits."""
 
     role = "editor"
-    takes_further = True
     method = ("edit", "request")
+    why_fewer_sources = "a class that takes more says how many: max_sources = 3, or None for any"
+
+    @cached_property
+    def max_sources(self) -> int | None:
+        """What the class sets as `max_sources`: a count of at least 1, or `None`; 1 without it.
+
+        Raises `SettingError` for anything else.
+        """
+        files, _ = user_code.source_closure(self.target.module)
+        stated = user_code.class_attribute(files.values(), self.target.attribute, "max_sources")
+        if stated is None:
+            return 1
+        value = stated.value if isinstance(stated, ast.Constant) else ...
+        if value is not None and not (type(value) is int and value >= 1):
+            self._refuse(f"max_sources = {ast.unparse(stated)}", "a count of at least 1, or None")
+        return value
 
     def check_source(self, source: method_checks.ClassSource) -> None:
         super().check_source(source)
+        _ = self.max_sources  # refused here, before anything is planned
         if self.batch_size > 1:
             self._check_method(source, "edit_batch", "requests")
 

@@ -145,7 +145,12 @@ class _Follower:
     def ask(self, request: requests.EditRequest, override: dict[str, int]) -> None:
         """Send the rank a request, and the arguments that its call overrides."""
         assert self.process.stdin is not None
-        encoded = {**vars(request), "source": images.encode_png(request.source), "reference": None}
+        encoded = {
+            **vars(request),
+            "source": images.encode_png(request.source),
+            "further": [images.encode_png(image) for image in request.further],
+            "reference": None,
+        }
         wire.send(self.process.stdin, {"request": encoded, "override": override})
 
     def report(self, error: Exception | None) -> None:

@@ -94,6 +94,7 @@ def edit_request(work: Work) -> requests.EditRequest[bytes]:
         instruction=work.pair.editor_instruction,
         source=work.source.read(),
         further=tuple(image.read() for image in work.further),
+        edited_source=work.pair.edited_source,
         seed=work.generator_seed,
         reference=None if work.shown is None else work.shown.read(),
     )
@@ -282,8 +283,8 @@ def store_edit(
     """
     blob = store.blobs.put(output["image"])
     store.blobs.put_thumbnail(blob, output["thumbnail"])
-    if work.source is not None:
-        store.blobs.put_thumbnail(work.source.sha256, output["source_thumbnail"])
+    for image, thumbnail in zip(work.sources, output["source_thumbnails"], strict=True):
+        store.blobs.put_thumbnail(image.sha256, thumbnail)
     recipe = (
         in_batches_of(work.recipe, output["batch_size"])
         if editor.model.pads_batches
@@ -302,6 +303,8 @@ def store_edit(
         width=output["width"],
         height=output["height"],
         reframed=output["reframed"],
+        composited=output["composited"],
+        sources=len(output["source_thumbnails"]),
         batch_size=output["batch_size"],
         signature=output["signature"],
         code=editor.code_beside(worker.code),

@@ -64,6 +64,8 @@ def _item(works: Sequence[Work], needs_verdict: bool, additional: Sequence[Score
         description=pair.description,
         reference_text=pair.reference_text,
         source=inputs.source,
+        further=inputs.further,
+        edited_source=inputs.edited_source,
         reference=inputs.reference,
         tags=tuple(pair.tags),
         difficulty=pair.difficulty,

@@ -14,6 +14,9 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run.work import StoredImage, Work, file_prefix, grouped, source_of
 from pytest_imgedit.store.store import Store
 
+#: The kind of the error of a pair with more source images than the editor takes.
+TOO_MANY_SOURCES = "too_many_sources"
+
 
 def make_works(
     pairs: Sequence[EditPair],
@@ -104,11 +107,14 @@ class _InputReader:
         more sources than it takes.
         """
         model = self.editor.model
-        if inputs.further and not model.takes_further:
-            sources = 1 + len(inputs.further)
+        most = model.max_sources
+        sources = 1 + len(inputs.further)
+        if most is not None and sources > most:
+            why = f" ({model.why_fewer_sources})" if model.why_fewer_sources else ""
             inputs.refuse(
-                "several_sources",
-                f"the pair has {sources} source images, editor {model.spec} takes one",
+                TOO_MANY_SOURCES,
+                f"the pair has {sources} source images, editor {model.spec} takes "
+                f"{'one' if most == 1 else f'at most {most}'}{why}",
             )
         elif model.shown_reference == "own":
             inputs.shown = inputs.reference
@@ -192,6 +198,7 @@ def edit_recipe(
     }
     if further:
         recipe["further"] = list(further)
+        recipe["edited_source"] = pair.edited_source
     if editor.sees_pair:
         recipe |= {"pair": pair.id, "category": pair.category}
     return recipe

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pytest_imgedit.core import environments, images, results, strict_json
 from pytest_imgedit.core.pairs import (
     EditPair,
     ImageSource,
     Shard,
+    in_order_of_sources,
     named_images,
     number_of,
     shards_of,
@@ -43,19 +44,6 @@ class StoredImage:
         return self.origin.read() if data is None else data
 
 
-class PairInputs(NamedTuple):
-    """What a pair consists of: its category, its texts, and the blobs of its source and its
-    reference, as paths below the store's `blobs` folder.
-    """
-
-    category: str
-    instruction: str
-    description: str | None
-    reference_text: str | None
-    source: str | None
-    reference: str | None
-
-
 #: The name of the judge whose verdicts decide the items; additional judges and metrics have names.
 FIRST = ""
 
@@ -67,8 +55,8 @@ class Work:
     `seed` is the seed of the pair plus the number of the repetition; the editor's noise is drawn
     from `generator_seed`. `shown` is the reference that the editor is shown, or a finished image.
     `recipe` holds all that decides the planned edit, except the environment, and `content` is its
-    hash. `further` are the source images after the first. `failures` counts lost jobs of the edit
-    stage. `judgements` are those of the edit, by the name of the judge or metric.
+    hash. `further` are the source images beside the edited one. `failures` counts lost jobs of the
+    edit stage. `judgements` are those of the edit, by the name of the judge or metric.
     """
 
     pair: EditPair
@@ -114,21 +102,30 @@ class Work:
         return self.judgement.error
 
     @property
-    def inputs(self) -> PairInputs:
+    def inputs(self) -> results.PairContent:
         """What the pair consists of."""
-        return PairInputs(
+        return results.PairContent(
             category=self.pair.category,
             instruction=self.pair.instruction,
             description=self.pair.description,
             reference_text=self.pair.reference_text,
             source=None if self.source is None else self.source.blob_path,
             reference=None if self.reference is None else self.reference.blob_path,
+            further=tuple(image.blob_path for image in self.further),
+            edited_source=self.pair.edited_source,
         )
+
+    @property
+    def sources(self) -> tuple[StoredImage, ...]:
+        """The source images of the pair, in its order."""
+        if self.source is None:
+            return ()
+        return in_order_of_sources(self.source, self.further, self.pair.edited_source)
 
     @property
     def images(self) -> dict[str, StoredImage]:
         """The images of the pair by the names that calls use."""
-        return named_images(self.source, self.further, self.reference)
+        return named_images(self.source, self.further, self.reference, self.pair.edited_source)
 
     def located(self, message: str) -> str:
         """Return a message of a worker about an image, `name: reason`, with where the suite has

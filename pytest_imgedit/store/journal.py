@@ -64,6 +64,8 @@ class EditRecord(Record):
     width: Annotated[int, Field(ge=1)]
     height: Annotated[int, Field(ge=1)]
     reframed: bool
+    composited: bool = False
+    sources: Annotated[int, Field(ge=1)] = 1
     signature: results.Signature
 
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from PIL import Image
-
 from pytest_imgedit.core import images, messages
 from pytest_imgedit.core.errors import (
     FailsForGood,
@@ -208,7 +206,12 @@ def _seeded(call: Callable[[list[EditRequest]], Any], requests: Sequence[EditReq
 
 def _seeded_once(call: Callable[[list[EditRequest]], Any], requests: Sequence[EditRequest]) -> Any:
     seed_all(requests[0].seed)
-    return call([replace(request, source=request.source.copy()) for request in requests])
+    return call([_copied(request) for request in requests])
+
+
+def _copied(request: EditRequest) -> EditRequest:
+    further = tuple(image.copy() for image in request.further)
+    return replace(request, source=request.source.copy(), further=further)
 
 
 def _compiled_graphs() -> int:
@@ -233,30 +236,32 @@ def make_edit(
     """
     started = clock()
     output = edit(request)
-    return finished_edit(output, request.source, clock() - started, may_be_blank)
+    return finished_edit(output, request, clock() - started, may_be_blank)
 
 
 def finished_edit(
-    output: Any, source: Image.Image, seconds: float, may_be_blank: bool, batch_size: int = 1
+    output: Any, request: EditRequest, seconds: float, may_be_blank: bool, batch_size: int = 1
 ) -> messages.FinishedEdit:
     """Return the message about an edit that took `seconds`: the checked and encoded image, and how
-    it differs from its source. Raise `OutputError` if it is not a valid edit.
+    it differs from its sources. Raise `OutputError` if it is not a valid edit.
     """
-    image = checked(output, source, may_be_blank=may_be_blank)
-    changed = change(source, image)
+    image = checked(output, request.source, may_be_blank=may_be_blank)
+    changed = change(request.source, image)
+    least_changed = min([changed, *(change(source, image) for source in request.further)])
     return {
         "op": "finished",
         "image": images.encode_png(image),
         "thumbnail": images.thumbnail(image),
-        "source_thumbnail": images.thumbnail(source),
+        "source_thumbnails": [images.thumbnail(source) for source in request.sources],
         "signature": images.signature(image),
         "edit_s": seconds,
         "batch_size": batch_size,
         "change": changed,
-        "near_copy": is_near_copy(changed),
+        "near_copy": is_near_copy(least_changed),
         "width": image.width,
         "height": image.height,
-        "reframed": is_reframed(source, image),
+        "reframed": is_reframed(request.source, image),
+        "composited": images.COMPOSITED in image.info,
     }
 
 

@@ -378,7 +378,7 @@ class JobLoop:
             try:
                 return finished_edit(
                     output.value,
-                    request.source,
+                    request,
                     output.seconds,
                     self.setup["may_be_blank"],
                     output.batch_size,

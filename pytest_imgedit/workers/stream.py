@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_imgedit.core import errors, messages, strict_json
 from pytest_imgedit.core.breaker import Breaker
-from pytest_imgedit.core.requests import Answer, EditRequest, Question, decoded
+from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.workers.answer_checks import checked_answer
 from pytest_imgedit.workers.editing import STOP_GRACE, clock, finished_edit
@@ -145,8 +145,7 @@ class Stream:
     def _finished(
         self, image: Any, request: EditRequest[bytes], seconds: float
     ) -> messages.FinishedEdit:
-        source = decoded("source", request.source)
-        return finished_edit(image, source, seconds, self.may_be_blank)
+        return finished_edit(image, EditRequest.decoded(vars(request)), seconds, self.may_be_blank)
 
     def _check(self) -> None:
         """Raise `_Dropped` if the run is to stop: no further request is sent."""

@@ -80,7 +80,7 @@ def test_miniatures_run_with_the_embedded_editor(bench, made):
     for name in MAKE:
         steps = "--imgedit-set=editor.num_inference_steps=1"
         bench.run(made(name), "--imgedit-editor=scenes", steps, JUDGE, ANY_VERSION)
-        several = sum(kind == "several_sources" for kind in bench.error_kinds.values())
+        several = sum(kind == "too_many_sources" for kind in bench.error_kinds.values())
         assert several == (2 if name == "kris" else 0)
         assert bench.timing["edits"] + several == len(bench.items)
         assert bench.timing["verdicts"] == bench.timing["edits"]

@@ -86,7 +86,7 @@ def test_other_words_tell_failures_apart(words):
         ("timeout", "took longer than 600 s"),
         ("oom", "OutOfMemoryError: CUDA out of memory"),
         ("bad_image", "broken image: cut short"),
-        ("several_sources", "the pair has 2 source images, editor mine:Editor takes one"),
+        ("too_many_sources", "the pair has 2 source images, editor mine:Editor takes one"),
         ("worker_died", "worker edit-0 (CPU) died (SIGKILL); its last words: step 3"),
     ],
 )

@@ -101,7 +101,8 @@ class Told:
 def edited(message: Any) -> dict[str, Any]:
     """The reply of an editor that draws."""
     size = {"change": 50.0, "near_copy": False, "width": 16, "height": 16, "reframed": False}
-    thumbnails = {"thumbnail": b"WebP", "source_thumbnail": b"WebP", "signature": SIGNATURE}
+    size["composited"] = False
+    thumbnails = {"thumbnail": b"WebP", "source_thumbnails": [b"WebP"], "signature": SIGNATURE}
     made = {
         "op": "finished",
         "image": png(200),
