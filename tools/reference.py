@@ -234,8 +234,8 @@ def methods() -> str:
 
 def pipelines() -> str:
     """One row a pipeline of the installed diffusers."""
-    header: Row = ("pipeline", "source goes to", "prompt", "size of the edit", "output")
-    header += ("guidance", "negative prompt", "needs", "compiled by default")
+    header: Row = ("pipeline", "sources", "go to", "prompt", "size of the edit")
+    header += ("guidance", "negative prompt", "compiled by default")
     rows = [pipeline(name, ADAPTERS[name]) for name in sorted(ADAPTERS)]
     return table(header, rows)
 
@@ -254,13 +254,14 @@ def pipeline(name: str, adapter: Adapter) -> Row:
         negative = "the pipeline's own"
         if "true_cfg_scale" in call.annotations:
             negative = '`" "` while `true_cfg_scale` > 1'
-    output = f"`.{adapter.output}`" + (", last frame" if adapter.output == "frames" else "")
-    source = f"`{adapter.image}`" + (", a list of one" if adapter.listed else "")
-    needs = ", ".join(f"`{package}`" for package in adapter.needs) or "–"
+    most = "any number" if adapter.max_sources is None else "one"
+    sources = f"{most}: {adapter.one_because}" if adapter.one_because else most
+    is_list = adapter.listed or adapter.max_sources is None
+    argument = f"`{adapter.image}`" + (", a list" if is_list else "")
     prompt = f"instruction, `{adapter.wrapping}`" if adapter.wrapping else "instruction"
     scales = ", ".join(guidance) or "–"
     compiled = "yes" if adapter.compiles else "no"
-    return (f"`{name}`", source, prompt, adapter.size, output, scales, negative, needs, compiled)
+    return (f"`{name}`", sources, argument, prompt, adapter.size, scales, negative, compiled)
 
 
 # Fixtures, hooks and commands

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -33,6 +34,7 @@ from pytest_imgedit.kinds.base import (
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters, LoraParameters
 from pytest_imgedit.kinds.pipeline_arguments import (
     ADAPTERS,
+    Adapter,
     adapter_of,
     attention_backends,
     call_arguments,
@@ -221,11 +223,7 @@ class DiffusersEditor:
         that `may_compile` compiles.
         """
         arguments = self.adapter.arguments(
-            self.pipeline,
-            request.source,
-            request.instruction,
-            {**self.call, **override},
-            self.area,
+            self.pipeline, request, {**self.call, **override}, self.area
         )
         with self._calling(may_compile):
             return self.pipeline(
@@ -346,13 +344,25 @@ class Diffusers(CheckpointModel):
         "transformers",
         "tokenizers",
         "pillow",
-        "ftfy",
     )
 
     @property
     def is_sharded(self) -> bool:
         """Whether a worker's GPUs share the editor, each with a process of its own."""
         return self.gpus > 1 and self.options.shard.strategy != "none"
+
+    @cached_property
+    def _adapter(self) -> Adapter | None:
+        """How the pipeline is called; `None` if its class is not known here."""
+        return ADAPTERS.get(pipeline_class(self.checkpoint.model) or "")
+
+    @property
+    def max_sources(self) -> int | None:
+        return self._adapter.max_sources if self._adapter else None
+
+    @property
+    def why_fewer_sources(self) -> str:
+        return self._adapter.one_because if self._adapter else ""
 
     @property
     def target(self) -> targets.Target:
@@ -449,11 +459,11 @@ class Diffusers(CheckpointModel):
             "batch_size",
             f"found {size}, but a sharded editor makes one edit a call",
         )
-        if name in ADAPTERS:
+        if self._adapter is not None:
             refuse_if(
-                size > 1 and not ADAPTERS[name].batches,
+                size > 1 and not self._adapter.batches,
                 "batch_size",
-                f"found {size}, but {name} {ADAPTERS[name].no_batches}",
+                f"found {size}, but {name} {self._adapter.no_batches}",
             )
 
     def deciding(self, dtype: str) -> strict_json.JsonObject:
@@ -475,9 +485,8 @@ class Diffusers(CheckpointModel):
 
     def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         composition = super().compose(where, digests)
-        name = pipeline_class(self.checkpoint.model)
-        if name in ADAPTERS:
-            composition.computation["size"] = ADAPTERS[name].size
+        if self._adapter is not None:
+            composition.computation["size"] = self._adapter.size
         return replace(composition, lossy=self.lossy)
 
     @property
@@ -555,8 +564,7 @@ class Diffusers(CheckpointModel):
         options = settled.options
         if options.compile != "auto" or options.offload in self.offloads or self.gpus > 1:
             return settled
-        name = pipeline_class(self.checkpoint.model)
-        is_proven = name in ADAPTERS and ADAPTERS[name].compiles
+        is_proven = self._adapter is not None and self._adapter.compiles
         if is_proven and self.weight_bytes >= COMPILE_BYTES:
             return settled.with_params(compile="if possible")
         return settled

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -97,65 +97,78 @@ def fit(size: Size, area: int, multiple: int) -> Size:
 class Adapter:
     """How one class of pipeline is called.
 
-    `image` names the argument for the source, which is `listed` where the pipeline wants a list;
-    `prompt` makes the pipeline's prompt of an instruction. Where the adapter `scales`, the source
-    is resized to the size that `fit` finds for the model's `area` (pixels, from the pipeline) and
-    `multiple`; where it `gives_size`, that size goes to the call as `width` and `height`; an
-    adapter that does neither leaves the size to the pipeline, which keeps the aspect ratio.
-    `prepare` changes the pipeline before each call, `further` gives arguments beside these. The
-    edit at a position of a call is what `pick` takes of the output's field `output`. Where one call
-    `batches` edits, it takes a list of sources of one size; `no_batches` says why others do not.
-    A pipeline that `compiles` was seen to give equal edits in every process when it is compiled
-    (`perf/compiled.py`), and is compiled by default.
-    `needs` names packages without which the class cannot run.
+    `image` names the argument for the source images, a list of them in the pair's order; a single
+    one goes by itself unless it is `listed`. A call takes at most `max_sources`, any number if that
+    is `None`; `one_because` says why a class with a list takes one. `prompt` makes the pipeline's
+    prompt of an instruction and the number of sources.
+
+    The edit has the aspect ratio of the source that is edited. Its size is what `fit` finds for the
+    model's `area` (pixels, from the pipeline) and `multiple`; if the user sets no area and the
+    pipeline has an `own_size`, it is that. Where the adapter `scales`, the edited source is resized
+    to it; where it `gives_size`, it goes to the call as `width` and `height`; an adapter that does
+    neither leaves the size to the pipeline, which keeps the aspect ratio. The other sources are
+    left to the pipeline.
+
+    `prepare` changes the pipeline before each call, for a size and an area. `further` gives
+    arguments beside these. Where one call `batches` edits, it takes a list of sources of one size;
+    `no_batches` says why others do not. A pipeline that `compiles` was seen to give equal edits in
+    every process when it is compiled (`perf/compiled.py`), and is compiled by default.
     """
 
     size: str
     image: str = "image"
     listed: bool = False
-    prompt: Callable[[str], str] = lambda instruction: instruction
+    max_sources: int | None = 1
+    one_because: str = ""
+    prompt: Callable[[str, int], str] = lambda instruction, sources: instruction
     wrapping: str = ""
     scales: bool = False
     gives_size: bool = False
+    own_size: Callable[[Any, Size, JsonObject], Size] | None = None
     area: Callable[[Any], int] = lambda pipeline: 1024**2
     multiple: Callable[[Any], int] = lambda pipeline: 16
-    prepare: Callable[[Any, Size], None] = lambda pipeline, size: None
+    prepare: Callable[[Any, Size, int], None] = lambda pipeline, size, area: None
     further: Callable[[Size], JsonObject] = lambda size: {}
-    output: str = "images"
-    pick: Callable[[Any, int], Any] = lambda images, position: images[position]
     batches: bool = False
-    no_batches: str = "takes one source a call"
+    no_batches: str = "makes one edit a call"
     compiles: bool = False
-    needs: tuple[str, ...] = ()
 
     def arguments(
-        self,
-        pipeline: Any,
-        source: Image.Image,
-        instruction: str,
-        call: JsonObject,
-        area: int | None,
+        self, pipeline: Any, request: EditRequest, call: JsonObject, area: int | None
     ) -> JsonObject:
         """Return the arguments of one call beside generator and output type.
 
         `call` holds the user's arguments: `width` and `height` replace the size that this finds.
-        `area` replaces the model's own.
+        `area` replaces the model's own. Raises `ValueError` for more sources than the call takes.
         """
-        if {"width", "height"} <= call.keys():
-            size = (call["width"], call["height"])
-        else:
-            size = fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
-        if self.scales and source.size != size:
-            source = source.resize(size, Image.Resampling.LANCZOS)
-        self.prepare(pipeline, size)
+        sources = list(request.sources)
+        if self.max_sources is not None and len(sources) > self.max_sources:
+            raise ValueError(
+                f"{len(sources)} source images, expected at most {self.max_sources}: "
+                f"{type(pipeline).__name__} takes no more"
+            )
+        size = self._size(pipeline, request.source.size, call, area)
+        if self.scales and request.source.size != size:
+            resized = request.source.resize(size, Image.Resampling.LANCZOS)
+            sources[request.edited_source - 1] = resized
+        self.prepare(pipeline, size, area or self.area(pipeline))
+        is_list = self.listed or len(sources) > 1
         arguments: JsonObject = {
-            self.image: [source] if self.listed else source,
-            "prompt": self.prompt(instruction),
+            self.image: sources if is_list else sources[0],
+            "prompt": self.prompt(request.instruction, len(sources)),
         }
         takes_size = "width" in inspect.signature(pipeline.__call__).parameters
         if self.gives_size or (area is not None and takes_size and not self.scales):
             arguments["width"], arguments["height"] = size
         return arguments | self.further(size) | call
+
+    def _size(self, pipeline: Any, source: Size, call: JsonObject, area: int | None) -> Size:
+        """Return width and height of the edit of a source of some width and height."""
+        if {"width", "height"} <= call.keys():
+            return call["width"], call["height"]
+        if area is None and self.own_size is not None:
+            return self.own_size(pipeline, source, call)
+        return fit(source, area or self.area(pipeline), self.multiple(pipeline))
 
     def batch_arguments(
         self,
@@ -169,10 +182,7 @@ class Adapter:
         The source and all prompts become lists with an entry for each request: pipelines refuse a
         list of prompts beside a single negative prompt.
         """
-        singles = [
-            self.arguments(pipeline, request.source, request.instruction, call, area)
-            for request in requests
-        ]
+        singles = [self.arguments(pipeline, request, call, area) for request in requests]
         arguments = dict(singles[0])
         listed = [name for name in call if name.startswith(("prompt_", "negative_prompt"))]
         for name in (self.image, "prompt", *listed):
@@ -183,7 +193,7 @@ class Adapter:
         """Return an edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with
         alpha, on [0, 1].
         """
-        return self.pick(getattr(output, self.output), position)
+        return output.images[position]
 
 
 def _unet_area(pipeline: Any) -> int:
@@ -209,33 +219,69 @@ def _spatial_patch_side(pipeline: Any) -> int:
     return int(pipeline.vae_scale_factor_spatial * side)
 
 
-def _only_size(pipeline: Any, size: Size) -> None:
-    """Have a pipeline that snaps to a list of sizes know this one alone."""
-    pipeline.resolutions = [size]
-
-
-def _snap(processor: str, pipeline: Any, size: Size) -> None:
+def _snap(pipeline: Any, size: Size, area: int) -> None:
     """Have a pipeline whose image processor snaps to a list of sizes take this one instead."""
-    getattr(pipeline, processor).get_default_height_width = lambda image, height=None, width=None: (
-        size[::-1]
-    )
+    processor = pipeline.vae_image_processor
+    processor.get_default_height_width = lambda image, height=None, width=None: size[::-1]
 
 
-def _bria_prompt(instruction: str) -> str:
+def _keep_shapes(pipeline: Any, size: Size, area: int) -> None:
+    """Have a pipeline whose image processor crops sources to a list of sizes resize each to about
+    this area instead.
+    """
+    multiple = _spatial_patch_side(pipeline)
+    fitted: set[Size] = set()
+
+    def height_and_width(image: Image.Image, height: Any = None, width: Any = None) -> Size:
+        """Return those of a source when it is resized, and of the result when it is read."""
+        if image.size in fitted:
+            return image.height, image.width
+        size = fit(image.size, area, multiple)
+        fitted.add(size)
+        return size[::-1]
+
+    pipeline.image_processor.get_default_height_width = height_and_width
+
+
+def _qwen_size(pipeline: Any, source: Size, call: JsonObject) -> Size:
+    """Return the size that a Qwen-Image pipeline gives the edit of a single source: the area of its
+    `output_resolution` squared, or else 1024², in multiples of 32.
+    """
+    defaults = inspect.signature(pipeline.__call__).parameters
+    side = 1024
+    if "output_resolution" in defaults:
+        side = call.get("output_resolution", defaults["output_resolution"].default)
+    width, height = source
+    exact_width = math.sqrt(side * side * (width / height))
+    exact_height = exact_width / (width / height)
+    return round(exact_width / 32) * 32, round(exact_height / 32) * 32
+
+
+def _bria_prompt(instruction: str, sources: int) -> str:
     return json.dumps({"edit_instruction": instruction}, separators=(",", ":"), ensure_ascii=False)
 
 
-def _omnigen_prompt(instruction: str) -> str:
+def _omnigen_prompt(instruction: str, sources: int) -> str:
+    marks = " ".join(f"<img><|image_{number}|></img>" for number in range(1, sources + 1))
     # an instruction that names images by OmniGen's marks would refer to others
-    return f"<img><|image_1|></img> {instruction.replace('<|', '< |')}"
+    return f"{marks} {instruction.replace('<|', '< |')}"
 
 
-#: Sizes of edits, as results and docs tell them.
+#: Sizes of edits, as results and docs tell them. The source is the one that is edited.
 _SQUARE = "1024² at the source's aspect ratio"
 _RESIZED = "; the source is resized to it"
 _OF_UNET = "the UNet's area at the source's aspect ratio"
 _OWN = Adapter(size="the pipeline's: the model's area at the source's aspect ratio")
-_SCALED = Adapter(size=f"{_SQUARE}, multiple of 16{_RESIZED}", scales=True)
+_QWEN = Adapter(
+    size=f"{_SQUARE}, multiple of 32, as the pipeline's of a single source",
+    max_sources=None,
+    gives_size=True,
+    own_size=_qwen_size,
+    multiple=_patch_side,
+)
+_FLUX2 = Adapter(
+    size=f"{_SQUARE}, multiple of 16{_RESIZED}", max_sources=None, scales=True, gives_size=True
+)
 _PATCHED = Adapter(size=f"{_SQUARE}{_RESIZED}", scales=True, gives_size=True, multiple=_patch_side)
 _DREAMLITE = Adapter(size=_OF_UNET, gives_size=True, area=_unet_area, multiple=_patch_side)
 
@@ -249,22 +295,14 @@ ADAPTERS: dict[str, Adapter] = {
         prompt=_bria_prompt,
         wrapping='JSON {"edit_instruction": …}; no model expands it',
     ),
-    "ChronoEditPipeline": Adapter(
-        size="1280·720 at the source's aspect ratio; the last of five frames",
-        gives_size=True,
-        area=lambda pipeline: 1280 * 720,
-        multiple=_spatial_patch_side,
-        output="frames",
-        pick=lambda frames, position: frames[position][-1],
-        needs=("ftfy",),
-    ),
     "DreamLiteMobilePipeline": _DREAMLITE,
     "DreamLitePipeline": _DREAMLITE,
-    "Flux2KleinKVPipeline": _SCALED,
-    "Flux2KleinPipeline": _SCALED,
-    "Flux2Pipeline": _SCALED,
+    "Flux2KleinKVPipeline": _FLUX2,
+    "Flux2KleinPipeline": _FLUX2,
+    "Flux2Pipeline": _FLUX2,
     "FluxKontextPipeline": replace(
         _PATCHED,
+        one_because="a list is a batch of edits",
         further=lambda size: {"max_area": math.prod(size), "_auto_resize": False},
         batches=True,
         compiles=True,
@@ -272,38 +310,37 @@ ADAPTERS: dict[str, Adapter] = {
     "GlmImagePipeline": Adapter(
         size=f"{_SQUARE}, multiple of 32{_RESIZED}",
         listed=True,
+        one_because="diffusers 0.42.1 fails on the features of several",
         scales=True,
         gives_size=True,
         multiple=lambda pipeline: 32,
     ),
-    "JoyImageEditPipeline": Adapter(
-        size=_SQUARE, multiple=_spatial_patch_side, prepare=partial(_snap, "vae_image_processor")
-    ),
+    "JoyImageEditPipeline": Adapter(size=_SQUARE, multiple=_spatial_patch_side, prepare=_snap),
     "JoyImageEditPlusPipeline": Adapter(
         size=_SQUARE,
         image="images",
         listed=True,
+        max_sources=None,
+        gives_size=True,
         multiple=_spatial_patch_side,
-        prepare=partial(_snap, "image_processor"),
+        prepare=_keep_shapes,
     ),
-    "Kandinsky5I2IPipeline": replace(_SCALED, gives_size=True, prepare=_only_size, output="image"),
     "LongCatImageEditPipeline": _OWN,
     "OmniGenPipeline": replace(
-        _SCALED,
+        _FLUX2,
         image="input_images",
         listed=True,
         prompt=_omnigen_prompt,
-        wrapping="<img><|image_1|></img> before it",
-        gives_size=True,
+        wrapping="<img><|image_1|></img> before it, a mark a source",
         further=lambda size: {"max_input_image_size": max(*size, 1024)},
     ),
-    "QwenImage21Pipeline": _OWN,
+    "QwenImage21Pipeline": _QWEN,
     "QwenImageEditPipeline": replace(
         _OWN,
         no_batches="pads the texts of a call to the longest, on which edits depend",
         compiles=True,
     ),
-    "QwenImageEditPlusPipeline": replace(_OWN, compiles=True),
+    "QwenImageEditPlusPipeline": replace(_QWEN, compiles=True),
     "StableDiffusionInstructPix2PixPipeline": Adapter(
         size=f"{_OF_UNET}, multiple of 8{_RESIZED}",
         scales=True,
@@ -319,7 +356,7 @@ ADAPTERS: dict[str, Adapter] = {
         batches=True,
         compiles=True,
     ),
-    "ZImageOmniPipeline": _PATCHED,
+    "ZImageOmniPipeline": replace(_PATCHED, max_sources=None),
 }
 
 #: What classes that take an image are for, by a part of their names, the first that fits.

@@ -113,7 +113,7 @@ def test_an_editor_whose_edits_depend_on_their_place_makes_one_a_call(monkeypatc
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("QwenImageEditPlusPipeline", "takes one source a call"),
+        ("QwenImageEditPlusPipeline", "makes one edit a call"),
         ("QwenImageEditPipeline", "pads the texts of a call to the longest, on which edits depend"),
     ],
 )

@@ -36,7 +36,6 @@ pytestmark = pytest.mark.everyday
 CLASSES = {
     "BriaFibo2Pipeline": ("bria-fibo2", 320 * 208),
     "BriaFiboEditPipeline": ("bria-fibo-edit", 640 * 400),
-    "ChronoEditPipeline": ("chronoedit", 640 * 400),
     "DreamLiteMobilePipeline": ("dreamlite-mobile", None),
     "DreamLitePipeline": ("dreamlite", None),
     "Flux2KleinKVPipeline": ("flux2-klein-kv", 640 * 400),
@@ -46,7 +45,6 @@ CLASSES = {
     "GlmImagePipeline": ("glm-image", 416 * 256),
     "JoyImageEditPipeline": ("joyimage", None),
     "JoyImageEditPlusPipeline": ("joyimage-plus", None),
-    "Kandinsky5I2IPipeline": ("kandinsky5", 640 * 400),
     "LongCatImageEditPipeline": ("longcat-image-edit", None),
     "OmniGenPipeline": ("omnigen", 640 * 400),
     "QwenImage21Pipeline": ("qwen-image21", None),
@@ -147,13 +145,12 @@ def test_a_default_that_changes_the_call_changes_the_key(editor, name, tmp_path)
         ).digest
 
     base = digest()
-    plain = subject.adapter.arguments(subject.pipeline, picture(1), "x", {}, None)
+    request = EditRequest("a", "physics", "x", picture(1), 1)
+    plain = subject.adapter.arguments(subject.pipeline, request, {}, None)
     for argument, value in call_signature(name).defaults.items():
         if argument in SET_BY_HARNESS or value is None or argument in ("width", "height"):
             continue
-        given = subject.adapter.arguments(
-            subject.pipeline, picture(1), "x", {argument: value}, None
-        )
+        given = subject.adapter.arguments(subject.pipeline, request, {argument: value}, None)
         if argument in plain and given[argument] != plain[argument]:
             assert digest(**{argument: value}) != base, argument
     if {"width", "height"} <= set(call_signature(name).annotations):
@@ -234,7 +231,8 @@ def test_a_missing_class_ends_the_run_before_anything_starts(bench, tmp_path):
 def test_sizes_of_the_user_take_the_place_of_the_policy(editor):
     subject = editor("FluxKontextPipeline")
     call = {"width": 256, "height": 128}
-    arguments = subject.adapter.arguments(subject.pipeline, picture(1), "x", call, None)
+    request = EditRequest("a", "physics", "x", picture(1), 1)
+    arguments = subject.adapter.arguments(subject.pipeline, request, call, None)
     assert (arguments["width"], arguments["height"], arguments["image"].size) == (
         256,
         128,

@@ -12,14 +12,12 @@ from diffusers import (
     AutoencoderKL,
     AutoencoderKLWan,
     AutoencoderTiny,
-    ChronoEditTransformer3DModel,
     DreamLiteUNetModel,
     EDMEulerScheduler,
     FlowMatchEulerDiscreteScheduler,
     GlmImageTransformer2DModel,
     JoyImageEditPlusTransformer3DModel,
     JoyImageEditTransformer3DModel,
-    Kandinsky5Transformer3DModel,
     OmniGenTransformer2DModel,
     UNet2DConditionModel,
     ZImageTransformer2DModel,
@@ -27,19 +25,14 @@ from diffusers import (
 from tiny_models import vl_config
 from transformers import (
     ByT5Tokenizer,
-    CLIPImageProcessorPil,
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
-    CLIPVisionConfig,
-    CLIPVisionModel,
     GlmImageConfig,
     GlmImageForConditionalGeneration,
     GlmImageImageProcessorPil,
     GlmImageProcessor,
     PreTrainedTokenizerFast,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
     Qwen2VLImageProcessorPil,
     Qwen3Config,
     Qwen3Model,
@@ -50,8 +43,6 @@ from transformers import (
     Siglip2VisionModel,
     T5Config,
     T5EncoderModel,
-    UMT5Config,
-    UMT5EncoderModel,
 )
 
 from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
@@ -138,19 +129,6 @@ def clip_config(words: PreTrainedTokenizerFast) -> CLIPTextConfig:
     )  # fmt: skip
 
 
-def qwen25_vl(words: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGeneration:
-    """A Qwen2.5-VL with patches of 14 pixels."""
-    vision = {
-        "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
-        "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [0],
-    }  # fmt: skip
-    return redraw(
-        Qwen2_5_VLForConditionalGeneration(
-            Qwen2_5_VLConfig(vision_config=vision, **vl_config(words, intermediate_size=64))
-        )
-    )
-
-
 def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
     """A Qwen3-VL with patches of 8 pixels."""
     vision = {
@@ -235,61 +213,6 @@ def omnigen(folder: Path) -> None:
         "vae": ("AutoencoderKL", kl_vae(4, 4, width=4)),
     }
     save_pipeline(folder, "OmniGenPipeline", parts)
-
-
-def chronoedit(folder: Path) -> None:
-    """A tiny ChronoEdit."""
-    words = tokenizer()
-    text = UMT5Config(
-        vocab_size=len(words), d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0,
-        pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id,
-    )  # fmt: skip
-    vision = CLIPVisionConfig(
-        hidden_size=32, intermediate_size=32, projection_dim=32, num_hidden_layers=2, num_attention_heads=4,
-        image_size=32, patch_size=16,
-    )  # fmt: skip
-    vae = wan_vae(3)
-    temporal = vae.config.scale_factor_temporal
-    transformer = ChronoEditTransformer3DModel(
-        patch_size=(1, 1, 1), num_attention_heads=2, attention_head_dim=12, in_channels=4 + temporal + 4,
-        out_channels=4, text_dim=32, freq_dim=16, ffn_dim=32, num_layers=1, cross_attn_norm=True, image_dim=32,
-        added_kv_proj_dim=24, rope_max_seq_len=128,
-    )  # fmt: skip
-    sides = {"height": 32, "width": 32}
-    parts = {
-        "scheduler": flow_scheduler(shift=2.0),
-        "image_encoder": ("CLIPVisionModel", redraw(CLIPVisionModel(vision))),
-        "image_processor": (
-            "CLIPImageProcessor",
-            CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=sides),
-        ),
-        "text_encoder": ("UMT5EncoderModel", redraw(UMT5EncoderModel(text))),
-        "tokenizer": ("PreTrainedTokenizerFast", words),
-        "transformer": ("ChronoEditTransformer3DModel", redraw(transformer)),
-        "vae": ("AutoencoderKLWan", vae),
-    }
-    save_pipeline(folder, "ChronoEditPipeline", parts)
-
-
-def kandinsky5(folder: Path) -> None:
-    """A tiny Kandinsky 5 I2I, whose `tokenizer` is a Qwen2.5-VL processor; an 8th of a side is
-    fixed.
-    """
-    words, clip_words = tokenizer(), tokenizer(model_max_length=77)
-    transformer = Kandinsky5Transformer3DModel(
-        in_visual_dim=4, out_visual_dim=4, in_text_dim=64, in_text_dim2=32, time_dim=16, model_dim=16, ff_dim=32,
-        num_text_blocks=1, num_visual_blocks=1, axes_dims=(4, 6, 6), visual_cond=True,
-    )  # fmt: skip
-    parts = {
-        "scheduler": flow_scheduler(shift=3.0),
-        "text_encoder": ("Qwen2_5_VLForConditionalGeneration", qwen25_vl(words)),
-        "text_encoder_2": ("CLIPTextModel", redraw(CLIPTextModel(clip_config(clip_words)))),
-        "tokenizer": ("Qwen2VLProcessor", vl_processor(words, 14)),
-        "tokenizer_2": ("PreTrainedTokenizerFast", clip_words),
-        "transformer": ("Kandinsky5Transformer3DModel", redraw(transformer)),
-        "vae": ("AutoencoderKL", kl_vae(4, 4, width=4)),
-    }
-    save_pipeline(folder, "Kandinsky5I2IPipeline", parts)
 
 
 def _joy(folder: Path, kind: str, transformer_class: type) -> None:
@@ -460,8 +383,6 @@ def glm_image(folder: Path) -> None:
 BUILDERS: dict[str, Callable[[Path], None]] = {
     "cosxl": cosxl,
     "omnigen": omnigen,
-    "chronoedit": chronoedit,
-    "kandinsky5": kandinsky5,
     "joyimage": joyimage,
     "joyimage-plus": joyimage_plus,
     "zimage-omni": zimage_omni,

@@ -15,9 +15,8 @@ import torch
 from diffusers import DiffusionPipeline
 from PIL import Image
 
-from pytest_imgedit.core import errors, strict_json
+from pytest_imgedit.core import strict_json
 from pytest_imgedit.kinds.compute import qwen_inputs, tensor_checks
-from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 
@@ -27,14 +26,10 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
     or `"balanced"` over all of them.
 
     `components` are used as they are, in place of those in the folder. Raise `SetupError` for
-    weights that do not fit their configs, and for a package that the pipeline's class needs and
-    that is not installed.
+    weights that do not fit their configs.
     """
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     kind = str(index["_class_name"])
-    for package in ADAPTERS[kind].needs if kind in ADAPTERS else ():
-        if importlib.util.find_spec(package) is None:
-            raise errors.SetupError(f"{kind} needs the package {package}: pip install {package}")
     if importlib.util.find_spec("torchvision") is None:
         components = {**_without_torchvision(folder, index), **components}
     placement = {"device_map": device} if device in ("cuda", "balanced") else {}
