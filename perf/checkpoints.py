@@ -2,7 +2,7 @@
 ones of the same classes, and pairs.
 
     python perf/checkpoints.py FOLDER editor judge
-    python perf/checkpoints.py FOLDER editor plus kontext unet --blocks 4
+    python perf/checkpoints.py FOLDER editor plus klein kontext unet --blocks 4
     python perf/checkpoints.py FOLDER editor judge --tiny
 
 With `--blocks`, networks have their full width and so many of their repeated blocks.
@@ -28,9 +28,11 @@ import numpy as np
 import torch
 from diffusers import (
     AutoencoderKL,
+    AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
+    Flux2Transformer2DModel,
     FluxTransformer2DModel,
     QwenImageTransformer2DModel,
     UNet2DConditionModel,
@@ -45,6 +47,8 @@ from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLImageProcessorPil,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     Qwen3VLMoeConfig,
     Qwen3VLMoeForConditionalGeneration,
     T5Config,
@@ -118,6 +122,26 @@ KONTEXT = {
     "num_attention_heads": 24, "joint_attention_dim": 4096, "pooled_projection_dim": 768,
     "guidance_embeds": True, "axes_dims_rope": (16, 56, 56),
 }  # fmt: skip
+KLEIN = {"num_layers": 8, "num_single_layers": 24, "num_attention_heads": 32,
+    "joint_attention_dim": 12288, "guidance_embeds": False,
+}  # fmt: skip
+TINY_KLEIN = {
+    "in_channels": 32, "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16,
+    "num_attention_heads": 1, "joint_attention_dim": 192, "timestep_guidance_channels": 32,
+    "axes_dims_rope": (4, 4, 4, 4), "guidance_embeds": False,
+}  # fmt: skip
+KLEIN_TEXT = {
+    "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+}  # fmt: skip
+TINY_KLEIN_TEXT = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 28,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+}  # fmt: skip
+TINY_KLEIN_VAE = {
+    "block_out_channels": (8,) * 4, "layers_per_block": 1, "latent_channels": 8,
+    "norm_num_groups": 4,
+}  # fmt: skip
 TINY_KONTEXT = {
     "in_channels": 64, "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16,
     "num_attention_heads": 2, "joint_attention_dim": 32, "pooled_projection_dim": 32,
@@ -139,6 +163,11 @@ TINY_UNET = UNET | {
 }  # fmt: skip
 #: Keys of configs that count repeated blocks.
 DEPTHS = ("num_layers", "num_single_layers", "num_hidden_layers", "depth")
+CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 MARKS = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image_pad", "video_pad")
 
 
@@ -232,7 +261,7 @@ def write(tensors: dict[str, torch.Tensor], folder: Path, stem: str) -> int:
         end = 0
         for name, tensor in shard.items():
             header[name] = {
-                "dtype": "BF16",
+                "dtype": "I64" if tensor.dtype == torch.int64 else "BF16",
                 "shape": list(tensor.shape),
                 "data_offsets": [end, end := end + tensor.nbytes],
             }
@@ -247,7 +276,7 @@ def write(tensors: dict[str, torch.Tensor], folder: Path, stem: str) -> int:
     def store(job: tuple[int, int, torch.Tensor]) -> None:
         file, place, tensor = job
         data = memoryview(
-            tensor.detach().contiguous().view(torch.uint8).cpu().numpy().reshape(-1).data
+            tensor.detach().reshape(-1).contiguous().view(torch.uint8).cpu().numpy().data
         )
         while len(data):
             done = os.pwrite(file, data, place)
@@ -403,6 +432,22 @@ def draw_kontext(tiny: bool, blocks: int | None) -> dict[str, Any]:
     }
 
 
+def draw_klein(tiny: bool, blocks: int | None) -> dict[str, Any]:
+    """Return the components of a `Flux2KleinPipeline` of 9B, drawn on the device."""
+    tokenizer = words()
+    tokenizer.model_max_length = 8192
+    tokenizer.chat_template = CHAT
+    text = {"vocab_size": len(tokenizer), **(TINY_KLEIN_TEXT if tiny else KLEIN_TEXT)}
+    transformer = depth(TINY_KLEIN if tiny else KLEIN, blocks)
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "text_encoder": draw(lambda: Qwen3ForCausalLM(Qwen3Config(**text))),
+        "tokenizer": tokenizer,
+        "transformer": draw(lambda: Flux2Transformer2DModel(**transformer)),
+        "vae": draw(lambda: AutoencoderKLFlux2(**(TINY_KLEIN_VAE if tiny else {}))),
+    }
+
+
 def draw_unet(tiny: bool, blocks: int | None) -> dict[str, Any]:
     """Return the components of a `StableDiffusionXLInstructPix2PixPipeline`, drawn on the
     device.
@@ -465,6 +510,14 @@ def build_kontext(folder: Path, tiny: bool, blocks: int | None) -> int:
     return build_pipeline(folder, "FluxKontextPipeline", draw_kontext(tiny, blocks))
 
 
+def build_klein(folder: Path, tiny: bool, blocks: int | None) -> int:
+    """Write a `Flux2KleinPipeline`, distilled to few steps without guidance."""
+    total = build_pipeline(folder, "Flux2KleinPipeline", draw_klein(tiny, blocks))
+    index = json.loads((folder / "model_index.json").read_text())
+    (folder / "model_index.json").write_text(json.dumps({**index, "is_distilled": True}, indent=1))
+    return total
+
+
 def build_unet(folder: Path, tiny: bool, blocks: int | None) -> int:
     """Write a `StableDiffusionXLInstructPix2PixPipeline`."""
     name = "StableDiffusionXLInstructPix2PixPipeline"
@@ -507,6 +560,7 @@ BUILDERS = {
     "editor": build_editor,
     "judge": build_judge,
     "kontext": build_kontext,
+    "klein": build_klein,
     "plus": build_plus,
     "unet": build_unet,
 }
