@@ -11,6 +11,7 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run import edit, pools
 from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.planned_works import TOO_MANY_SOURCES, takes_sources_of
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.stored_replies import doubts, replies_to
 from pytest_imgedit.run.work import Work, by_pair, missing_edits
@@ -109,10 +110,11 @@ def _judge_warnings(plan: RunPlan, judge: Identity, scorer: Scorer) -> Iterator[
 
 
 def lacks_of(plan: RunPlan) -> Iterator[Lack]:
-    """Yield what pairs lack: images that can be read, finished images for an editor of such, and
-    references that the judge or the editor needs.
+    """Yield what pairs lack: images that can be read, few enough sources for the editor, finished
+    images for an editor of such, and references that the judge or the editor needs.
     """
     yield from _unreadable_images(plan)
+    yield from _too_many_sources(plan)
     yield from _unfinished_images(plan)
     yield from _missing_references(plan)
 
@@ -133,6 +135,30 @@ def _unreadable_images(plan: RunPlan) -> Iterator[Lack]:
             most=allowed_pairs(plan.settings.gates.max_errors, len(selected)),
             remedy="; fix them, or raise --imgedit-max-errors",
         )
+
+
+def _too_many_sources(plan: RunPlan) -> Iterator[Lack]:
+    """Yield a lack if pairs have more source images than the editor takes; the run may start unless
+    all pairs have, those of all shards.
+    """
+    request = plan.request
+    editor = request.models["editor"]
+    refused = [work for work in plan.works if work.error and work.error.kind == TOO_MANY_SOURCES]
+    if not refused:
+        return
+    count = _pair_count(plan)
+    selected = request.pairs if request.shard is None else request.shard.pairs
+    some_can_be_edited = any(takes_sources_of(editor, pair) for pair in selected)
+    limit = "one" if editor.max_sources == 1 else str(editor.max_sources)
+    why = f" ({editor.why_fewer_sources})" if editor.why_fewer_sources else ""
+    yield Lack(
+        problem=f"more source images than the {limit} that editor {editor.spec} takes",
+        names=_names(refused),
+        pairs=count,
+        advice=f"they end in errors{why}",
+        most=count if some_can_be_edited else count - 1,
+        remedy="; name an editor that takes them, or select other pairs",
+    )
 
 
 def _unfinished_images(plan: RunPlan) -> Iterator[Lack]:

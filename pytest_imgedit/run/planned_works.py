@@ -9,13 +9,18 @@ from pathlib import Path
 from pytest_imgedit.core import environments, errors, images, requests, strict_json
 from pytest_imgedit.core.pairs import EditPair, ImageSource
 from pytest_imgedit.core.text import one_line
-from pytest_imgedit.kinds.base import FinishedImages
+from pytest_imgedit.kinds.base import FinishedImages, Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run.work import StoredImage, Work, file_prefix, grouped, source_of
 from pytest_imgedit.store.store import Store
 
 #: The kind of the error of a pair with more source images than the editor takes.
 TOO_MANY_SOURCES = "too_many_sources"
+
+
+def takes_sources_of(editor: Model, pair: EditPair) -> bool:
+    """Tell whether an editor takes as many source images as a pair has."""
+    return editor.max_sources is None or len(pair.sources) <= editor.max_sources
 
 
 def make_works(
@@ -107,13 +112,12 @@ class _InputReader:
         more sources than it takes.
         """
         model = self.editor.model
-        most = model.max_sources
-        sources = 1 + len(inputs.further)
-        if most is not None and sources > most:
+        if not takes_sources_of(model, pair):
+            most = model.max_sources
             why = f" ({model.why_fewer_sources})" if model.why_fewer_sources else ""
             inputs.refuse(
                 TOO_MANY_SOURCES,
-                f"the pair has {sources} source images, editor {model.spec} takes "
+                f"the pair has {len(pair.sources)} source images, editor {model.spec} takes "
                 f"{'one' if most == 1 else f'at most {most}'}{why}",
             )
         elif model.shown_reference == "own":

@@ -102,11 +102,11 @@ def edited(message: Any) -> dict[str, Any]:
     """The reply of an editor that draws."""
     size = {"change": 50.0, "near_copy": False, "width": 16, "height": 16, "reframed": False}
     size["composited"] = False
-    thumbnails = {"thumbnail": b"WebP", "source_thumbnails": [b"WebP"], "signature": SIGNATURE}
     made = {
         "op": "finished",
         "image": png(200),
-        **thumbnails,
+        "thumbnail": b"WebP",
+        "signature": SIGNATURE,
         "edit_s": 0.5,
         "batch_size": len(message["edits"]),
         **size,
@@ -114,9 +114,14 @@ def edited(message: Any) -> dict[str, Any]:
     return {
         "op": "edited",
         "seconds": 1.0,
-        "edits": [made for _ in message["edits"]],
+        "edits": [{**made, "source_thumbnails": thumbnails_of(edit)} for edit in message["edits"]],
         "batch_size": 1,
     }
+
+
+def thumbnails_of(edit: Any) -> list[bytes]:
+    """A thumbnail for each source of a request."""
+    return [b"WebP"] * (1 + len(edit["further"]))
 
 
 def judged(message: Any, **changes: Any) -> dict[str, Any]:

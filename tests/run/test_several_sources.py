@@ -1,0 +1,99 @@
+"""Pairs of several source images: the plan, the edits, and what is asked about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from run_world import Drawn, World, pairs_of
+
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.run.plan_checks import lacks_of
+
+EDITOR = """
+class Editor:
+    {max_sources}
+    def __init__(self, *, device): pass
+    def edit(self, request): return request.source
+"""
+
+
+def sources(pair, *further, edited=1):
+    """A pair with further sources of these colours."""
+    drawn = tuple(Drawn(color, side) for color, side in further)
+    return replace(pair, further=drawn, edited_source=edited)
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Four pairs of one, two, three and four source images."""
+    pairs = pairs_of("physics", "physics", "social", "causal")
+    for number in (1, 2, 3):
+        further = [(100 + place, 16) for place in range(number)]
+        pairs[number] = sources(pairs[number], *further)
+    return World(tmp_path, pairs)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Write an own class that takes as many sources as a line says; return its spec."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name, max_sources=""):
+        text = EDITOR.format(max_sources=max_sources or "pass")
+        (tmp_path / f"{name}.py").write_text(text)
+        return f"{name}:Editor"
+
+    return write
+
+
+HINT = "a class that takes more says how many: max_sources = 3, or None for any"
+
+
+def test_the_plan_names_the_pairs_with_too_many_sources(world, own):
+    world.plan(editor={"spec": own("takes_two", "max_sources = 2")})
+    assert [line for line in world.told.notes if "source images" in line] == [
+        "warning: 2 of 4 pairs have more source images than the 2 that editor takes_two:Editor "
+        f"takes (p2, p3); they end in errors ({HINT})"
+    ]
+
+
+def test_the_plan_is_silent_where_the_editor_takes_all(world, own):
+    world.plan(editor={"spec": own("takes_any", "max_sources = None")})
+    assert not [line for line in world.told.notes if "source images" in line]
+
+
+def test_a_pair_counts_once_with_many_seeds(world, own):
+    plan = world.plan(editor={"spec": own("takes_one"), "seeds": 3})
+    (lack,) = lacks_of(plan)
+    assert (lack.names, lack.pairs) == (["p1", "p2", "p3"], 4)
+
+
+def test_a_run_in_which_no_pair_can_be_edited_is_refused(world, own):
+    world.pairs = world.pairs[1:]
+    with pytest.raises(UsageError) as refused:
+        world.plan(editor={"spec": own("takes_only_one")})
+    assert str(refused.value) == (
+        "3 of 3 pairs have more source images than the one that editor takes_only_one:Editor "
+        f"takes (p1, p2, p3); they end in errors ({HINT}); name an editor that takes them, or "
+        "select other pairs"
+    )
+
+
+def test_a_shard_without_a_pair_to_edit_may_run_beside_others(world, own):
+    plan = world.plan(editor={"spec": own("takes_one_of_a_shard")})
+    shard = type("Shard", (), {"pairs": tuple(world.pairs)})
+    request = replace(plan.request, pairs=tuple(world.pairs[1:]), shard=shard)
+    works = [work for work in plan.works if work.error]
+    (lack,) = lacks_of(replace(plan, request=request, works=tuple(works)))
+    assert len(lack.names) == lack.most == 3
+
+
+def test_pairs_with_too_many_sources_end_in_errors_that_gates_count(world, own):
+    spec = own("takes_at_most_three", "max_sources = 3")
+    run = world.run(editor={"spec": spec})
+    ends = {work.pair.id: work.error and work.error.kind for work in run.plan.works}
+    assert ends == {"p0": None, "p1": None, "p2": None, "p3": "too_many_sources"}
+    assert run.plan.works[3].error.message == (
+        f"the pair has 4 source images, editor {spec} takes at most 3 ({HINT})"
+    )
