@@ -21,8 +21,8 @@ class FirstEdits:
     """The small edits of a run, all of one `request`: none, the `first`, or three that also try the
     seeds.
 
-    The request is short and harmless: a grey picture, and as many further ones as each edit of the
-    run has at least.
+    The request is short and harmless: a grey picture, and as many further ones as any edit of the
+    run has.
     """
 
     first: EditRequest[bytes] | None = None
@@ -46,7 +46,7 @@ def plan_first_edits(editor: Identity, store: Store, missing: Sequence[Work]) ->
     """Plan the small edits that come before the `missing` ones, which are those of a run."""
     if not missing:
         return FirstEdits()
-    request = small_edit(min(len(work.further) for work in missing))
+    request = small_edit(max(len(work.further) for work in missing))
     return FirstEdits(request, seed_trial.is_due(editor, store))
 
 

@@ -17,6 +17,7 @@ from pytest_imgedit.run import pools, seed_trial
 from pytest_imgedit.run.first_edits import FirstEdits, small_edit
 from pytest_imgedit.run.first_questions import question_about
 from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.planned_works import takes_sources_of
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import FIRST, missing_edits
 
@@ -116,7 +117,8 @@ def _request_about(model: Model, settings: Settings, pairs: Sequence[EditPair]) 
     if not (model.first_requests and pairs):
         return None
     if model.role == "editor":
-        return small_edit(min(len(pair.further) for pair in pairs))
+        further = [len(pair.further) for pair in pairs if takes_sources_of(model, pair)]
+        return small_edit(max(further, default=0))
     first = question_about(pairs, None if model.measures else load_protocol(settings))
     return first.question() if first else None
 

@@ -14,7 +14,7 @@ from run_world import Drawn, World, pairs_of, png
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import SeedTrial
-from pytest_imgedit.run.first_requests import ask_servers
+from pytest_imgedit.run.first_requests import ask_servers, doubt_of_model
 from pytest_imgedit.run.seed_trial import result_of
 
 MISSING = error(404, "The model `m` does not exist.", code="model_not_found")
@@ -228,13 +228,15 @@ def test_editor_makes_one_small_edit_first(server, tmp_path):
     assert not world.store.edits.records
 
 
-def test_small_edit_has_as_many_sources_as_every_edit_has(server, tmp_path):
+def test_small_edit_has_as_many_sources_as_the_pair_with_the_most(server, tmp_path):
     server.answer = draws(lambda fields, number: 9)
     world = edited_by(server, tmp_path)
-    world.pairs = [replace(pair, further=(Drawn(70), Drawn(71))) for pair in world.pairs]
-    world.pairs[0] = replace(world.pairs[0], further=(Drawn(70),))
+    world.pairs[1] = replace(world.pairs[1], further=(Drawn(70), Drawn(71)))
+    world.pairs[2] = replace(world.pairs[2], further=(Drawn(70),))
     plan = world.plan()
-    assert len(plan.first_edits.first.further) == 1
+    assert len(plan.first_edits.first.sources) == 3
+    assert doubt_of_model(plan.editor.model, plan.settings, world.pairs, "editor") == ""
+    assert len(server.asked[-1]["image[]"]) == 3
 
 
 def test_editor_without_missing_edits_is_not_asked(server, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import email.parser
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from socketserver import BaseServer
@@ -17,14 +17,19 @@ def serve(server: BaseServer) -> None:
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
 
-def multipart(content_type: str, data: bytes) -> dict[str, bytes]:
-    """Return the fields of a body of the type `multipart/form-data` by name."""
+def multipart(content_type: str, data: bytes) -> dict[str, Any]:
+    """Return the fields of a body of the type `multipart/form-data` by name; those of a name that
+    ends in `[]` as a list, in their order.
+    """
     message = email.parser.BytesParser().parsebytes(
         f"Content-Type: {content_type}\r\n\r\n".encode() + data
     )
-    return {
-        str(part.get_param("name", header="content-disposition")): bytes(
-            part.get_payload(decode=True)
-        )
-        for part in message.get_payload()
-    }
+    fields: dict[str, Any] = {}
+    for part in message.get_payload():
+        name = str(part.get_param("name", header="content-disposition"))
+        value = bytes(part.get_payload(decode=True))
+        if name.endswith("[]"):
+            fields.setdefault(name, []).append(value)
+        else:
+            fields[name] = value
+    return fields
