@@ -18,9 +18,6 @@ from pytest_imgedit.kinds.server import (
     is_url,
 )
 
-#: The images of a question that are sent, where it has them.
-SENT = ("source", "edited", "reference")
-
 #: Headers that the client takes from the environment.
 OPENAI_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 
@@ -103,10 +100,9 @@ class HTTPScorer:
             "instruction": question.instruction,
             "category": question.category,
         }
-        for name in SENT:
-            if name in question.images:
-                encoded = await self._images.base64_of(question, name)
-                body[name] = encoded.decode("ascii")
+        for name in question.images:  # `source-2` and so on among them
+            encoded = await self._images.base64_of(question, name)
+            body[name] = encoded.decode("ascii")
         text: str = await self._client.post(self.server.url, body=body, cast_to=str)
         return text
 

@@ -5,6 +5,7 @@ fails before the first edit.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from PIL import Image
 
@@ -21,8 +22,6 @@ GREY = 128
 SAMPLE = 20
 #: The smallest picture, in pixels.
 SMALLEST = (MIN_SIDE, MIN_SIDE)
-#: The images that a judge or metric without a protocol is shown, where a pair has them.
-_OF_A_PAIR = ("source", "edited", "reference")
 
 Size = tuple[int, int]
 
@@ -88,9 +87,9 @@ def question_about(pairs: Sequence[EditPair], protocol: Protocol | None) -> Firs
 
 def _source_sizes(pairs: Iterable[EditPair]) -> Iterator[Size]:
     """Yield the sizes of sources that can be read."""
-    for pair in pairs:
+    for source in chain.from_iterable(pair.sources for pair in pairs):
         with suppress(ImageError, OSError):
-            yield checked_size(pair.source.read())
+            yield checked_size(source.read())
 
 
 def largest_question(
@@ -100,8 +99,11 @@ def largest_question(
     shows as many pictures as any of them, of the largest of `sizes`.
     """
     pair, call = max(calls, key=lambda member: _length(member[1]))
-    images: tuple[str, ...] = _OF_A_PAIR if pair.reference else _OF_A_PAIR[:2]
-    if call is not None:
+    images: tuple[str, ...] = ()
+    if call is None:
+        pair = max((pair for pair, _ in calls), key=lambda pair: len(pair.images))
+        images = tuple(dict.fromkeys(["source", "edited", *pair.images]))
+    else:
         shown = [set(other.images) for _, other in calls if other is not None]
         most = max(shown, key=len)
         names = dict.fromkeys([*call.images, *sorted(most)])

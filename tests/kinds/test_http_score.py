@@ -114,6 +114,13 @@ def test_server_gets_texts_and_images_and_a_reference_if_there_is_one(server):
     assert with_reference["reference"] == with_reference["source"] != with_reference["edited"]
 
 
+def test_server_gets_all_sources_of_a_pair_by_their_places(server):
+    server.answers.append('{"score": 1}')
+    worker(server.url).answer([question(**{"source-1": GREY, "source-3": WHITE})])
+    (body,) = server.bodies
+    assert body["source-3"] == body["source"] != body["source-1"] == body["edited"]
+
+
 def test_as_many_questions_are_asked_at_a_time_as_concurrency_says(server):
     server.barrier = threading.Barrier(3)  # no request is answered before three are there
     server.answers.extend(['{"score": 1}'] * 6)
