@@ -234,7 +234,7 @@ def test_a_batch_is_stored_whole_before_a_stage_ends(world):
     pool.start(1)
     stage = EditStage(plan.editor, pool, world.store, lambda work: None)
     batch = list(plan.works[: MOST_ALIKE + 1])
-    made = edited({"edits": batch})
+    made = edited({"edits": [{"further": ()} for _ in batch]})
     broken = {"op": "failed", "kind": "exception", "message": "ValueError: broken"}
     made["edits"][:MOST_ALIKE] = [broken] * MOST_ALIKE
     with world.store:
