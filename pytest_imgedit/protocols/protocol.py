@@ -6,7 +6,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -131,11 +131,14 @@ class Protocol(ABC):
     nothing is asked again, and the protocol does what the authors' script does with such a reply,
     which `replies` of `item` then lack; it never draws a number. `scale` is that of the value
     `score` of an item. `totals` says how the rows of its tables are made, where two ways are in
-    use. `prompt_files` and `pins` name the benchmark's own prompts, see `Prompts`.
+    use. `total` names the row that is given over the pairs of one source image, too, where a run
+    has pairs of several: models that take one image are reported so. `prompt_files` and `pins` name
+    the benchmark's own prompts, see `Prompts`.
     """
 
     name: ClassVar[str]
     totals: ClassVar[str] = ""
+    total: ClassVar[str] = "Overall"
     prompt_files: ClassVar[tuple[str, ...]] = ()
     pins: ClassVar[Mapping[str, str]] = {}
     scale: tuple[float, float] = SCALE
@@ -173,6 +176,23 @@ class Protocol(ABC):
     def published(self) -> tuple[results.PublishedRow, ...]:
         """Rows that others have published, to be printed beside those of a run."""
         return ()
+
+    def all_tables(self, items: Sequence[results.Item]) -> Sequence[Row]:
+        """Return the rows of `tables` over the judged ones of all items of a run; if some items
+        have several source images, the row `total` is followed by itself over those of one.
+        """
+        judged = [item for item in items if item.is_judged]
+        rows = list(self.tables(judged))
+        names = [row.name for row in rows]
+        of_one_source = [item for item in judged if not item.further]
+        has_several = any(item.further for item in items)
+        if self.total not in names or not (has_several and of_one_source):
+            return rows
+        for row in self.tables(of_one_source):
+            if row.name == self.total:
+                name = f"{row.name}, pairs of one source image"
+                rows.insert(names.index(self.total) + 1, replace(row, name=name))
+        return rows
 
     def remind(self, call: Call, problem: str) -> str:
         """Return the text that is put behind a question whose reply could not be read."""

@@ -140,13 +140,14 @@ def protocol_table(
     """Make the protocol's own tables of a run; if they fail, there are no rows, and `problem` says
     why.
     """
+    items = list(items)
     counted = [item for item in items if item.is_judged]
     touched = sum(len(verdict.touched) for item in counted for verdict in item.verdicts)
     dropped = sum(item.status == "dropped" for item in counted)
     rows: tuple[results.ProtocolRow, ...] = ()
     problem = ""
     try:
-        rows = tuple(_protocol_row(row) for row in protocol.tables(counted) if row.values)
+        rows = tuple(_protocol_row(row) for row in protocol.all_tables(items) if row.values)
     except Exception as error:  # a class of a user can raise anything
         problem = f"its tables failed: {type(error).__name__}: {one_line(error)}"
     return results.ProtocolTable(

@@ -56,8 +56,7 @@ def rows(bench):
 def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, expected, variant):
     result = bench.run(
         made(name),
-        "--imgedit-editor=fakes:Slow",
-        "--imgedit-set=editor.delay=0",
+        "--imgedit-editor=miniatures:SideBySide",
         JUDGE,
         ANY_VERSION,
         f"--imgedit-variant={variant}",
@@ -71,6 +70,49 @@ def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, exp
         key: pytest.approx(value) for key, value in expected.items()
     }
     result.stdout.fnmatch_lines([f"protocol {name}@{variant}*this run: {pairs} of *"])
+
+
+def counts(bench):
+    """The numbers of values in the rows of the protocol's tables by name."""
+    return {row["name"]: row["n"] for row in bench.results["protocol"]["rows"]}
+
+
+OF_ONE = "Overall, pairs of one source image"
+#: Of the pairs of one source, 10 have a fourth grade, which is lower.
+VALUE_OF_ONE = pytest.approx(100 * (8 * 3 / 4 + 10 * 11 / 16) / 18)
+
+
+def test_kris_names_its_total_with_and_without_pairs_of_several_sources(bench, made):
+    editor = "--imgedit-editor=miniatures:SideBySide"
+    result = bench.run(made("kris"), editor, JUDGE, ANY_VERSION)
+    assert result.ret == 0
+    names = [row["name"] for row in bench.results["protocol"]["rows"]]
+    assert names[:2] == ["Overall", OF_ONE]
+    assert (counts(bench)["Overall"], counts(bench)[OF_ONE]) == (20, 18)
+    assert rows(bench)[OF_ONE] == VALUE_OF_ONE != rows(bench)["Overall"]
+    result.stdout.fnmatch_lines(["Overall * 20 *", f"{OF_ONE} 18 *"])
+    given = {name: item["seeds"][0]["edit"]["sources"] for name, item in bench.items.items()}
+    assert {name for name, count in given.items() if count == 3} == {
+        "temporal_prediction-1",
+        "multi-element_composition-1",
+    }
+    assert len(bench.items["temporal_prediction-1"]["further"]) == 2
+
+
+def test_kris_says_what_an_editor_of_one_source_cannot_edit(bench, made):
+    options = ("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0", JUDGE, ANY_VERSION)
+    result = bench.run(made("kris"), *options)
+    result.stdout.fnmatch_lines(
+        [
+            "*warning: 2 of 20 pairs have more source images than the one that editor fakes:Slow "
+            "takes (temporal_prediction-1, multi-element_composition-1); they end in errors*"
+        ]
+    )
+    assert sorted(bench.error_kinds.values()) == ["too_many_sources"] * 2
+    assert (counts(bench)["Overall"], counts(bench)[OF_ONE]) == (18, 18)
+    assert rows(bench)["Overall"] == rows(bench)[OF_ONE] == VALUE_OF_ONE
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*FAIL *max_errors: 2 of 20 pairs without a score, 0 allowed: *"])
 
 
 @pytest.mark.usefixtures("pytorch")

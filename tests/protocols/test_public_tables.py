@@ -330,3 +330,21 @@ def test_imgedit_overalls_are_means_of_types_but_for_those_that_no_formula_gives
         "score, over items",
     }
     assert {model for model, row in published.items() if "unexplained" in row.row} == unexplained
+
+
+def test_kris_repeats_its_total_over_pairs_of_one_source_if_some_have_several():
+    grades = dict.fromkeys(MEASURES.values(), 5.0)
+    single = an_item("a", "count_change", aspects=grades)
+    several = an_item("b", "temporal_prediction", aspects=dict.fromkeys(grades, 1.0))
+    several = several.model_copy(update={"further": (several.source,) * 2})
+    failed = several.model_copy(update={"id": "c", "status": "edit_error", "aspects": {}})
+
+    def totals(items):
+        found = protocol("kris").all_tables(items)
+        return {row.name: [*row.values] for row in found if row.name.startswith("Overall")}
+
+    assert totals([single]) == {"Overall": [100]}
+    of_one = "Overall, pairs of one source image"
+    assert totals([single, several, failed]) == {"Overall": [100, 0], of_one: [100]}
+    assert totals([single, failed]) == {"Overall": [100], of_one: [100]}
+    assert totals([several]) == {"Overall": [0]}

@@ -95,8 +95,8 @@ def make_kris(folder: Path) -> Path:
         root = folder / "KRIS_Bench" / category
         several = category in ("temporal_prediction", "multi-element_composition")
         names = [f"1-{frame}.png" for frame in (1, 2, 4)] if several else ["1.png"]
-        for name in names:
-            picture(root / name, number)
+        for place, name in enumerate(names):
+            picture(root / name, number + 3 * place)
         picture(root / "gt.png", number + 1)
         entry = {
             "ori_img": names if several else names[0],
@@ -218,6 +218,23 @@ class Enlarge:
     def edit(self, request):
         width, height = request.source.size
         return request.source.resize((2 * width, 2 * height))
+
+
+class SideBySide:
+    """Shows all source images side by side, in the size of the edited one."""
+
+    max_sources = 3
+
+    def __init__(self, *, device: str) -> None: ...
+
+    def edit(self, request):
+        width, height = request.source.size
+        edited = Image.new("RGB", (width, height))
+        for place, image in enumerate(request.sources):
+            narrow = image.resize((width // len(request.sources), height))
+            edited.paste(narrow, (place * narrow.width, 0))
+        edited.paste((0, 0, 0), (0, 0, width, height // 4))
+        return edited
 
 
 class Words:
