@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from run_world import Drawn, World, pairs_of
+from run_world import Drawn, World, judged, pairs_of, png
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import decode
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.run.first_questions import question_about
+from pytest_imgedit.run.judge_trials import plan_trials
 from pytest_imgedit.run.plan_checks import lacks_of
+from pytest_imgedit.run.questions import make_question
+from pytest_imgedit.stats import judge_qualification
 
 EDITOR = """
 class Editor:
@@ -97,3 +103,74 @@ def test_pairs_with_too_many_sources_end_in_errors_that_gates_count(world, own):
     assert run.plan.works[3].error.message == (
         f"the pair has 4 source images, editor {spec} takes at most 3 ({HINT})"
     )
+
+
+# What is asked about them
+
+PROTOCOL = "all_sources:ShowsAll"
+ORDER = ["source-1", "source", "source-3", "edited"]
+
+
+@pytest.fixture
+def judged_with_all(tmp_path):
+    """A world of pairs of three sources of unlike sizes, the second of which is edited; the judge
+    is shown all of them.
+    """
+    pairs = [
+        EditPair(f"p{n}", "physics", f"change {n}", Drawn(n, 24), further=further, edited_source=2)
+        for n, further in enumerate([(Drawn(90, 16), Drawn(99, 40))] * 60)
+    ]
+    return World(tmp_path, pairs, judge={"protocol": PROTOCOL})
+
+
+def test_controls_of_the_judge_are_made_of_the_edited_source_and_shown_beside_all(judged_with_all):
+    world = judged_with_all
+    plan = world.plan(judge={"controls": True, "protocol": PROTOCOL})
+    with world.store:
+        trials = plan_trials(
+            plan.scorer,
+            plan.settings,
+            plan.request.suite,
+            pairs=plan.request.pairs,
+            run_works=plan.works,
+        )
+        assert {"identity", "blank", "noise"} <= trials.controls.keys()
+        for name, judgements in trials.controls.items():
+            if name not in judge_qualification.EDITED:
+                continue
+            (ask,) = plan.scorer.asks(judgements[0])
+            question = make_question(plan.judge, world.store, ask)
+            assert [name for _, name in question.parts] == ORDER
+            assert sorted(question.images) == sorted(ORDER)
+            assert decode(question.images["edited"]).size == (24, 24)
+        untouched = trials.controls["identity"][0]
+        edited = decode(world.store.blobs.get(untouched.edit.blob))
+        assert edited.tobytes() == decode(untouched.work.pair.source.read()).tobytes()
+
+
+def test_a_canary_shows_the_other_sources_beside_a_picture_in_place_of_the_edit(judged_with_all):
+    asked = []
+
+    def answer(message):
+        asked.extend(message["questions"])
+        return judged(message, finish_reason="stop")
+
+    judged_with_all.judge = answer
+    run = judged_with_all.run()
+    assert run.scorer.facts["canary"].rounds == 2
+    first, second = asked[:2]
+    assert [name for _, name in first["parts"]] == ORDER
+    assert first["images"]["edited"] == second["images"]["source"] == png(0, 24)
+    assert second["images"]["edited"] == png(1, 24)
+    assert first["images"]["source-3"] == second["images"]["source-3"] == png(99, 40)
+
+
+def test_the_first_question_shows_as_many_pictures_as_any_of_the_largest_source(judged_with_all):
+    world = judged_with_all
+    world.pairs[0] = replace(world.pairs[0], further=(), edited_source=1)
+    plan = world.plan()
+    first = question_about(plan.request.pairs, plan.scorer.protocol)
+    assert sorted(first.images) == sorted(ORDER)
+    assert first.size == (40, 40)
+    measured = question_about(plan.request.pairs, None)
+    assert measured.images == ("source", "edited", "source-1", "source-3")
