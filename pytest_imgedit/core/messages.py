@@ -16,7 +16,7 @@ class _Job(TypedDict):
 
 
 class EditJob(_Job):
-    """Edits for one call of the editor, whose sources have the same size: fields of
+    """Edits for one call of the editor, with as many sources of the same sizes: fields of
     `EditRequest[bytes]`.
     """
 

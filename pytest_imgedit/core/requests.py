@@ -101,10 +101,10 @@ class Editor(Protocol):
 
     An editor that can make several edits in one call also has a method `edit_batch(requests)`,
     which returns one image per request, in order, or an exception for each that failed. It gets at
-    most `editor.batch_size` requests, whose sources have the same size. If it runs out of memory,
-    it is called again with half as many. Each image must equal that of `edit` up to rounding. An
-    editor that draws from a global generator is called for one edit at a time, since the generators
-    are seeded for the first request only.
+    most `editor.batch_size` requests, with as many sources of the same sizes. If it runs out of
+    memory, it is called again with half as many. Each image must equal that of `edit` up to
+    rounding. An editor that draws from a global generator is called for one edit at a time, since
+    the generators are seeded for the first request only.
     """
 
     def edit(self, request: EditRequest) -> Image.Image:

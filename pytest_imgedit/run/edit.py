@@ -66,7 +66,7 @@ def batch_lines(model: base.Model, works: Sequence[Work]) -> list[str]:
     lines: list[str] = []
     missing = missing_edits(works)
     if missing:
-        counts = Counter(map(_source_size, missing))
+        counts = Counter(map(_source_sizes, missing))
         calls = sum(math.ceil(count / size) for count in counts.values())
         padding = 1 - len(missing) / (calls * size)
         advice = "; editor.batch_size=1 needs none" if padding > MUCH_PADDING else ""
@@ -120,9 +120,10 @@ def probe_lines(works: Iterable[Work], store: Store) -> Iterator[str]:
 class EditStage:
     """Edits with the workers of a pool, in batches if the editor takes batches.
 
-    All sources of a batch have one size. If the worker of a batch dies, its edits are retried one
-    by one, so that one edit cannot spoil others. Each work ends in an edit or an error, which is
-    stored before `done` is called with the work. Edits that all fail alike end the stage.
+    The sources of all pairs of a batch are as many, of the same sizes. If the worker of a batch
+    dies, its edits are retried one by one, so that one edit cannot spoil others. Each work ends in
+    an edit or an error, which is stored before `done` is called with the work. Edits that all fail
+    alike end the stage.
     """
 
     def __init__(
@@ -200,8 +201,8 @@ class EditStage:
             if not work.failures
         ]
         if batch:
-            size = _source_size(batch[0])
-            positions = [position for position, work in nearby if _source_size(work) == size]
+            sizes = _source_sizes(batch[0])
+            positions = [position for position, work in nearby if _source_sizes(work) == sizes]
         else:
             positions = [position for position, work in nearby if work.source in sources]
             if self.queue:
@@ -259,14 +260,15 @@ class EditStage:
                 self.queue.append(work)
 
 
-def _source_size(work: Work) -> tuple[int, int]:
-    return work.source.size if work.source else (0, 0)
+def _source_sizes(work: Work) -> tuple[tuple[int, int], ...]:
+    """Return the sizes of all sources of a pair, in its order."""
+    return tuple(image.size for image in work.sources)
 
 
-def _largest_first(work: Work) -> tuple[int, tuple[int, int]]:
-    """Return a sort key: the number of pixels, from the most, then the size."""
-    size = _source_size(work)
-    return -math.prod(size), size
+def _largest_first(work: Work) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return a sort key: the number of pixels of all sources, from the most, then their sizes."""
+    sizes = _source_sizes(work)
+    return -sum(map(math.prod, sizes)), sizes
 
 
 def store_edit(

@@ -266,3 +266,26 @@ def test_calls_of_an_editor_that_pads_nothing_have_the_key_of_the_plan(world):
     world.raw["editor"] = {"batch_size": 4}
     Stage(world, batch_size=3).run()
     assert sizes(world.plan()) == [3, 3, 3, 1]
+
+
+def with_sources(name, *sides):
+    """A pair with sources of these sides, the first of which is edited."""
+    source, *further = [Drawn(side, side) for side in sides]
+    return EditPair(name, "physics", "x", source, further=tuple(further))
+
+
+def test_a_batch_holds_pairs_of_as_many_sources_of_the_same_sizes(tmp_path):
+    world = World(tmp_path, run={"stage": "edit"})
+    world.pairs = [
+        with_sources("a", 16, 32),
+        with_sources("b", 16),
+        with_sources("c", 16, 32),
+        with_sources("d", 32, 16),
+        with_sources("e", 16),
+    ]
+    assert Stage(world, batch_size=4).run().asked == ["a c", "d", "b e"]
+
+
+def test_the_largest_sources_of_a_pair_taken_together_come_first(world):
+    world.pairs = [with_sources("a", 24), with_sources("b", 16, 16), with_sources("c", 16, 16, 16)]
+    assert Stage(world).run().asked == ["c", "a", "b"]
