@@ -37,8 +37,9 @@ _RGB8 = b"\x08\x02"
 SIGNATURE_GRID = 16
 #: The largest difference, in levels of 255, of cells of images that look alike.
 ALIKE_LEVELS = 3
-#: The key in `info` of an image whose transparent pixels were laid over white.
-COMPOSITED = "composited"
+#: The key in `info` of an image whose transparent pixels were laid over white. No text in a PNG has
+#: a key with a null byte.
+COMPOSITED = "\0composited"
 _SRGB = ImageCms.createProfile("sRGB")
 
 
