@@ -182,3 +182,62 @@ def test_a_worker_says_what_source_did_not(tmp_path, monkeypatch):
     (tmp_path / "made_class.py").write_text("Mine = type('Mine', (), {})\n")
     with pytest.raises(errors.SetupError, match=re.escape("def __init__(self, *, device)")):
         Target.parse("made_class:Mine").build("cpu", {})
+
+
+# How many source images it takes
+
+
+@pytest.fixture
+def most_of(tmp_path, monkeypatch):
+    """Return what a class `Mine` of a module says of its sources, beside other modules."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def call(name, text, **others):
+        for module, source in {name: text, **others}.items():
+            (tmp_path / f"{module}.py").write_text(source)
+        return make_model("editor", f"{name}:Mine", {}).max_sources
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("line", "most"),
+    [
+        ("pass", 1),
+        ("max_sources = 1", 1),
+        ("max_sources = 3", 3),
+        ("max_sources: int = 3", 3),
+        ("least = max_sources = 2", 2),
+        ("max_sources = None", None),
+        ("max_sources: int | None = None", None),
+    ],
+)
+def test_a_class_says_how_many_sources_it_takes(most_of, line, most):
+    assert most_of("says_how_many", f"class Mine:\n    {line}\n{CONSTRUCTOR}{EDIT}") == most
+
+
+def test_a_class_takes_as_many_sources_as_its_base_in_another_file(most_of):
+    base = f"class Base:\n    max_sources = 3\n{CONSTRUCTOR}{EDIT}"
+    text = "from base_of_several import Base\nclass Mine(Base):\n    {}\n"
+    assert most_of("inherits", text.format("pass"), base_of_several=base) == 3
+    assert most_of("overrides", text.format("max_sources = None"), base_of_several=base) is None
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "True", "2.0", "'3'", "...", "MOST", "1 + 1", "[2]"], ids=repr
+)
+def test_a_number_of_sources_that_cannot_be_read_is_refused(check, value):
+    text = f"MOST = 3\nclass Mine:\n    max_sources = {value}\n{CONSTRUCTOR}{EDIT}"
+    assert check(text) == (
+        f"spec: editor 'own_class:Mine': max_sources = {value}, expected a count of at least 1, "
+        "or None"
+    )
+
+
+def test_a_number_of_sources_that_cannot_be_read_ends_a_run_before_it_begins(bench):
+    text = f"class Mine:\n    max_sources = 0\n{CONSTRUCTOR}{EDIT}"
+    (bench.path / "takes_none.py").write_text(text)
+    bench.refuses(
+        "*editor 'takes_none:Mine': max_sources = 0, expected a count of at least 1, or None",
+        "--imgedit-editor=takes_none:Mine",
+    )

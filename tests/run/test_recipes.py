@@ -471,6 +471,30 @@ def test_each_input_of_an_edit_changes_its_key(model, package, cache):
         assert made(seer, pair=replace(PAIR, **changes)) == made(seer)
 
 
+def test_sources_their_order_and_the_edited_one_decide_an_edit(model, cache):
+    editor = of(model, cache)
+
+    def made(*further, edited=1, **changes):
+        pair = replace(PAIR, edited_source=edited)
+        base = {"seed": 1, "source": "s", "shown": None, "further": further}
+        return edit_recipe(editor, pair, **{**base, **changes})
+
+    assert "further" not in made()
+    assert made() == made(edited=1)
+    recipes = [
+        made(),
+        made("a"),
+        made("b"),
+        made("a", edited=2),
+        made("a", "b"),
+        made("b", "a"),
+        made("a", "b", edited=2),
+        made("a", "b", edited=3),
+    ]
+    assert len({key(recipe) for recipe in recipes}) == len(recipes)
+    assert key(made("a", "b", finished="image")) == key(made(finished="image"))
+
+
 def protocol(name="aspects"):
     return load_protocol(Settings.model_validate({"judge": {"protocol": name}}))
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
-from run_world import Drawn, World, judged, pairs_of, png
+from run_world import Drawn, World, edited, failed, judged, pairs_of, png
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.run.first_questions import question_about
+from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.judge_trials import plan_trials
 from pytest_imgedit.run.plan_checks import lacks_of
 from pytest_imgedit.run.questions import make_question
@@ -103,6 +105,71 @@ def test_pairs_with_too_many_sources_end_in_errors_that_gates_count(world, own):
     assert run.plan.works[3].error.message == (
         f"the pair has 4 source images, editor {spec} takes at most 3 ({HINT})"
     )
+
+
+# Edits of them
+
+
+def test_the_store_has_the_thumbnails_of_all_sources_and_the_results_name_them(world):
+    world.pairs = [sources(world.pairs[0], (100, 16), (101, 16), edited=2)]
+    run = world.run(editor={"spec": "identity"})
+    (work,) = run.plan.works
+    assert work.edit.sources == 3
+    (record,) = world.store.edits.records.values()
+    assert (record.sources, record.composited) == (3, False)
+    shas = [hashlib.sha256(png(color)).hexdigest() for color in (100, 0, 101)]
+    assert [image.sha256 for image in work.sources] == shas
+    for number, sha256 in enumerate(shas):
+        path = world.store.blobs.path(sha256, ".thumbnail.webp")
+        assert path.read_bytes() == b"WebP%d" % number
+    (item,) = make_items(run.plan.works, True, "the user")
+    names = ["source-1", "source", "source-3"]
+    assert item.sources == dict(zip(names, (f"{s[:2]}/{s}.png" for s in shas), strict=True))
+    assert (item.source, item.edited_source) == (item.sources["source"], 2)
+
+
+@pytest.mark.parametrize("is_composited", [False, True])
+def test_an_edit_with_transparent_pixels_is_marked_in_the_journal_and_in_the_results(
+    world, is_composited
+):
+    def edit(message):
+        reply = edited(message)
+        for made in reply["edits"]:
+            made["composited"] = is_composited
+        return reply
+
+    world.pairs = world.pairs[:1]
+    world.edit = edit
+    world.run(editor={"spec": "identity"})
+    (record,) = world.store.edits.records.values()
+    stored = world.plan(editor={"spec": "identity"}).works[0].edit
+    assert record.composited is stored.composited is is_composited
+
+
+def test_a_pair_that_changes_its_edited_source_is_another_pair_for_a_baseline(world):
+    def content(pair):
+        world.pairs = [pair]
+        (work,) = world.plan(editor={"spec": "identity"}).works
+        return work.inputs.parts
+
+    pair = world.pairs[0]
+    one = content(pair)
+    assert len(one) == 6  # as baselines of one source were saved
+    contents = {
+        one,
+        content(sources(pair, (100, 16), (101, 16))),
+        content(sources(pair, (101, 16), (100, 16))),
+        content(sources(pair, (100, 16), (101, 16), edited=2)),
+    }
+    assert len(contents) == 4
+
+
+def test_a_broken_second_source_is_told_with_its_row(world):
+    world.pairs = [replace(sources(world.pairs[0], (100, 16)), row="pairs.json, row 1")]
+    world.edit = lambda message: failed("bad_image", "source-2: cut short")
+    (work,) = world.run(editor={"spec": "identity"}).plan.works
+    assert work.error.kind == "bad_image"
+    assert work.error.message == "pairs.json, row 1: source-2: cut short"
 
 
 # What is asked about them

@@ -120,8 +120,8 @@ def edited(message: Any) -> dict[str, Any]:
 
 
 def thumbnails_of(edit: Any) -> list[bytes]:
-    """A thumbnail for each source of a request."""
-    return [b"WebP"] * (1 + len(edit["further"]))
+    """A thumbnail for each source of a request, with its number."""
+    return [b"WebP%d" % number for number in range(1 + len(edit["further"]))]
 
 
 def judged(message: Any, **changes: Any) -> dict[str, Any]:
