@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from miniatures import ANY_VERSION, MAKE, number_of, picture
+from PIL import Image
 
 JUDGE = "--imgedit-judge=miniatures:Judge"
 
@@ -97,6 +98,26 @@ def test_kris_names_its_total_with_and_without_pairs_of_several_sources(bench, m
         "multi-element_composition-1",
     }
     assert len(bench.items["temporal_prediction-1"]["further"]) == 2
+
+
+def test_worker_processes_get_all_sources_in_the_order_of_the_pair(bench, made):
+    options = (made("kris"), "--imgedit-editor=miniatures:SideBySide", JUDGE, ANY_VERSION)
+    few = ("-k", "temporal_prediction")
+    bench.run_with_workers(*options, *few)
+    (item,) = bench.items.values()
+    blobs = bench.path / ".imgedit" / "blobs"
+    bottom = (10, 40)
+    shown = [
+        Image.open(blobs / blob).getpixel(bottom) for blob in (item["source"], *item["further"])
+    ]
+    assert len(set(shown)) == 3
+    blob = item["seeds"][0]["edit"]["blob"]
+    edited = Image.open(blobs / blob[:2] / f"{blob}.png")
+    assert [edited.getpixel((x, 40)) for x in (10, 31, 52)] == shown
+    assert all(
+        (blobs / path).with_suffix(".thumbnail.webp").is_file()
+        for path in (item["source"], *item["further"])
+    )
 
 
 def test_kris_says_what_an_editor_of_one_source_cannot_edit(bench, made):
