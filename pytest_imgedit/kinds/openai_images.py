@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pytest_imgedit.core import errors, images, requests
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.base import indifferent
 from pytest_imgedit.kinds.server import (
     ServedModel,
     Server,
@@ -26,6 +27,12 @@ class OpenAIImagesParameters(ServerParameters):
         default=None, description='servers that answer with URLs need `"b64_json"`'
     )
     send_seed: bool = Field(default=False, description="the pair's seed goes into the request")
+    max_sources: int | None = indifferent(
+        None,
+        ge=1,
+        description="the most source images of a pair that the server takes; pairs with more end "
+        "in errors",
+    )
 
 
 class OpenAIImagesEditor:
@@ -120,7 +127,11 @@ class OpenAIImages(ServedModel):
 
     @property
     def max_sources(self) -> int | None:
-        return None
+        return self.options.max_sources
+
+    @property
+    def why_fewer_sources(self) -> str:
+        return f"editor.max_sources = {self.max_sources}"
 
     @property
     def sends_seeds(self) -> bool:

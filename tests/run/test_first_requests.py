@@ -239,6 +239,20 @@ def test_small_edit_has_as_many_sources_as_the_pair_with_the_most(server, tmp_pa
     assert len(server.asked[-1]["image[]"]) == 3
 
 
+def test_small_edit_has_no_more_sources_than_the_server_takes(server, tmp_path):
+    server.answer = draws(lambda fields, number: 9)
+    world = edited_by(server, tmp_path, max_sources=2)
+    world.pairs[1] = replace(world.pairs[1], further=(Drawn(70), Drawn(71)))
+    world.pairs[2] = replace(world.pairs[2], further=(Drawn(70),))
+    plan = world.plan()
+    assert len(plan.first_edits.first.sources) == 2
+    assert doubt_of_model(plan.editor.model, plan.settings, world.pairs, "editor") == ""
+    assert len(server.asked[-1]["image[]"]) == 2
+    (line,) = [note for note in world.told.notes if "source images" in note]
+    assert line.endswith("takes (p1); they end in errors (editor.max_sources = 2)")
+    assert edited_by(server, tmp_path).plan().editor.digest == plan.editor.digest
+
+
 def test_editor_without_missing_edits_is_not_asked(server, tmp_path):
     world = edited_by(server, tmp_path, send_seed=True)
     world.run()
