@@ -284,6 +284,8 @@ def _content(works: Sequence[Work]) -> PairContent:
     return PairContent(
         category=pair.category,
         source=inputs.source,
+        further=inputs.further,
+        edited_source=inputs.edited_source,
         sha256=content_sha256(inputs.parts),
         seeds=tuple(work.seed for work in works),
         is_plain=not (pair.description or pair.reference_text or inputs.reference),

@@ -91,7 +91,8 @@ class BaselineSeed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineItem:
     """One pair: `sha256` covers its texts and images (`content_sha256`), `source` names the blob of
-    its source image. `status` is how the pair ended. `score` is the mean of the seeds' scores.
+    its source image, of several that of the edited one, whose place is `edited_source`; `further`
+    names the others. `status` is how the pair ended. `score` is the mean of the seeds' scores.
     `values` are those of measures beside the score, `missing` the measures that it failed to get.
     """
 
@@ -99,6 +100,8 @@ class BaselineItem:
     category: Category
     sha256: Sha256
     source: BlobPath | None
+    further: tuple[BlobPath, ...] = ()
+    edited_source: int = 1
     tags: tuple[str, ...] = ()
     difficulty: str = ""
     status: Status
@@ -124,16 +127,23 @@ class BaselineItem:
 
 @dataclass(frozen=True, kw_only=True)
 class PairContent:
-    """What a pair is made of: `source` is the blob of its image, `sha256` its `content_sha256`.
+    """What a pair is made of: `source`, `further` and `edited_source` are those of its sources'
+    blobs, `sha256` is its `content_sha256`.
 
     `is_plain` says that there is no text but the instruction, and no reference.
     """
 
     category: str
     source: str | None
+    further: tuple[str, ...] = ()
+    edited_source: int = 1
     sha256: str
     seeds: tuple[int, ...]
     is_plain: bool = False
+
+    @property
+    def _sources(self) -> tuple[object, ...]:
+        return (self.source, self.further, self.edited_source)
 
     def unlike(self, before: PairContent) -> str:
         """Name the first thing that has changed since; an empty text if nothing has."""
@@ -141,7 +151,7 @@ class PairContent:
             return ""
         if before.category != self.category:
             return "category"
-        if before.source != self.source:
+        if before._sources != self._sources:
             return "source image"
         return "instruction" if self.is_plain else "instruction, description or reference"
 
@@ -194,6 +204,8 @@ def _content_of(item: BaselineItem) -> PairContent:
     return PairContent(
         category=item.category,
         source=item.source,
+        further=item.further,
+        edited_source=item.edited_source,
         sha256=item.sha256,
         seeds=tuple(seed.seed for seed in item.seeds),
     )
@@ -262,6 +274,8 @@ def reduced(item: Item) -> BaselineItem:
         category=item.category,
         sha256=content_sha256(item.content),
         source=item.source,
+        further=item.further,
+        edited_source=item.edited_source,
         tags=item.tags,
         difficulty=item.difficulty,
         status=item.status,

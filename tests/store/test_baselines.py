@@ -30,6 +30,7 @@ from pytest_imgedit.stats.comparison import (
 from pytest_imgedit.stats.decision import Evidence, decide
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import (
+    make_baseline,
     reduced,
     unlike_items,
     unlike_judges,
@@ -159,6 +160,11 @@ CHANGES = {
         {"source": "ab/" + "b" * 64 + ".png"},
         "the source image of 1 of 2 pairs has changed (a)",
     ),
+    "another image": (
+        {"further": ("ab/" + "b" * 64 + ".png",)},
+        "the source image of 1 of 2 pairs has changed (a)",
+    ),
+    "edited image": ({"edited_source": 2}, "the source image of 1 of 2 pairs has changed (a)"),
     "instruction": ({"is_plain": True}, "the instruction of 1 of 2 pairs has changed (a)"),
     "text": ({}, "the instruction, description or reference of 1 of 2 pairs has changed (a)"),
 }
@@ -170,6 +176,19 @@ def test_what_has_changed_of_a_pair_is_named(what):
     changes, line = CHANGES[what]
     here = {**known.contents, "a": replace(known.contents["a"], sha256="x", **changes)}
     assert unlike_items(known, here) == line
+
+
+def test_a_second_source_that_has_changed_is_named_from_the_saved_baseline(tmp_path):
+    blob = "cd/" + "cd" * 32 + ".png"
+    saved = a_run(items=[an_item("a", further=(blob,), edited_source=2), an_item("b")])
+    path = write_baseline(tmp_path, make_baseline(saved, "main"))
+    known = as_baseline(path)
+    assert unlike_items(known, make_baseline(saved, "now").contents) is None
+    changed = a_run(items=[an_item("a", further=(blob.replace("c", "e"),), edited_source=2)])
+    line = "the source image of 1 of 1 pairs has changed (a)"
+    assert unlike_items(known, make_baseline(changed, "now").contents) == line
+    other = a_run(items=[an_item("a", further=(blob,), edited_source=1)])
+    assert unlike_items(known, make_baseline(other, "now").contents) == line
 
 
 def test_pairs_of_another_content_are_counted_by_what_has_changed():
