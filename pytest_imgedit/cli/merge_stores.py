@@ -170,7 +170,9 @@ def _check_model(lost: _Losses, record: Record | None, role: str, store: ShardSt
 
 
 def _images_of(item: Item) -> Iterator[str]:
-    yield from filter(None, (item.source, item.reference))
+    yield from item.sources.values()
+    if item.reference is not None:
+        yield item.reference
     for edit in item.edits:
         yield f"{edit.blob[:2]}/{edit.blob}.png"
 

@@ -22,7 +22,8 @@ class ItemResult:
 
     In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they were done;
     pairs `not_needed` were left out since every gate was decided. `paths` holds the existing image
-    files `source`, `reference` and `edited` (of the first seed), and the `report`.
+    files `source`, `reference` and `edited` (of the first seed), and the `report`; of a pair with
+    several sources, also `source-N` for each that is not the edited one, in the pair's order.
     """
 
     id: str
@@ -43,11 +44,13 @@ class ItemResult:
         """Return the result of an item of results.json; the folder `store` holds its images, and
         `report` is the run's report.
         """
-        blobs = {"source": item.source, "reference": item.reference}
+        blobs = item.sources
+        if item.reference is not None:
+            blobs["reference"] = item.reference
         if item.edits:
             edit = item.edits[0]
             blobs["edited"] = f"{edit.blob[:2]}/{edit.blob}.png"
-        paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
+        paths = {name: store / "blobs" / blob for name, blob in blobs.items()}
         return cls(
             id=item.id,
             category=item.category,
@@ -69,10 +72,15 @@ class ItemResult:
 
     @property
     def source(self) -> Image.Image:
-        """The source image, 8-bit sRGB of shape (H, W, 3), read at each access; raises `ItemFailed`
-        if there is none.
+        """The source image, or of several the one that is edited, 8-bit sRGB of shape (H, W, 3),
+        read at each access; raises `ItemFailed` if there is none.
         """
         return self._image("source")
+
+    @property
+    def sources(self) -> tuple[Image.Image, ...]:
+        """All source images in the pair's order, each like `source`; empty if there is none."""
+        return tuple(self._image(name) for name in _source_names(self))
 
     @property
     def edited(self) -> Image.Image:
@@ -134,12 +142,17 @@ def _evidence(item: ItemResult) -> dict[str, str]:
         "aspects": ", ".join(aspects),
         "judge": " | ".join(replies),
     }
-    for name in ("source", "edited"):
+    for name in (*_source_names(item), "edited"):
         if name in item.paths:
             evidence[name] = os.path.relpath(item.paths[name])
     if "report" in item.paths:
         evidence["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
     return evidence
+
+
+def _source_names(item: ItemResult) -> list[str]:
+    """Return the names of the sources in `paths`, in the pair's order."""
+    return [name for name in item.paths if name.startswith("source")]
 
 
 def _replies(item: ItemResult) -> list[str]:

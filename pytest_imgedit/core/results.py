@@ -245,7 +245,9 @@ class Item(Part):
     @property
     def sources(self) -> dict[str, str]:
         """The blobs of its source images by the names that calls use, in the pair's order."""
-        return named_images(self.source, self.further, None, self.edited_source)
+        # if one of the others cannot be read, none of them is there
+        edited_source = self.edited_source if self.further else 1
+        return named_images(self.source, self.further, None, edited_source)
 
     @property
     def content(self) -> tuple[str | None, ...]:

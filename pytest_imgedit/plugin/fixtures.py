@@ -32,7 +32,7 @@ def edit_result(
     edit_pair: pairs.EditPair, imgedit_run: FinishedRun, request: pytest.FixtureRequest
 ) -> items.ItemResult:
     """How this pair ended: score, aspects, edits, verdicts or error, and `source`, `edited` and
-    `reference` as images.
+    `reference` as images; `sources` are all source images in the pair's order.
 
     Score, aspects, error and the difference to a baseline go to JUnit as properties. A test of a
     pair that was not needed, or was dropped, is skipped. While the run's errors stay within

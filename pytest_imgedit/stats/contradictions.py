@@ -122,6 +122,9 @@ def _item_contradictions(place: str, item: Item, results: Results) -> Iterator[s
             yield from _unlike_numbers(f"{place}.{name}", number, of_seeds.get(name), "its seeds")
     if item.status == "scored" and item.score is None:
         yield f"{place}.status: scored, its score: none"
+    sources = 1 + len(item.further)
+    if item.further and item.edited_source > sources:
+        yield f"{place}.edited_source: {item.edited_source}, its sources: {sources}"
 
 
 def _owner(measure: str, results: Results) -> str:

@@ -300,6 +300,44 @@ def test_served_models_are_accepted(bench, merge, pytorch):
     assert list(Path("merged").glob("runs/*/report.html"))
 
 
+def test_a_further_source_that_is_missing_is_named(bench, merge):
+    (bench.path / "several.py").write_text(
+        "import io\n"
+        "from PIL import Image\n"
+        "from pytest_imgedit.core.pairs import EditPair\n"
+        "class Drawn:\n"
+        "    def __init__(self, level): self.level = level\n"
+        "    def read(self):\n"
+        "        data = io.BytesIO()\n"
+        "        Image.new('RGB', (16, 16), (self.level, 40, 90)).save(data, 'PNG')\n"
+        "        return data.getvalue()\n"
+        "def Suite(argument, settings):\n"
+        "    for number in range(2):\n"
+        "        first, second, third = (Drawn(50 * number + n) for n in (10, 20, 30))\n"
+        "        yield EditPair(id=f'p{number}', category='physics', instruction='x',\n"
+        "            source=second, further=(first, third), edited_source=2)\n"
+        "class Editor:\n"
+        "    max_sources = None\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request): return request.sources[0].rotate(90)\n"
+    )
+    run = ("--imgedit-suite=several:Suite", "--imgedit-editor=several:Editor", *RUN[2:])
+    for index in (1, 2):
+        bench.run(f"--imgedit-shard={index}/2", f"--imgedit-out=s{index}", *run)
+    assert merge() == (0, "")
+    [path] = Path("merged").glob("runs/*/results.json")
+    for item in json.loads(path.read_text())["items"]:
+        names = [item["source"], *item["further"]]
+        assert len({*names}) == 3
+        assert all(Path("merged/blobs", name).is_file() for name in names)
+    [item] = items_of("s2")
+    lost = Path("s2/blobs", item["further"][1])
+    lost.unlink()
+    code, line = merge("again")
+    assert code == 4
+    assert f"1 image missing (blobs/{lost.parent.name}/{lost.name})" in line
+
+
 def test_shards_in_one_store_are_accepted_and_missed(bench, merge):
     for index in (1, 2):
         bench.run(f"--imgedit-shard={index}/2", "--imgedit-out=both", *RUN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from documents import an_item
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -88,6 +89,29 @@ def test_failing_pair_says_what_was_asked_what_the_judge_said_and_where_to_look(
     ]
     assert [line.partition(":")[0] for line in lines[5:]] == ["  source", "  edited", "  report"]
     assert lines[-1].endswith("report.html#view-a")
+
+
+def test_an_item_of_several_sources_gives_them_in_the_order_of_the_pair(tmp_path):
+    blobs = [f"{color}/{color * 32}.png" for color in ("a1", "a2", "a3")]
+    for number, blob in enumerate(blobs, 1):
+        path = tmp_path / "blobs" / blob
+        path.parent.mkdir(parents=True)
+        Image.new("RGB", (10 * number, 20)).save(path)
+    shown = {"source": blobs[1], "further": (blobs[0], blobs[2]), "edited_source": 2}
+    item = ItemResult.of(an_item("a", score=4.0, **shown), 5.0, tmp_path, tmp_path / "report.html")
+    assert [image.width for image in item.sources] == [10, 20, 30]
+    assert item.source.width == 20
+    assert item.paths["source-3"] == tmp_path / "blobs" / blobs[2]
+    with pytest.raises(ItemFailed) as caught:
+        item.check()
+    names = [line.split(":")[0].strip() for line in str(caught.value).splitlines()]
+    assert names[-5:] == ["source-1", "source", "source-3", "edited", "report"]
+
+
+def test_a_source_keeps_its_name_though_none_of_the_others_could_be_read(tmp_path):
+    item = an_item("a", score=None, error=ItemError("edit", "bad_image", "x"), edited_source=2)
+    assert item.sources == {"source": item.source}
+    assert ItemResult.of(item, None, tmp_path, tmp_path).paths["source"]
 
 
 def test_images_of_an_item_are_read_when_asked_for(tmp_path):

@@ -154,6 +154,18 @@ RESULTS = [
 ]
 
 
+def test_the_edited_source_is_one_of_the_sources(tmp_path):
+    path = tmp_path / "results.json"
+    further = (f"cd/{'cd' * 32}.png",)
+    for place in (2, 3):
+        item = an_item("p1", further=further, edited_source=place)
+        path.write_text(json.dumps(a_run(items=[item]).model_dump(mode="json")))
+        if place == 2:
+            assert read_results(path).items[0].edited_source == 2
+    with pytest.raises(UsageError, match=r"items.0 \(p1\).edited_source: 3, its sources: 2"):
+        read_results(path)
+
+
 def test_no_repetition_has_no_values():
     assert values_of("psnr", False, []) == {}
 
