@@ -122,19 +122,21 @@ def _table(wandb: Any, results: Results, blobs: Blobs) -> Any:
     """
     columns = ["id", "category", "status", "instruction"]
     columns += map(escaped, results.measures)
-    columns += ["source", "edit"]
+    shown = {name for item in results.items if item.edits for name in item.sources}
+    sources = sorted(shown | {"source"}, key=lambda name: (len(name), name))
+    columns += [*sources, "edit"]
     rows: list[list[Any]] = []
     pictured = 0
     for item in worst_first(results.items):
-        source = None
-        edit = None
+        pictures: dict[str, Any] = {}
         if item.edits and pictured < PICTURES:
-            source = item.source and _thumbnail(wandb, blobs, Path(item.source))
-            edit = _thumbnail(wandb, blobs, Path(f"{item.edits[0].blob}.png"))
+            images = item.sources | {"edit": f"{item.edits[0].blob}.png"}
+            for name, blob in images.items():
+                pictures[name] = _thumbnail(wandb, blobs, Path(blob))
             pictured += 1
         row: list[Any] = [item.id, item.category, item.status, readable(item.instruction)]
         row += [item.value(name) for name in results.measures]
-        row += [source, edit]
+        row += [pictures.get(name) for name in (*sources, "edit")]
         rows.append(row)
     return wandb.Table(columns=columns, data=rows)
 

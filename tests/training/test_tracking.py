@@ -240,6 +240,22 @@ def test_a_tracker_that_answers_has_no_line(results, store, monkeypatch):
     assert pytest_imgedit_run_finished(results, store) is None
 
 
+def test_sources_of_a_pair_have_a_column_each(results, store, monkeypatch):
+    wandb = FakeWandb("nothing", None)
+    tables = []
+    wandb.Table = lambda **table: tables.append(table)
+    wandb.Image = lambda path: path
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    blob = f"ab/{'ab' * 32}.png"
+    several = an_item("several", score=1.0, further=(blob, blob), edited_source=2)
+    run = a_run(items=[an_item("one"), several])
+    assert pytest_imgedit_run_finished(run, store) is None
+    [table] = tables
+    assert table["columns"][-4:] == ["source", "source-1", "source-3", "edit"]
+    pictured = [[cell is not None for cell in row[-4:]] for row in table["data"]]
+    assert pictured == [[True] * 4, [True, False, False, True]]
+
+
 def test_the_hook_without_the_library_fails_with_the_command_that_installs_it(
     results, store, monkeypatch
 ):
