@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_imgedit.core.measures import SCORE
-from pytest_imgedit.core.results import ComparedPair, GateResult, Item, Measure, Results
+from pytest_imgedit.core.results import ComparedPair, Edit, GateResult, Item, Measure, Results
 from pytest_imgedit.core.text import counted, escaped, number, readable
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
 from pytest_imgedit.stats.outcome import WORST_FIRST, outcome
@@ -114,10 +114,10 @@ def _measures(results: Results) -> list[dict[str, Any]]:
 
 
 def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:
-    """Return the cards of the first screen, each with its source, old and new edit: of a run that
+    """Return the cards of the first screen, each with its sources, old and new edit: of a run that
     `is_compared`, the pairs that fell most; of another, those with the lowest scores.
     """
-    captions = {"source": "source", "baseline edit": "before", "edit": "edit"}
+    captions = {"baseline edit": "before", "edit": "edit"}
     if is_compared:
         captions["edit"] = "now"
         shown = [card for card in cards if (card["difference"] or 0.0) < 0]
@@ -127,7 +127,9 @@ def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dic
         shown.sort(key=itemgetter("score"))
     first = []
     for card in shown[:FIRST_PAIRS]:
-        first.append(card | {"images": _first_images(card["images"], captions)})
+        labels = [image["label"] for image in card["images"]]
+        sources = {label: label for label in labels if label.startswith("source")}
+        first.append(card | {"images": _first_images(card["images"], sources | captions)})
     return first
 
 
@@ -250,6 +252,7 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
     before = None if comparison is None else comparison.pairs.get(item.id)
     near_copy = any(edit.near_copy for edit in item.edits)
     reframed = any(edit.reframed for edit in item.edits)
+    composited = any(edit.composited for edit in item.edits)
     leaked = any(edit.leaked for edit in item.edits)
     collapsed = comparison is not None and item.id in comparison.collapsed
     tags = list(item.tags)
@@ -259,6 +262,8 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         tags.append("near-copy")
     if reframed:
         tags.append("reframed")
+    if composited:
+        tags.append("composited")
     if leaked:
         tags.append("leak")
     if collapsed:
@@ -271,8 +276,10 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "before": before and before.before,
         "difference": before and before.difference,
         "change": smallest_change(item),
+        "made": how_made(item.edits),
         "near_copy": near_copy,
         "reframed": reframed,
+        "composited": composited,
         "leaked": leaked,
         "collapsed": collapsed,
         "instruction": item.instruction,
@@ -290,6 +297,19 @@ def smallest_change(item: Item) -> float | None:
     """Return the smallest change from the source to an edit; `None` if none was measured."""
     changes = [edit.change for edit in item.edits if edit.change is not None]
     return min(changes, default=None)
+
+
+def how_made(edits: Sequence[Edit]) -> str:
+    """Say from how many source images edits were made, if from several, and whether one was laid
+    over white; an empty text if there is nothing to say.
+    """
+    facts = []
+    sources = max((edit.sources for edit in edits), default=1)
+    if sources > 1:
+        facts.append(f"made from {sources} source images")
+    if any(edit.composited for edit in edits):
+        facts.append("laid over white: the editor's image had transparent pixels")
+    return "; ".join(facts)
 
 
 def shown_error(item: Item) -> str | None:
@@ -337,7 +357,7 @@ def _image_names(item: Item, before: ComparedPair | None) -> Iterator[tuple[str,
 
     Labels of edits name the seed if the pair has several.
     """
-    yield "source", item.source
+    yield from labelled_sources(item)
     for position, seed in enumerate(item.seeds):
         label_end = f", seed {seed.seed}" if len(item.seeds) > 1 else ""
         edit = None if seed.edit is None else seed.edit.blob
@@ -345,6 +365,17 @@ def _image_names(item: Item, before: ComparedPair | None) -> Iterator[tuple[str,
         if before is not None and before.edits[position] != edit:
             yield f"baseline edit{label_end}", blob_name(before.edits[position])
     yield "reference", item.reference
+
+
+def labelled_sources(item: Item) -> Iterator[tuple[str, str]]:
+    """Yield the label and the name of each source image of a pair, in its order: `source`, or of
+    several `source 1` and so on, of which the edited one says so.
+    """
+    for name, blob in item.sources.items():
+        label = name.replace("-", " ")
+        if item.further and name == "source":
+            label = f"source {item.edited_source} (edited)"
+        yield label, blob
 
 
 def blob_name(sha256: str | None) -> str | None:

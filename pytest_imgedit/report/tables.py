@@ -371,6 +371,8 @@ def _edits(results: Results) -> Iterator[str]:
     edits = [edit for item in results.items for edit in item.edits]
     yield from _near_copies(edits, results)
     yield from _reframed(edits)
+    yield from _composited(edits)
+    yield from _several_sources(edits)
     yield from _seeds(results.editor)
     yield from _alike(results)
     yield from _leaks(edits)
@@ -393,6 +395,24 @@ def _reframed(edits: Sequence[Edit]) -> Iterator[str]:
         yield (
             f"reframed: {reframed} of {counted(len(edits), 'edit')} {have} another aspect ratio "
             "than the source (over 3%)"
+        )
+
+
+def _composited(edits: Sequence[Edit]) -> Iterator[str]:
+    """Yield a line that counts the edits that were laid over white."""
+    composited = sum(edit.composited for edit in edits)
+    if composited:
+        had = "the editor's image had transparent pixels"
+        yield f"laid over white: {composited} of {counted(len(edits), 'edit')} ({had})"
+
+
+def _several_sources(edits: Sequence[Edit]) -> Iterator[str]:
+    """Yield a line that counts the edits of several source images."""
+    several = [edit.sources for edit in edits if edit.sources > 1]
+    if several:
+        yield (
+            f"several sources: {len(several)} of {counted(len(edits), 'edit')}, made from up to "
+            f"{max(several)} source images"
         )
 
 

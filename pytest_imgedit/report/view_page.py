@@ -209,9 +209,15 @@ def _seconds(results: Results) -> int | None:
 
 def _facts(results: Results, there: Container[str]) -> JsonObject:
     """Return what the pairs of a run are, by columns, which are smaller than rows; runs of one
-    suite share it. Only images that are `there` are named.
+    suite share it. Only images that are `there` are named. `sources` maps the position of a pair
+    with several to their labels and names.
     """
     items = results.items
+    sources: dict[int, list[list[str | None]]] = {}
+    for position, item in enumerate(items):
+        if item.further:
+            labelled = html.labelled_sources(item)
+            sources[position] = [[label, _shown(blob, there)] for label, blob in labelled]
     return {
         "id": [item.id for item in items],
         "category": [item.category for item in items],
@@ -219,6 +225,7 @@ def _facts(results: Results, there: Container[str]) -> JsonObject:
         "tags": [list(item.tags) for item in items],
         "difficulty": [item.difficulty for item in items],
         "source": [_shown(item.source, there) for item in items],
+        "sources": sources,
         "reference": [_shown(item.reference, there) for item in items],
     }
 
@@ -284,6 +291,8 @@ def _marks(item: Item) -> list[str]:
         marks.append("near-copy")
     if any(edit.reframed for edit in item.edits):
         marks.append("reframed")
+    if any(edit.composited for edit in item.edits):
+        marks.append("composited")
     if any(edit.leaked for edit in item.edits):
         marks.append("leak")
     return marks
@@ -301,7 +310,8 @@ def _replies(results: Results) -> list[list[list[Any]]]:
 
 def _seed(seed: SeedResult) -> list[Any]:
     """Return the number of a seed and its answers as judge, call and text; with an edit, also its
-    size and seconds, and the keys of the records of the edit and of its verdict.
+    size and seconds, what else is said of how it was made, and the keys of the records of the edit
+    and of its verdict.
     """
     answers: dict[str, Verdict | ItemError | None] = {"": seed.verdict or seed.error}
     answers.update(seed.further)
@@ -316,6 +326,7 @@ def _seed(seed: SeedResult) -> list[Any]:
     if seed.verdict is not None:
         keys += seed.verdict.keys.values()
     row += [f"{seed.edit.width}×{seed.edit.height}", round(seed.edit.seconds, 3)]
+    row.append(html.how_made([seed.edit]))
     row += [key[:KEY] for key in keys]
     return row
 
@@ -339,7 +350,7 @@ def _thumbnails(run: StoredRun) -> Iterator[tuple[str, Path]]:
     blobs = Blobs(run.blobs)
     names: dict[str | None, None] = {}
     for item in run.results.items:
-        names[item.source] = None
+        names.update(dict.fromkeys(item.sources.values()))
         names[item.reference] = None
         for seed in item.seeds:
             names[_edited(seed)] = None

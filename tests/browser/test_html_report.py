@@ -10,10 +10,13 @@ import pytest
 from documents import a_run, an_item
 from PIL import Image
 
+from pytest_imgedit.core import images
 from pytest_imgedit.core.results import ItemError, Measure
 from pytest_imgedit.report.html import render
+from pytest_imgedit.report.pictures import linked
 from pytest_imgedit.report.tables import CATEGORY_HEADER
 from pytest_imgedit.stats.decision import measures_of, summarize_items
+from pytest_imgedit.store.blobs import Blobs
 
 
 @pytest.fixture
@@ -264,6 +267,78 @@ def test_hostile_texts_do_nothing_in_the_markdown_report(page, hostile):
     assert len(kinds) == 4  # the last is the title of the hook's section
     rows = page.locator("table").first.locator("tbody tr").all()
     assert [row.locator("td").count() for row in rows] == [len(CATEGORY_HEADER)] * 2
+
+
+@pytest.fixture
+def report_of_sources(tmp_path):
+    """The report of a pair with three sources of unlike shapes, of which the second is edited, and
+    of a pair with one.
+    """
+    blobs = Blobs(tmp_path / "blobs")
+    names = []
+    for size, color in (((90, 30), "red"), ((30, 90), "green"), ((60, 60), "blue")):
+        digest = blobs.put(images.encode_png(Image.new("RGB", size, color)), durable=False)
+        blobs.made_thumbnail(digest)
+        names.append(f"{digest[:2]}/{digest}.png")
+    wide, high, square = names
+    of_three = {"source": high, "further": (wide, square), "edited_source": 2}
+    made = {"edit": {"sources": 3, "composited": True}, "blob": square[3:67], "reference": wide}
+    items = [
+        an_item("three", score=1.0, **of_three, **made),
+        an_item("one", score=2.0, source=wide, blob=high[3:67]),
+    ]
+    path = tmp_path / "report.html"
+    path.write_text(render(a_run(items=items), linked(blobs.folder, path)))
+    return f"file://{path}"
+
+
+def test_edits_are_compared_with_the_edited_one_of_three_sources_or_with_a_chosen_one(
+    page, report_of_sources
+):
+    page.goto(report_of_sources)
+    captions = ["source 1", "source 2 (edited)", "source 3", "edit"]
+    card = page.locator("#pair-three")
+    assert card.locator("figcaption").all_text_contents() == [*captions, "reference"]
+    assert page.locator(".first li").nth(0).locator("figcaption").all_text_contents() == captions
+    told = "made from 3 source images; laid over white: the editor's image had transparent pixels"
+    assert told in card.text_content()
+    card.locator("figure button").nth(2).click()
+    panes = page.locator("#look-stage figcaption").all_text_contents()
+    assert panes == [*captions[:3], "1 edit 1.00 composited", "reference"]
+    assert told in page.locator("#look-side").text_content()
+
+    def compared():
+        sizes = "images => images.map(image => [image.naturalWidth, image.naturalHeight])"
+        page.until("[...document.querySelectorAll('#look img')].every(image => image.complete)")
+        return page.locator(".over img").evaluate_all(sizes)
+
+    assert compared() == [[30, 90]]
+    against = page.get_by_label("The source that edits are compared with")
+    against.select_option(label="against source 1")
+    assert compared() == [[90, 30]]
+    against.focus()
+    page.keyboard.press("s")  # the choice has the focus, and keeps its keys
+    assert page.locator("#look-stage").get_attribute("data-mode") == "plain"
+    page.locator("#look-stage").focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".pane:visible figcaption").all_text_contents()[0] == "source 1"
+    page.keyboard.press("ArrowRight")
+    page.until("document.getElementById('look-title').textContent === 'one'")
+    assert not against.is_visible()
+    assert compared() == [[90, 30]]
+    page.keyboard.press("ArrowLeft")
+    page.until("document.getElementById('look-title').textContent === 'three'")
+    assert compared() == [[30, 90]]
+    assert page.problems == []
+
+
+def test_three_sources_fit_a_narrow_page(page, report_of_sources):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(report_of_sources)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator("#pair-three figure button").first.click()
+    assert page.evaluate("document.getElementById('look').scrollWidth") <= 390
+    assert page.problems == []
 
 
 def test_narrow_page_has_no_sideways_scroll(page, report):

@@ -327,6 +327,37 @@ def test_link_to_a_pair_opens_it_and_says_what_failed(page, folder):
     assert page.locator(".pane.active figcaption").text_content() == "3 gamma score judge error"
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_pair_of_three_sources_shows_all_of_them(page, tmp_path, width):
+    blobs = Blobs(tmp_path / "store/blobs")
+    digests = [put(blobs, (200, 40 * number, 0), 30 + number) for number in range(3)]
+    names = [f"{digest[:2]}/{digest}.png" for digest in digests]
+    shown = {"source": names[1], "further": (names[0], names[2]), "edited_source": 2}
+    made = {"blob": digests[2], "edit": {"sources": 3, "composited": True}}
+    items = [an_item("three", **shown, **made), an_item("one", source=names[0], blob=digests[1])]
+    run = StoredRun(a_run(run={"id": "r"}, items=items), blobs.folder)
+    write_view([run], [], tmp_path / "page", is_movable=True)
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(f"file://{tmp_path}/page/index.html#view=pairs&runs=r")
+    page.until("document.querySelectorAll('[data-pair]').length === 2")
+    sources = page.locator("[data-pair=three] .sources")
+    captions = ["source 1", "source 2 (edited)", "source 3"]
+    assert sources.locator("figcaption").all_text_contents() == captions
+    assert page.locator("[data-pair=one] .sources").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert sources.evaluate("node => node.scrollWidth <= node.clientWidth")
+    page.select_option("#status", "composited")
+    page.until("document.getElementById('count').textContent === '1 of 2 pairs'")
+    sources.locator("button").nth(2).click()
+    page.until("document.querySelectorAll('#look .frame img').length === 5")
+    page.until("document.getElementById('look-said').textContent.includes('made from 3 source')")
+    panes = page.locator("#look-stage figcaption").all_text_contents()
+    assert panes[:3] == captions
+    page.until("document.querySelector('.over img').naturalWidth === 31")
+    assert page.evaluate("document.getElementById('look').scrollWidth") <= width
+    assert page.problems == []
+
+
 def test_all_images_of_a_pair_zoom_and_move_together(page, folder):
     page.goto(address(folder, pair="pair-08"))
     page.until("document.querySelectorAll('.frame img').length === 7")

@@ -41,12 +41,15 @@ def store(tmp_path, monkeypatch):
     return Path(".imgedit")
 
 
+def given(script: Path) -> list:
+    """The kind, key and value that a script of a page gives it."""
+    text = script.read_text().removeprefix("imgedit.receive(").removesuffix(");\n")
+    return json.loads(f"[{text}]")
+
+
 def listed(page: Path) -> list[dict]:
     """The rows of the list of runs of a page."""
-    text = (page / "runs.js").read_text()
-    kind, _, rows = json.loads(
-        "[" + text.removeprefix("imgedit.receive(").removesuffix(");\n") + "]"
-    )
+    kind, _, rows = given(page / "runs.js")
     assert kind == "list"
     return rows
 
@@ -85,6 +88,36 @@ def test_runs_and_stores_are_named(store, capsys, references, expected):
     code, told = call(capsys, *references, "--out=page")
     assert code == 0, told
     assert [row["key"] for row in listed(Path("page"))] == expected
+
+
+def test_all_sources_of_a_pair_are_in_the_page_in_order(store, capsys):
+    with Store(store) as opened:
+        colors = ("blue", "green", "red")
+        digests = [
+            opened.blobs.put(images.encode_png(Image.new("RGB", (16, 16), color)))
+            for color in colors
+        ]
+    blobs = [f"{digest[:2]}/{digest}.png" for digest in digests]
+    edit = {"sources": 3, "composited": True}
+    shown = {"source": blobs[2], "further": tuple(blobs[:2]), "edited_source": 3}
+    run = a_run(run={"id": "third"}, items=[an_item("p1", blob=digests[2], edit=edit, **shown)])
+    path = store / "runs/third/results.json"
+    path.parent.mkdir()
+    files.write_json(path, run.model_dump(mode="json"))
+    assert call(capsys, "third", "--out=page")[0] == 0
+    copied = {path.name for path in Path("page/pictures").rglob("*.png")}
+    assert copied == {f"{digest}.png" for digest in digests}
+    [facts_path] = Path("page/runs").glob("*-pairs.js")
+    _, _, facts = given(facts_path)
+    _, _, items = given(Path("page/runs/third.js"))
+    _, _, replies = given(Path("page/runs/third-replies.js"))
+    labels = ("source 1", "source 2", "source 3 (edited)")
+    names = [f"{digest}.png" for digest in digests]
+    assert facts["sources"] == {"0": [list(pair) for pair in zip(labels, names, strict=True)]}
+    assert facts["source"] == names[2:]
+    assert items["marks"] == {"0": ["composited"]}
+    how = "made from 3 source images; laid over white: the editor's image had transparent pixels"
+    assert replies[0][0][4] == how
 
 
 def test_folder_with_images_stands_alone(store, capsys):

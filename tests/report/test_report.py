@@ -159,6 +159,48 @@ def test_reports_show_how_much_edits_change_and_count_what_is_odd():
     assert "reframed: 1 of 4 edits has another aspect ratio than the source (over 3%)" in remarks
 
 
+def shown_cards(results):
+    page = html.render(results, lambda name: Picture(f"thumb/{name}", name))
+    return page, json.loads(re.search(r'id="cards">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_a_pair_of_three_sources_shows_them_in_order_with_the_edited_one_marked():
+    blobs = [f"{name}/{name * 32}.png" for name in ("c1", "c2", "c3")]
+    item = an_item(
+        "p1",
+        source=blobs[1],
+        further=(blobs[0], blobs[2]),
+        edited_source=2,
+        reference=f"ef/{'ef' * 32}.png",
+        edit={"sources": 3},
+    )
+    results = a_run(items=[item, an_item("p2")])
+    page, cards = shown_cards(results)
+    sources = ["source 1", "source 2 (edited)", "source 3"]
+    assert [image["label"] for image in cards[0]["images"]] == [*sources, "edit", "reference"]
+    assert [image["full"] for image in cards[0]["images"][:3]] == blobs
+    assert [image["label"] for image in cards[1]["images"]] == ["source", "edit"]
+    captions = re.findall("<figcaption>(.*?)</figcaption>", page)
+    first_screen = [*sources, "edit", "source", "edit"]
+    assert captions[: len(first_screen)] == first_screen
+    assert [card["made"] for card in cards] == ["made from 3 source images", ""]
+    line = "several sources: 1 of 2 edits, made from up to 3 source images"
+    assert line in tables.remarks(results)
+    assert line in terminal.render(results, 100, color=False)
+
+
+def test_an_edit_that_was_laid_over_white_is_told():
+    results = a_run(items=[an_item("p1", edit={"composited": True}), an_item("p2")])
+    _, cards = shown_cards(results)
+    assert [card["composited"] for card in cards] == [True, False]
+    assert [card["tags"] for card in cards] == [["composited"], []]
+    told = "laid over white: the editor's image had transparent pixels"
+    assert [card["made"] for card in cards] == [told, ""]
+    line = "laid over white: 1 of 2 edits (the editor's image had transparent pixels)"
+    assert line in tables.remarks(results)
+    assert markdown.escape(line) in markdown.render(results)
+
+
 def gate(state, why, **changes):
     return GateResult("overall", "fail_under", 7, 6, state, why, **changes)
 

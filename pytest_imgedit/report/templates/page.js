@@ -85,10 +85,16 @@ const KEYS = [["← →", "pairs"], ["1 – 9", "edits"], ["Enter", "one edit, l
 const MARKS = {
   "near-copy": "the edit hardly differs from its source",
   reframed: "the aspect ratio differs by over 3% from the source's",
+  composited: "laid over white: the editor's image had transparent pixels",
   leak: "the edit equals the pair's reference",
 };
 // How much brighter a difference is shown, as in the style.
 const GAIN = 3;
+
+// A pair with several sources has `source 1` and so on, of which one is `(edited)`.
+function isSource({ label }) {
+  return label.startsWith("source");
+}
 
 const pairView = {
   pair: null,
@@ -130,6 +136,7 @@ const pairView = {
       [["plain", "edits", "the edits alone (e)"], ["flicker", "flicker", "switch to the source (space)"], ["difference", "difference", `difference from the source, ${GAIN} times as bright (d)`], ["slider", "slider", "slide between source and edit (s)"]]
         .map(([mode, text, hint]) => [mode, button(text, hint, () => this.setMode(mode))]));
     const slide = element("input", { type: "range", min: "0", max: "100", value: "50", "aria-label": "Share of the source", id: "look-slide" });
+    const against = element("select", { "aria-label": "The source that edits are compared with" });
     const link = button("copy link", "copy a link to this pair", () => copyText(location.href, link));
     const stage = element("div", { id: "look-stage", tabindex: "-1" });
     const side = element("aside", { id: "look-side", "aria-label": "What was said of the edits" });
@@ -138,13 +145,17 @@ const pairView = {
         button("previous", "previous pair (←)", () => this.actions.step(-1)), button("next", "next pair (→)", () => this.actions.step(1)),
         link, button("close", "close (Esc)", () => dialog.close())),
       element("p", { id: "look-instruction" }),
-      element("div", { class: "tools", role: "group", "aria-label": "How edits are shown" }, ...Object.values(modes), slide,
+      element("div", { class: "tools", role: "group", "aria-label": "How edits are shown" }, ...Object.values(modes), against, slide,
         button("−", "zoom out (-)", () => this.zoomBy(1 / 1.5)), element("output", { id: "look-zoom" }, "100%"), button("+", "zoom in (+)", () => this.zoomBy(1.5))),
       element("p", { class: "quiet keys" }, "Keys: ", ...KEYS.flatMap(([key, text]) => [element("kbd", {}, key), ` ${text} · `]), element("kbd", {}, "Esc"), " close"),
       element("div", { id: "look-body" }, stage, side),
       element("p", { id: "look-reduced", class: "quiet", hidden: true }, "Thumbnails. The images themselves are in the store of the run."));
-    this.parts = { dialog, title, place, modes, slide, stage, side };
+    this.parts = { dialog, title, place, modes, against, slide, stage, side };
     document.body.append(dialog);
+    against.addEventListener("input", () => {
+      this.drawStage();
+      this.drawSide();
+    });
     slide.addEventListener("input", () => this.place());
     dialog.addEventListener("keydown", (event) => this.press(event));
     dialog.addEventListener("close", () => this.actions.close());
@@ -166,18 +177,28 @@ const pairView = {
   },
 
   draw() {
-    const { title, place, stage } = this.parts;
+    const { title, place, against } = this.parts;
     title.textContent = this.pair.id;
     place.textContent = this.pair.place;
     document.getElementById("look-instruction").textContent = this.pair.instruction;
     document.getElementById("look-reduced").hidden = true;
-    const source = this.pair.pictures.find((picture) => picture.label === "source");
-    stage.replaceChildren(
-      ...this.pair.pictures.map((picture) => this.pane(picture, null, null)),
-      ...this.pair.edits.map((edit, index) => this.pane(edit.picture, source, index)));
+    const sources = this.pair.pictures.filter(isSource).map(({ label }) => label);
+    against.replaceChildren(...sources.map((label) => element("option", { value: label, selected: label.endsWith("(edited)") }, `against ${label}`)));
+    against.hidden = sources.length < 2;
+    this.drawStage();
     this.zoom = { scale: 1, x: 0, y: 0 };
     this.setMode(this.mode);
     this.parts.dialog.scrollTop = 0;
+  },
+
+  // Of several sources, one is compared with the edits, which stand right behind the sources.
+  drawStage() {
+    const { pictures, edits } = this.pair;
+    const source = pictures.find(({ label }) => label === this.parts.against.value);
+    const panes = pictures.map((picture) => this.pane(picture, source, null));
+    const behind = this.parts.against.hidden ? panes.length : pictures.filter(isSource).length;
+    panes.splice(behind, 0, ...edits.map((edit, index) => this.pane(edit.picture, source, index)));
+    this.parts.stage.replaceChildren(...panes);
   },
 
   pane(picture, source, index) {
@@ -193,7 +214,7 @@ const pairView = {
       caption.prepend(element("kbd", {}, String(index + 1)), " ");
       caption.append(element("b", {}, ` ${score}`), ...marks.map(markOf));
     }
-    const pane = element("figure", { class: isEdit ? "pane edit" : label === "source" ? "pane source" : "pane" }, frame, caption);
+    const pane = element("figure", { class: isEdit ? "pane edit" : picture === source ? "pane source" : "pane" }, frame, caption);
     if (isEdit) caption.addEventListener("click", () => this.choose(index));
     return pane;
   },
@@ -289,7 +310,7 @@ const pairView = {
   },
 
   press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target === this.parts.against) return;
     const isSliding = event.target === this.parts.slide;
     const toggle = (mode) => this.setMode(this.mode === mode ? "plain" : mode);
     const keys = {

@@ -37,6 +37,7 @@ function draw(card) {
   if (card.aspects.length)
     parts.push(element("p", { class: "aspects" }, ...card.aspects.map(([name, value]) => element("span", {}, name + " ", element("b", {}, value)))));
   if (card.change !== null) parts.push(element("p", { class: "quiet" }, "change from the source " + card.change.toFixed(1)));
+  if (card.made) parts.push(element("p", { class: "quiet" }, card.made));
   if (card.greedy !== null) parts.push(element("p", { class: "quiet" }, "expected score; the greedy reply gives " + card.greedy));
   if (card.error) parts.push(element("p", { class: "error" }, card.error));
   if (card.replies.length)
@@ -80,6 +81,7 @@ const kinds = {
   error: (card) => card.error !== null,
   copy: (card) => card.near_copy,
   reframed: (card) => card.reframed,
+  composited: (card) => card.composited,
   leak: (card) => card.leaked,
   collapsed: (card) => card.collapsed,
   fell: (card) => card.difference < 0,
@@ -137,7 +139,7 @@ function look(card, label) {
       error: isBefore(edit) ? null : card.error,
       read: async () => (isBefore(edit) ? [] : card.replies.map((text) => ({ title: "judge's reply", text }))),
     })),
-    facts: [["category", card.category], ["tags", card.tags.join(", ")], ["change from the source, 0 to 255", card.change?.toFixed(1)]].filter(([, text]) => text),
+    facts: [["category", card.category], ["tags", card.tags.join(", ")], ["change from the source, 0 to 255", card.change?.toFixed(1)], ["edit", card.made]].filter(([, text]) => text),
     measures: measures.map(([name, now, before]) => ({ name, values: edits.map((edit) => (isBefore(edit) ? before : now) ?? "–") })),
     preload: neighbours.flatMap((other) => other.images.map((image) => image.full).filter(Boolean)),
   }, Math.max(edits.findIndex((edit) => edit.label === label), 0), {

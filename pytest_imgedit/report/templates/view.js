@@ -313,6 +313,7 @@ const shownAs = {
   error: (row) => all(row, "error").some((error) => error !== null),
   "near-copy": (row) => all(row, "marks").some((marks) => marks?.includes("near-copy")),
   reframed: (row) => all(row, "marks").some((marks) => marks?.includes("reframed")),
+  composited: (row) => all(row, "marks").some((marks) => marks?.includes("composited")),
   leak: (row) => all(row, "marks").some((marks) => marks?.includes("leak")),
 };
 
@@ -366,9 +367,15 @@ function hex(base64) {
   return [...atob(base64)].map((byte) => byte.charCodeAt(0).toString(16).padStart(2, "0")).join("");
 }
 
-function sourceOf(row) {
+// An image of the pair itself, from the first run that has the pair.
+function inputOf(row, name) {
   const place = row.places.findIndex((index) => index >= 0);
-  return pictureOf(table.runs[place].items, of(row, "source"));
+  return pictureOf(table.runs[place].items, name);
+}
+
+function sourcesOf(row) {
+  const named = of(row, "sources") || [["source", of(row, "source")]];
+  return named.filter(([, name]) => name).map(([label, name]) => ({ label, ...inputOf(row, name) }));
 }
 
 function editOf(row, place) {
@@ -449,7 +456,7 @@ function pairControls(rows, measures, measure, order, isDown) {
     field("Measure", choice("measure", measures.map((name) => [name, name]), measures[0])),
     field("Sort by", choice("order", sortOptions, "suite", { down: "" })), ...two, order === "suite" ? null : down,
     filter("category", "Category"), filter("tag", "Tag"), filter("difficulty", "Difficulty"),
-    field("Show", choice("status", [["", "all"], ["scored", "scored"], ["error", "errors"], ["near-copy", "near-copies"], ["reframed", "reframed"], ["leak", "leaks"]])),
+    field("Show", choice("status", [["", "all"], ["scored", "scored"], ["error", "errors"], ["near-copy", "near-copies"], ["reframed", "reframed"], ["composited", "composited"], ["leak", "leaks"]])),
     field(`${measure} from`, typed("low", { type: "number", step: "any" })), field("to", typed("high", { type: "number", step: "any" })),
     field("Search", typed("search", { type: "search", placeholder: "instruction, tags or replies" })), clear,
     element("output", { id: "count" }, `${rows.length} of ${table.rows.length} pairs`),
@@ -475,6 +482,12 @@ function pairTable(shown, measure, order, amount) {
   const view = (row, place) => go({ pair: row.id, edit: place ? String(place + 1) : "" }, true);
   // By keyboard a pair is opened by its name.
   const thumb = (picture, text, onclick) => element("button", { type: "button", class: "thumb", tabindex: "-1", title: "look closer", onclick }, element("img", { src: picture.thumbnail, alt: text, loading: "lazy" }));
+  const sources = (row) => {
+    const found = sourcesOf(row);
+    const thumbs = found.map((picture) => thumb(picture, `${picture.label} of ${row.id}`, () => view(row, 0)));
+    if (!of(row, "sources")) return element("td", {}, ...thumbs);
+    return element("td", {}, element("div", { class: "sources" }, ...thumbs.map((node, index) => element("figure", {}, node, element("figcaption", {}, found[index].label)))));
+  };
   const edit = (row, run, place) => {
     const picture = editOf(row, place);
     const marks = run.items.marks[row.places[place]] || [];
@@ -484,7 +497,7 @@ function pairTable(shown, measure, order, amount) {
     element("th", { scope: "row" }, element("a", { class: "id", href: address({ pair: row.id, edit: "" }) }, row.id),
       element("span", { class: "quiet" }, [of(row, "category"), of(row, "difficulty"), ...of(row, "tags")].filter(Boolean).join(" · ")), element("p", {}, of(row, "instruction"))),
     name ? element("td", { class: "amount" }, element("b", {}, fixed(amount(row)))) : null,
-    element("td", {}, sourceOf(row) && thumb(sourceOf(row), `source of ${row.id}`, () => view(row, 0))),
+    sources(row),
     ...table.runs.map((run, place) => edit(row, run, place)));
   const head = element("tr", {}, element("th", { scope: "col" }, "pair"), name ? element("th", { scope: "col" }, name) : null, element("th", { scope: "col" }, "source"),
     ...table.runs.map((run) => element("th", { scope: "col" }, run.label, meanOf(run, measure))));
@@ -517,10 +530,10 @@ function showPair(rows, measures) {
       read: () => readAnswers(run, index),
     };
   });
-  const pictures = [["source", sourceOf(row)], ["reference", pictureOf(table.runs[row.places.findIndex((index) => index >= 0)].items, of(row, "reference"))]]
-    .filter(([, picture]) => picture).map(([text, picture]) => ({ label: text, ...picture }));
+  const reference = inputOf(row, of(row, "reference"));
+  const pictures = reference ? [...sourcesOf(row), { label: "reference", ...reference }] : sourcesOf(row);
   const near = [rows[position - 1], rows[position + 1]].filter(Boolean)
-    .flatMap((other) => [sourceOf(other), ...table.runs.map((_, place) => editOf(other, place))]).filter(Boolean).map((picture) => picture.full);
+    .flatMap((other) => [...sourcesOf(other), ...table.runs.map((_, place) => editOf(other, place))]).filter(Boolean).map((picture) => picture.full);
   pairView.open({
     id, pictures, edits, preload: near,
     instruction: of(row, "instruction"),
@@ -540,11 +553,11 @@ function showPair(rows, measures) {
 async function readAnswers(run, index) {
   if (index < 0) return [];
   const seeds = (await imgedit.load("replies", run.key))[index];
-  return seeds.flatMap(([seed, said, size, seconds, ...keys]) => {
+  return seeds.flatMap(([seed, said, size, seconds, how, ...keys]) => {
     const prefix = seeds.length > 1 ? `seed ${seed}, ` : "";
     const replies = said.map(([judge, call, text]) => ({ title: `${prefix}${judge || "judge"}${call ? `, ${call}` : ""}`, text }));
     if (!size) return replies;
-    const made = [`${size}, ${seconds} s, seed ${seed}`, ...keys.map((key) => `imgedit explain ${key}`)];
+    const made = [`${size}, ${seconds} s, seed ${seed}`, ...(how ? [how] : []), ...keys.map((key) => `imgedit explain ${key}`)];
     return [...replies, { title: `${prefix}how it was made`, text: made.join("\n") }];
   });
 }
