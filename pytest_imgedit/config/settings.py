@@ -70,8 +70,21 @@ class SuiteSettings(_Section):
     """An item with a lower score fails."""
     root: Path | None = None
     """The folder that holds the images of a suite file, by default the file's."""
-    fields: dict[str, str] = Field(default_factory=dict)
-    """Names of fields in the suite's files."""
+    fields: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
+    """Names of fields in the suite's files; of `image` and `image_b64` also a list with a field
+    for each source.
+    """
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _check_names(cls, value: object) -> object:
+        """Raise one error for a field that is no name and no list of names."""
+        named = value.items() if isinstance(value, dict) else ()
+        for key, names in named:
+            listed = names if isinstance(names, list | tuple) else [names]
+            if not all(isinstance(name, str) for name in listed):
+                raise ValueError(f"{key} is {names!r:.80}, expected the name of a field")
+        return value
 
 
 class EditorSettings(_OpenSection):

@@ -69,13 +69,14 @@ _TEXTS = (
     "own_category",
     "rewritten",
 )
-#: What `Suite.sha256` covers of a pair.
+#: What `Suite.sha256` covers of each pair.
 _HASHED = attrgetter("id", "category", "instruction", "description", "reference_text", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A named list of pairs. `sha256` covers every text of every pair, in order, but no image.
+    """A named list of pairs. `sha256` covers every text of every pair, in order, and which source
+    is edited, but no image.
 
     `counts` holds the number of pairs of each group before any limit; `remarks` holds warnings
     about the file.
@@ -152,9 +153,16 @@ def _refuse_mapping(settings: SuiteSettings) -> None:
 
 
 def _digest(pairs: Iterable[EditPair]) -> str:
-    """Return the SHA-256 of the texts of pairs, in their order."""
-    texts = "".join(json.dumps(_HASHED(pair)) for pair in pairs)
-    return hashlib.sha256(texts.encode()).hexdigest()
+    """Return the SHA-256 of the texts of pairs, in their order, and of the place of the edited
+    source where it is not the first.
+    """
+    texts = []
+    for pair in pairs:
+        values = _HASHED(pair)
+        if pair.edited_source != 1:
+            values += (pair.edited_source,)
+        texts.append(json.dumps(values))
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
 def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[EditPair]:
@@ -335,6 +343,9 @@ def _problem_of_pair(pair: Any) -> str | None:
         may_lack = name == "reference" and value is None
         if not may_lack and not callable(getattr(value, "read", None)):
             return f"{name} is {value!a:.40}, expected an image source with a method read()"
+    problem = _problem_of_sources(pair)
+    if problem:
+        return problem
     if slug(pair.id) != pair.id or not pair.category or not pair.instruction:
         return "expected an id of [A-Za-z0-9._-]{1,128}, a category and an instruction"
     if pair.category.casefold() == "overall":
@@ -344,6 +355,24 @@ def _problem_of_pair(pair: Any) -> str | None:
         )
     if type(pair.seed) is not int or not 0 <= pair.seed < 2**63:
         return f"seed is {pair.seed!r:.40}, expected an integer of at least 0 and under 2**63"
+    return None
+
+
+def _problem_of_sources(pair: EditPair) -> str | None:
+    """Return what is wrong with the further sources of a pair, or with the place of the edited one;
+    `None` if nothing is.
+    """
+    further = pair.further
+    if not isinstance(further, tuple):
+        return f"further is {further!a:.40}, expected a tuple of image sources"
+    for image in further:
+        if not callable(getattr(image, "read", None)):
+            return f"further holds {image!a:.40}, expected image sources with a method read()"
+    place = pair.edited_source
+    count = len(further) + 1
+    if type(place) is not int or not 1 <= place <= count:
+        expected = f"a whole number from 1 to {count}" if count > 1 else "1 for one source"
+        return f"edited_source is {place!a:.40}, expected {expected}"
     return None
 
 

@@ -138,6 +138,20 @@ def as_texts(value: object, splits: bool = False) -> list[str] | None:
     return [part.strip() for part in value if part.strip()]
 
 
+def as_parts(value: object) -> list[object] | None:
+    """Return the parts of a list, or of its text in JSON or Python; `None` for what is no list.
+
+    Only a text in brackets as a whole is one: `[draft] a.png` is the name of a file.
+    """
+    value = _plain(value)
+    if isinstance(value, str):
+        text = value.strip()
+        if not (text.startswith("[") and text.endswith("]")):
+            return None
+        value = _list_in(text)
+    return value if isinstance(value, list) else None
+
+
 def _plain(value: object) -> object:
     """Return the Python value of a scalar of pyarrow or numpy, and the list of an array; any other
     value as it is.

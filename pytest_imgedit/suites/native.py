@@ -2,7 +2,6 @@
 beside the file.
 """
 
-import hashlib
 import json
 import re
 import unicodedata
@@ -10,23 +9,33 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors, images, pairs
-from pytest_imgedit.core.text import did_you_mean, first_of, steering
+from pytest_imgedit.core.text import counted, did_you_mean, first_of, steering
 from pytest_imgedit.suites import cells
 from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
 from pytest_imgedit.suites.rows import RowImage, SuiteRow, image_below, make_pairs, read_rows
+from pytest_imgedit.suites.sources import (
+    SourceCell,
+    SourceColumns,
+    as_paths,
+    as_place,
+    digest,
+    digests,
+)
 
 #: What a pair needs -> the field names that may hold it; the first one present wins.
 FIELDS: dict[str, tuple[str, ...]] = {
     "id": ("id",),
     "category": ("category", "subset"),
-    "image": ("image",),
+    "image": ("image", "images", "input_images", "source_images"),
     "image_b64": ("src_img_b64", "image_b64"),
     "image_path": ("original_image_path",),
+    "edited_source": ("edited_source",),
     "instruction_en": ("edit_instruction_en", "instruction_en"),
     "instruction_zh": ("edit_instruction", "instruction_zh"),
     "instruction": ("instruction",),
@@ -44,7 +53,9 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 T = TypeVar("T")
 #: Formats whose rows cannot be read again by their bytes: their base64 images stay in memory.
-INLINE = (".toml", ".csv")
+INLINE = (".toml", ".csv", ".parquet")
+#: What a pair may need several of, and may therefore be in several fields.
+_SEVERAL = ("image", "image_b64")
 _MARKS = re.compile(r"[._-]+")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: Names of these fields in other formats, by which `imgedit init` and messages guess.
@@ -60,6 +71,13 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
         "photo",
         "picture",
         "source",
+        "images",
+        "input_image",
+        "input_images",
+        "source_image",
+        "source_images",
+        "sources",
+        "image_paths",
         "文件",
         "图片",
     ),
@@ -84,15 +102,17 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
     """Return the pairs of one file; `[suite.fields]` names fields that are called otherwise there.
 
     Rows without a category are of the category `all`. Raises `UsageError` for an unknown key of
-    `[suite.fields]`, a root that is no folder, a row without instruction or image, and values of a
-    wrong type.
+    `[suite.fields]`, several fields for what is one, a root that is no folder, a row without
+    instruction or image, and values of a wrong type.
     """
-    for key in settings.fields:
+    for key, names in settings.fields.items():
         if key not in FIELDS:
             raise errors.UsageError(
                 f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}"
                 f"{did_you_mean(key, FIELDS)}"
             )
+        if not isinstance(names, str):
+            _require_several(key, names)
     if settings.root is not None and not settings.root.is_dir():
         raise errors.UsageError(f"suite.root: {settings.root}: no such folder")
     problems: list[errors.UsageError] = []
@@ -100,6 +120,19 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[pairs.EditPair]:
     is_parquet = path.suffix.lower() == ".parquet"
     reader = _Reader(settings, parquet_rows(path) if is_parquet else read_rows(path, problems))
     return make_pairs(reader.rows, reader.pair, problems)
+
+
+def _require_several(key: str, names: tuple[str, ...]) -> None:
+    """Raise `UsageError` unless a key of `[suite.fields]` may name several fields, and these are
+    some, each once.
+    """
+    if key not in _SEVERAL:
+        expected = f"expected one name: only {' and '.join(_SEVERAL)} may be several fields"
+    elif not names or len(set(names)) < len(names):
+        expected = "expected the fields of the sources in their order, each once"
+    else:
+        return
+    raise errors.UsageError(f"suite.fields.{key}: {list(names)!r:.200}, {expected}")
 
 
 class _Reader:
@@ -111,12 +144,22 @@ class _Reader:
     def __init__(self, settings: SuiteSettings, rows: Iterable[SuiteRow]) -> None:
         other_language = "zh" if settings.language == "en" else "en"
         self.languages = (settings.language, other_language)
-        self.fields = {**FIELDS, **{key: (name,) for key, name in settings.fields.items()}}
+        self.fields = {**FIELDS, **_mapped(settings)}
         self.root = settings.root
         self.read_names = {name for names in self.fields.values() for name in names}
+        self.columns = {key: self._columns(key, settings) for key in _SEVERAL}
         self.rows = [self._without_images(row) for row in rows]
         self.ids = Ids(self._texts_of_ids(), self._paths())
         self.lines: dict[str, int] = {}
+
+    def _columns(self, key: str, settings: SuiteSettings) -> SourceColumns:
+        """Return the columns of a key that may hold several images: those that the settings list,
+        or else those of its names with the numbered ones beside them that no other key names.
+        """
+        names = self.fields[key]
+        if isinstance(settings.fields.get(key), tuple):
+            return SourceColumns.fixed({name: place for place, name in enumerate(names, 1)})
+        return SourceColumns(names, dict.fromkeys(self.read_names.difference(names)))
 
     def _without_images(self, row: SuiteRow) -> SuiteRow:
         """Replace each base64 text of a row by a digest, so that its image is not kept in memory; a
@@ -124,11 +167,11 @@ class _Reader:
         """
         if row.path.suffix.lower() in INLINE:
             return row
-        for name in self.fields["image_b64"] + self.fields["reference_b64"]:
-            text = row.values.get(name)
-            if isinstance(text, str) and not cells.is_missing(text):
-                data = text.encode("utf-8", "surrogatepass")
-                row.values[name] = hashlib.sha256(data).hexdigest()
+        for name, value in row.values.items():
+            if name in self.fields["reference_b64"]:
+                row.values[name] = digest(value)
+            elif self.columns["image_b64"].place_of(name):
+                row.values[name] = digests(value)
         return row
 
     def _texts_of_ids(self) -> Iterator[str]:
@@ -171,10 +214,39 @@ class _Reader:
         return self._text(row, key)
 
     def _path(self, row: SuiteRow) -> str:
-        """Return the path of a row's image; an empty text for an image in a table."""
-        if isinstance(row.values.get(self._field(row, "image")), ParquetImage):
+        """Return the path of a row's edited source; an empty text for an image in a table."""
+        sources = self.columns["image"].cells(row)
+        if sources and isinstance(sources[0].value, ParquetImage):
             return ""
-        return self._text(row, "image_path") or self._text(row, "image")
+        paths = row.read(self._field(row, "image_path"), as_paths)
+        paths = paths or [cell.text(row).strip() for cell in sources]
+        if len(paths) < 2:
+            return "".join(paths)
+        place = self._edited_source(row, len(self._cells(row)))
+        return paths[place - 1] if place <= len(paths) else ""
+
+    def _edited_source(self, row: SuiteRow, count: int) -> int:
+        """Return the place of the edited source among as many as there are, or 1 without any."""
+        return self._read(row, "edited_source", partial(as_place, count=max(count, 1)))
+
+    def _cells(self, row: SuiteRow) -> list[SourceCell]:
+        """Return the sources of a row: images in a table, else base64 texts, else paths.
+
+        Raises `UsageError` where texts and paths are not equally many, so that some would be lost.
+        """
+        encoded = self.columns["image_b64"].cells(row)
+        sources = self.columns["image"].cells(row)
+        if not (encoded and sources):
+            return encoded or sources
+        if len(encoded) != len(sources):
+            raise row.error(
+                f"{counted(len(encoded), 'source')} in {encoded[0].column!r} and {len(sources)} in "
+                f"{sources[0].column!r}, expected as many in each, or all in one of them"
+            )
+        in_table = isinstance(sources[0].value, ParquetImage)
+        if in_table and not isinstance(encoded[0].value, ParquetImage):
+            return sources
+        return encoded
 
     def pair(self, row: SuiteRow) -> pairs.EditPair:
         """Make the pair of a row; raise `UsageError` if a value is missing or of a wrong type, or
@@ -186,10 +258,12 @@ class _Reader:
         if not instruction:
             fields = self._expected_fields(row, "instruction")
             raise row.error(f"no instruction, expected text in {fields}")
-        source = self._image(row, "image")
-        if source is None:
+        sources = [self._source(row, cell) for cell in self._cells(row)]
+        if not sources:
             fields = self._expected_fields(row, "image", "image_b64")
             raise row.error(f"no image, expected one in {fields}")
+        edited_source = self._edited_source(row, len(sources))
+        source = sources.pop(edited_source - 1)
         seed = self._seed(row)
         tags = self._tags(row)
         pair_id, own_id = self._ids(row, category)
@@ -198,8 +272,10 @@ class _Reader:
             category=category,
             instruction=instruction,
             source=source,
+            further=tuple(sources),
+            edited_source=edited_source,
             description=self._translated(row, "description"),
-            reference=self._image(row, "reference"),
+            reference=self._reference(row),
             reference_text=self._translated(row, "reference_text"),
             tags=tags,
             difficulty=self._text(row, "difficulty"),
@@ -217,10 +293,16 @@ class _Reader:
         return pair
 
     def _unread_fields(self, row: SuiteRow) -> dict[str, str]:
-        values = row.values.items()
-        return {
-            name: _as_short_text(value) for name, value in values if name not in self.read_names
-        }
+        return {name: _as_short_text(row.values[name]) for name in self._unread_names(row)}
+
+    def _unread_names(self, row: SuiteRow) -> list[str]:
+        """Return the fields of a row that nothing reads."""
+        sources = self.columns.values()
+        return [
+            name
+            for name in row.values
+            if name not in self.read_names and not any(map(methodcaller("place_of", name), sources))
+        ]
 
     def _seed(self, row: SuiteRow) -> int:
         return self._read(row, "seed", as_seed) or 0
@@ -237,7 +319,7 @@ class _Reader:
         for each_key in (key, *other_keys):
             names += self.fields[each_key]
         known = " or ".join(map(repr, names))
-        others = [name for name in row.values if name not in self.read_names]
+        others = self._unread_names(row)
         if not others:
             return known
         found = f"{known}; found {first_of([f'{name!r:.80}' for name in others])}"
@@ -267,26 +349,61 @@ class _Reader:
             raise row.error(f"{name!r} is {text!a:.200} with {mark}, expected printable text")
         if value:
             return self.ids.named(value), own_id
-        keys = ("image_b64", "instruction_en", "instruction_zh", "instruction")
-        texts = json.dumps([self._text(row, key) for key in keys])
+        texts = json.dumps(self._texts_of_id(row))
         return self.ids.of_image(path, texts, category), own_id
 
-    def _image(self, row: SuiteRow, key: str) -> pairs.ImageSource | None:
-        """Return the image of a row: one in a table, else a base64 text, else the file that a path
-        names; `None` without any.
+    def _texts_of_id(self, row: SuiteRow) -> list[str]:
+        """Return what tells pairs of one path apart, in the same order in each language."""
+        sources = self._cells(row)
+        texts = [cell.text(row) for cell in sources]
+        is_encoded = sources and self._is_encoded(sources[0])
+        first = texts[0].strip() if is_encoded else ""
+        keys = ("instruction_en", "instruction_zh", "instruction")
+        result = [first, *(self._text(row, key) for key in keys)]
+        if len(sources) > 1:
+            result += [*texts, str(self._edited_source(row, len(sources)))]
+        return result
+
+    def _is_encoded(self, cell: SourceCell) -> bool:
+        """Tell whether a cell holds a base64 text."""
+        is_text = not isinstance(cell.value, ParquetImage)
+        return is_text and self.columns["image_b64"].place_of(cell.column) is not None
+
+    def _source(self, row: SuiteRow, cell: SourceCell) -> pairs.ImageSource:
+        """Return the image in a cell of a row."""
+        if isinstance(cell.value, ParquetImage):
+            return cell.value
+        text = cell.text(row)
+        if not self._is_encoded(cell):
+            return image_below(row, text.strip(), self.root)
+        if row.path.suffix.lower() in INLINE:
+            return images.Base64Image(text)
+        return RowImage(row.path, row.start, row.end, cell.column, cell.index)
+
+    def _reference(self, row: SuiteRow) -> pairs.ImageSource | None:
+        """Return the expected result of a row: an image in a table, else a base64 text, else the
+        file that a path names; `None` without any.
         """
-        for name in self.fields[f"{key}_b64"] + self.fields[key]:
+        for name in self.fields["reference_b64"] + self.fields["reference"]:
             image = row.values.get(name)
             if isinstance(image, ParquetImage):
                 return image
-        name = self._field(row, f"{key}_b64")
+        name = self._field(row, "reference_b64")
         text = row.read(name, cells.as_text)
         if text is not None:
             if row.path.suffix.lower() in INLINE:
                 return images.Base64Image(text)
             return RowImage(row.path, row.start, row.end, name)
-        path = self._text(row, key)
+        path = self._text(row, "reference")
         return image_below(row, path, self.root) if path else None
+
+
+def _mapped(settings: SuiteSettings) -> dict[str, tuple[str, ...]]:
+    """Return the fields that the settings name, by what a pair needs."""
+    mapped: dict[str, tuple[str, ...]] = {}
+    for key, names in settings.fields.items():
+        mapped[key] = (names,) if isinstance(names, str) else names
+    return mapped
 
 
 class Ids:
@@ -348,7 +465,9 @@ def _joining_mark(marks: re.Match[str]) -> str:
 
 
 def _names_image(value: object) -> bool:
-    """Tell whether a value is an image, or the name of an image file."""
+    """Tell whether a value is an image, the name of an image file, or a list of these."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_names_image, value))
     return isinstance(value, ParquetImage) or (
         isinstance(value, str) and value.lower().endswith(IMAGE_SUFFIXES)
     )

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,25 @@ _MARK = b"PAR1"
 
 @dataclass(frozen=True, slots=True)
 class ParquetImage:
-    """The image in one cell: a struct with `bytes`, or bytes; `read` reads its row group."""
+    """The image in one cell, or in the part `index` of the list there: a struct with `bytes`, or
+    bytes; `read` reads its row group.
+    """
 
     path: Path
     group: int
     position: int
     column: str
+    index: int | None = None
 
     def read(self) -> bytes:
         """Return the encoded image; raise `ImageError` if it cannot be read."""
         try:
             path = self.path.absolute()
             changed = path.stat().st_mtime_ns
-            value = _column(path, changed, self.group, self.column)[self.position].as_py()
+            cell = _column(path, changed, self.group, self.column)[self.position]
+            if self.index is not None:
+                cell = cell[self.index]
+            value = cell.as_py()
         except Exception as error:  # pyarrow can raise anything for a damaged file
             raise ImageError(f"{self.path}: column {self.column!r}: {one_line(error)}") from None
         data = value.get("bytes") if isinstance(value, dict) else value
@@ -40,24 +46,33 @@ class ParquetImage:
         return data
 
 
-@lru_cache(maxsize=2)  # pairs are read in the order of the file
 def _column(path: Path, changed: int, group: int, column: str) -> Any:
-    """Return a column of a row group; `changed`, the file's time, keeps the cache from returning
-    that of an older file.
-    """
+    """Return a column of a row group."""
     from pyarrow import parquet
 
-    return parquet.ParquetFile(path).read_row_group(group, columns=[column]).column(0)
+    columns = _columns(path, changed, group)
+    if column not in columns:
+        file = parquet.ParquetFile(path)
+        columns[column] = file.read_row_group(group, columns=[column]).column(0)
+    return columns[column]
+
+
+@lru_cache(maxsize=2)  # pairs are read in the order of the file
+def _columns(path: Path, changed: int, group: int) -> dict[str, Any]:
+    """Return the columns of a row group that were read; `changed`, the file's time, keeps the cache
+    from returning those of an older file.
+    """
+    return {}
 
 
 def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     """Yield the rows of a parquet file, numbered from 1; a value of an image column is a
-    `ParquetImage`, or `None` where the cell of a struct is empty.
+    `ParquetImage`, a list of them, or `None` where the cell is empty.
 
     Raises `UsageError` if `pyarrow` is not installed, or if the file is not Parquet.
     """
     try:
-        from pyarrow import lib, parquet, types
+        from pyarrow import lib, parquet
     except ImportError:
         raise UsageError(
             f"{path}: parquet needs the package pyarrow: pip install 'pytest-imgedit[data]'"
@@ -65,23 +80,66 @@ def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     try:
         with parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
-            images = [field.name for field in schema if _is_image(field.type)]
-            # of an image only its name is read, which tells whether there is one
-            structs = [name for name in images if types.is_struct(schema.field(name).type)]
+            images = [field.name for field in schema if _holds_images(field.type)]
             columns = [name for name in schema.names if name not in images]
-            columns += [f"{name}.path" for name in structs]
             number = 0
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group, columns=columns).to_pylist()
+                filled = {name: _filled(file, group, name) for name in images}
                 for position, values in enumerate(rows):
                     number += 1
                     for name in images:
-                        is_empty = name in values and values[name] is None
                         image = ParquetImage(path, group, position, name)
-                        values[name] = None if is_empty else image
+                        values[name] = _cell(image, filled[name][position])
                     yield SuiteRow(path=path, values=values, number=number)
     except (OSError, lib.ArrowException) as error:
         raise files.unusable(path, "a parquet file", _no_parquet(path, error)) from None
+
+
+def _filled(file: Any, group: int, column: str) -> list[Any]:
+    """Return for each row of a row group what fills the cell of an image column: anything for an
+    image, a list of such for a list, and `None` where it is empty.
+
+    Of structs only the names of images are read, of bytes nothing unless a cell may be empty.
+    """
+    from pyarrow import types
+
+    kind = file.schema_arrow.field(column).type
+    part = kind.value_type if _is_list(kind) else kind
+    metadata = file.metadata.row_group(group)
+    chunks = [metadata.column(index) for index in range(metadata.num_columns)]
+    chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{column}.")]
+    if types.is_struct(part):
+        names = [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema.endswith(".path")]
+        read: list[Any] = file.read_row_group(group, columns=names).column(column).to_pylist()
+        return read
+    statistics = chunks[0].statistics
+    if part is kind and statistics and statistics.has_null_count and not statistics.null_count:
+        return [True] * metadata.num_rows
+    cells = file.read_row_group(group, columns=[column]).column(column)
+    return [_validity(cell, is_list=part is not kind) for cell in cells]
+
+
+def _validity(cell: Any, is_list: bool) -> Any:
+    """Return `True` for a scalar of pyarrow that is not null, or a list of such, and `None` for
+    null.
+    """
+    if not cell.is_valid:
+        return None
+    if not is_list:
+        return True
+    return [True if part.is_valid else None for part in cell]
+
+
+def _cell(image: ParquetImage, filled: Any) -> ParquetImage | list[ParquetImage | None] | None:
+    """Return the image or the images of a cell; `None` for each that is empty."""
+    if filled is None:
+        return None
+    if not isinstance(filled, list):
+        return image
+    return [
+        None if part is None else replace(image, index=index) for index, part in enumerate(filled)
+    ]
 
 
 def _no_parquet(path: Path, error: Exception) -> str:
@@ -97,8 +155,19 @@ def _no_parquet(path: Path, error: Exception) -> str:
     return f"{path}: no parquet file: {reason}"
 
 
+def _holds_images(kind: Any) -> bool:
+    """Tell whether columns of a type hold images, or lists of them."""
+    return _is_image(kind.value_type if _is_list(kind) else kind)
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
 def _is_image(kind: Any) -> bool:
-    """Tell whether columns of a type hold images: structs as the hub has them, or bytes."""
+    """Tell whether a type is that of an image: a struct as the hub has it, or bytes."""
     from pyarrow import types
 
     if types.is_struct(kind):

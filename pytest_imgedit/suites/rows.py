@@ -18,6 +18,7 @@ from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import file_types, files, images, pairs, strict_json
 from pytest_imgedit.core.errors import ImageError, SpecError, UsageError
 from pytest_imgedit.core.text import shorten
+from pytest_imgedit.suites import cells
 
 # A string without an end runs to the end of the file, so that no byte is looked at twice.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -121,12 +122,15 @@ def _blobs(folder: Path) -> set[Path]:
 
 @dataclass(frozen=True, slots=True)
 class RowImage:
-    """A base64 image in one field of a row; `read` reads the row again."""
+    """A base64 image in one field of a row, or in the part `index` of a list there; `read` reads
+    the row again.
+    """
 
     path: Path
     start: int
     end: int
     name: str
+    index: int | None = None
 
     def read(self) -> bytes:
         """Return the decoded bytes; raise `ImageError` if the file changed or the text is not
@@ -136,10 +140,14 @@ class RowImage:
             with self.path.open("rb") as file:
                 file.seek(self.start)
                 data = file.read(self.end - self.start)
-            return images.Base64Image(json.loads(data)[self.name]).read()
+            text = json.loads(data)[self.name]
+            if self.index is not None:
+                parts = cells.as_parts(text) or []
+                text = parts[self.index]
+            return images.Base64Image(text).read()
         except OSError as error:
             raise ImageError(f"{self.path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise ImageError(f"{self.path}: field {self.name!r}: {error}") from error
 
 
@@ -269,8 +277,8 @@ def _csv_rows(path: Path) -> Iterator[SuiteRow]:
             for values in reader:
                 if values:
                     _require_value_of_each(path, line, values, names)
-                    cells = dict(zip(names, values, strict=True))
-                    yield SuiteRow(path=path, values=cells, line=line)
+                    record = dict(zip(names, values, strict=True))
+                    yield SuiteRow(path=path, values=record, line=line)
                 line = reader.line_num + 1
         except UnicodeError as error:
             problem = (

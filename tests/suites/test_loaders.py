@@ -67,6 +67,12 @@ def own(bench):
         ("source='a.png'", "source"),
         ("source=5", "source"),
         ("reference='a.png'", "reference"),
+        ("further=[good]", "further"),
+        ("further=('a.png',)", "further"),
+        ("edited_source=2", "edited_source"),
+        ("further=(good,), edited_source=0", "edited_source"),
+        ("further=(good,), edited_source=3", "edited_source"),
+        ("further=(good,), edited_source=True", "edited_source"),
         ("reference=Image", "reference"),
     ],
 )

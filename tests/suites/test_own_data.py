@@ -196,13 +196,13 @@ def test_fields_that_nothing_reads_are_named_once(bench):
     photographs(bench.path, "a.png", "b.png")
     suite = rows(
         bench,
-        {"image": "a.png", "instruction": "x", "image_2": "b.png", "note": "y"},
-        {"image": "b.png", "instruction": "x", "image_2": "a.png"},
+        {"image": "a.png", "instruction": "x", "photo_id": "b.png", "note": "y"},
+        {"image": "b.png", "instruction": "x", "photo_id": "a.png"},
     )
     result = bench.run(suite, *FAST)
     result.assert_outcomes(passed=2)
     line = (
-        "pairs.jsonl: fields that nothing reads: image_2 (2 rows), note (1 row); "
+        "pairs.jsonl: fields that nothing reads: photo_id (2 rows), note (1 row); "
         "[suite.fields] maps names"
     )
     assert result.outlines.count(f"imgedit: {line}") == 1
