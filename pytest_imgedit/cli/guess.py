@@ -5,11 +5,14 @@ suite already.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from pytest_imgedit.core.text import counted, shorten, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites import base, cells, native
 from pytest_imgedit.suites.rows import SuiteRow, raise_problems, read_rows
+from pytest_imgedit.suites.sources import SourceColumns, place_beside
 
 #: Folders that hold no images of a benchmark.
 _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
@@ -33,6 +37,9 @@ _MOST_NAMED = 3
 _MOST_SHOWN = 300
 #: A column names images if it does so in at least this part of the rows.
 _MOST_ROWS = 0.8
+#: The column of images in a new suite, and what the reader takes for further sources beside it.
+_IN_NEW_SUITE = SourceColumns(("image",))
+_NUMBER_AT_END = re.compile(r"(?P<name>.*?[^\d ._-])[ ._-]?\d{1,2}")
 
 
 @dataclass(frozen=True)
@@ -163,8 +170,9 @@ def _of_table(path: Path) -> Guess:
     is_below = path.resolve().is_relative_to(Path.cwd())
     finder = _Finder(Path() if is_below else path.parent)
     names = list(dict.fromkeys(name for row in rows for name in row.values))
-    image = _column(names, rows, "image", lambda value: finder.find(value) is not None)
-    others = [name for name in names if name != image]
+    image = _column(names, rows, "image", finder.finds)
+    places = _places_of_sources(names, image)
+    others = [name for name in names if name not in places]
     instruction = _column(others, rows, "instruction", _is_text)
     if image is None or instruction is None:
         expected = "holds instructions"
@@ -172,31 +180,66 @@ def _of_table(path: Path) -> Guess:
             expected = f"names images below {finder.root.resolve()}"
         found = ", ".join(names) or "none"
         raise errors.UsageError(f"{path}: no column {expected}, found {found}")
-    pairs = [_pair(row, image, instruction, finder) for row in rows]
+    sources = SourceColumns.fixed(places)
+    pairs = [_pair(row, sources, instruction, finder) for row in rows]
     _check_unique_ids(path, pairs)
+    images = ", ".join(map(repr, places))
+    several = _of_several(sum(isinstance(pair["image"], list) for pair in pairs))
     return Guess(
-        f"{counted(len(pairs), 'row')} of {path}: image {image!r}, instruction {instruction!r}",
+        f"{counted(len(pairs), 'row')} of {path}{several}: image {images}, instruction "
+        f"{instruction!r}",
         rows=pairs,
         root=finder.root,
     )
 
 
+def _places_of_sources(names: Sequence[str], image: str | None) -> dict[str, int]:
+    """Return the columns of source images with their places, in order: the column `image`, and
+    those that are numbered as it is, or beside it; none without one.
+    """
+    if image is None:
+        return {}
+    candidates = [image.strip().lower()]
+    numbered = _NUMBER_AT_END.fullmatch(candidates[0])
+    if numbered is not None:
+        candidates.insert(0, numbered["name"])
+    for name in candidates:
+        columns = {column: place_beside(name, column.strip().lower()) for column in names}
+        places = {column: place for column, place in columns.items() if place is not None}
+        if 1 in places.values():
+            return dict(sorted(places.items(), key=itemgetter(1)))
+    return {image: 1}
+
+
+def _of_several(count: int) -> str:
+    """Say how many pairs have several sources; nothing if none has."""
+    return f" ({count} with several sources)" if count else ""
+
+
 def _ready_suite(path: Path) -> Guess | None:
-    """Return a file that can be read as a suite without remarks and whose images are there; `None`
-    for a table that needs another look at its columns.
+    """Return a file that can be read as a suite and whose images are there; `None` for a table that
+    needs another look at its columns, also because nothing reads some.
 
     Raises `UsageError` for a file that is neither.
     """
+    is_table = path.suffix.lower() in _TABLES
     try:
         suite = base.load_suite(settings.SuiteSettings(spec=f"native:{path}"))
     except errors.UsageError:
-        if path.suffix.lower() not in _TABLES:  # it has no columns that could be found
+        if not is_table:  # it has no columns that could be found
             raise
         return None
-    sources = [getattr(pair.source, "path", None) for pair in suite.pairs]
-    if suite.remarks or not all(source is None or source.is_file() for source in sources):
+    if is_table and suite.remarks:
         return None
-    return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
+    for pair in suite.pairs:
+        for source in pair.sources:
+            image = getattr(source, "path", None)
+            if image is not None and not image.is_file():
+                if is_table:
+                    return None
+                raise errors.UsageError(f"{pair.row}: no image {image}, expected it")
+    several = _of_several(sum(bool(pair.further) for pair in suite.pairs))
+    return Guess(f"{len(suite.pairs)} pairs of {path}{several}", spec=path)
 
 
 def _check_unique_ids(path: Path, pairs: Sequence[strict_json.JsonObject]) -> None:
@@ -209,14 +252,21 @@ def _check_unique_ids(path: Path, pairs: Sequence[strict_json.JsonObject]) -> No
             )
 
 
-def _pair(row: SuiteRow, image: str, instruction: str, finder: _Finder) -> strict_json.JsonObject:
-    """Return a row of the new suite: its image as a path below the root, its instruction, and what
-    else it holds under its usual name, or its own if the usual one is taken.
+def _pair(
+    row: SuiteRow, sources: SourceColumns, instruction: str, finder: _Finder
+) -> strict_json.JsonObject:
+    """Return a row of the new suite: its image as a path below the root, or a list of several, its
+    instruction, and what else it holds under its usual name, or its own if the usual one is taken.
 
-    Raises `UsageError` for an image that is not found, an empty instruction, and a wrong value.
+    A column that would be a further source in the new suite, but is none here, is left out. Raises
+    `UsageError` for an image that is not found, an empty instruction, and a wrong value.
     """
+    images = [_path(row, cell.column, cell.value, finder) for cell in sources.cells(row)]
+    if not images:
+        [name] = sources.names
+        images = [_path(row, name, row.values.get(name), finder)]
     result: strict_json.JsonObject = {
-        "image": _path(row, image, finder),
+        "image": images if len(images) > 1 else images[0],
         "instruction": row.values.get(instruction),
     }
     if not _is_text(result["instruction"]):
@@ -224,12 +274,17 @@ def _pair(row: SuiteRow, image: str, instruction: str, finder: _Finder) -> stric
     if row.group:
         result["category"] = row.group
     for name, value in row.values.items():
-        if name in (image, instruction) or cells.is_missing(value):
+        is_source = sources.place_of(name) is not None
+        if is_source or name == instruction or cells.is_missing(value):
             continue
         usual = _usual_name(name)
         key = name if usual in result else usual
+        if _IN_NEW_SUITE.place_of(key) is not None:
+            continue
         if key == "reference":
-            value = _path(row, name, finder)
+            value = _path(row, name, value, finder)
+        elif key == "edited_source":
+            value = row.read(name, cells.as_whole)
         elif key == "tags":
             value = row.read(name, partial(cells.as_texts, splits=True))
         elif key == "seed":
@@ -238,13 +293,14 @@ def _pair(row: SuiteRow, image: str, instruction: str, finder: _Finder) -> stric
     return result
 
 
-def _path(row: SuiteRow, name: str, finder: _Finder) -> str:
-    """Return the image that a cell names, below the root; raise `UsageError` if there is none."""
-    path = finder.find(row.values.get(name))
+def _path(row: SuiteRow, name: str, value: Any, finder: _Finder) -> str:
+    """Return the image that a value in a column names, below the root; raise `UsageError` if there
+    is none.
+    """
+    path = finder.find(value)
     if path is None:
         raise row.error(
-            f"{name!r} is {row.values.get(name)!r:.80}, expected an image below "
-            f"{finder.root.resolve()}"
+            f"{name!r} is {value!r:.80}, expected an image below {finder.root.resolve()}"
         )
     return str(path)
 
@@ -325,6 +381,14 @@ class _Finder:
             or self._known.get(Path(text).name)
             or self._known.get(Path(text).stem)
         )
+
+    def finds(self, value: Any) -> bool:
+        """Tell whether a value names an image, or is a list of several values that do."""
+        with suppress(ValueError):
+            parts = cells.as_parts(value)
+            if parts is not None:
+                return bool(parts) and all(map(self.find, parts))
+        return self.find(value) is not None
 
 
 def _usable(folder: Path, suffixes: Collection[str]) -> list[Path]:

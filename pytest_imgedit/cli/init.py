@@ -234,8 +234,8 @@ def _without_config(
     name = config
     if name is None and not any(specs.values()):
         name = _config_for(gpus)
-    text = _config(name, guess, specs)
     _check_suite(guess)
+    text = _config(name, guess, specs)
     contents = {CONFIG: text}
     if guess.rows:
         contents[FOLDER / guess.file_name] = _suite_text(guess)
@@ -470,9 +470,18 @@ def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) ->
         if spec is not None:
             text = _with_model(_NEEDS.sub("", text), role, spec)
     if guess.rows:
-        sources = {row.get("image") for row in guess.rows}
+        sources = {_edited_image(row) for row in guess.rows}
         text = _with_gates(text, len(sources))
     return text
+
+
+def _edited_image(row: strict_json.JsonObject) -> str:
+    """Return the path of the image that is edited in a row of a new suite."""
+    images = row["image"]
+    if isinstance(images, str):
+        return images
+    path: str = images[row.get("edited_source", 1) - 1]
+    return path
 
 
 def _with_suite(config: str, guess: Guess) -> str:
