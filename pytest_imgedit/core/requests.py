@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Generic, Literal, Protocol
 
 from PIL import Image
@@ -119,6 +120,10 @@ class Preparation:
     `max_side` images are made smaller, keeping their shape, until no side is longer, in pixels. A
     judge sends images in `codec`, JPEG with `quality`, and makes none smaller, if `codec` is set. A
     server that takes a level of detail is told `detail`.
+
+    With `source_pixels` every source image of more pixels is made smaller, bicubically and about in
+    its shape. With `source_multiple` its sides are then cut to multiples of that number of pixels.
+    Neither changes the edit or the reference.
     """
 
     codec: Literal["", "png", "jpeg"] = ""
@@ -126,6 +131,34 @@ class Preparation:
     max_side: int | None = None
     at_source_size: bool = False
     detail: Literal["", "low", "high"] = ""
+    source_pixels: int | None = None
+    source_multiple: int = 1
+
+    @property
+    def recipe(self) -> JsonObject:
+        """Its fields, as they decide replies; those of source images only if they say something, so
+        that stored replies from before they existed keep their keys.
+        """
+        fields = asdict(self)
+        if self.source_pixels is None:
+            del fields["source_pixels"]
+        if self.source_multiple == 1:
+            del fields["source_multiple"]
+        return fields
+
+    def resizes(self, name: str) -> bool:
+        """Tell whether an image is one of the sources, and these have a rule for their size."""
+        has_rule = self.source_pixels is not None or self.source_multiple > 1
+        return has_rule and name.startswith("source")
+
+    def source_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the width and height in which a source image of this size is shown, in pixels."""
+        width, height = size
+        if self.source_pixels is not None and width * height > self.source_pixels:
+            ratio = math.sqrt(self.source_pixels / (width * height))
+            width, height = int(width * ratio), int(height * ratio)
+        multiple = self.source_multiple
+        return max(multiple, width - width % multiple), max(multiple, height - height % multiple)
 
     def sent(self, image: Image.Image) -> Image.Image:
         """Return an image as it is after its way through the codec."""
@@ -137,11 +170,14 @@ class Preparation:
         sizes = {}
         if self.at_source_size and source is not None:
             sizes["edited"] = source.size
+        for name, image in images.items():
+            if self.resizes(name):
+                sizes[name] = self.source_size(image.size)
         return {name: self.resized_to(image, sizes.get(name)) for name, image in images.items()}
 
     def resized_to(self, image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-        """Return an image in the `size` of its source, in pixels, if it is to have that, and then
-        with no side longer than `max_side`.
+        """Return an image in a `size` in pixels, if it is to have one, and then with no side longer
+        than `max_side`.
         """
         if size is not None:
             image = image.resize(size)

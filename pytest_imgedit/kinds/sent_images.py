@@ -25,17 +25,21 @@ MAX_KEPT = 256 * 2**20
 @dataclass(frozen=True)
 class Show:
     """How an image is shown: prepared as a protocol asks, in the `size` of the source if it is to
-    have that, and with at most `max_pixels` unless the protocol names a codec.
+    have that, and with at most `max_pixels` unless the protocol names a codec. One that `is_source`
+    has its size by the protocol's rule for sources.
     """
 
     preparation: requests.Preparation
     size: tuple[int, int] | None
     max_pixels: int | None
+    is_source: bool = False
 
     def keeps(self, size: tuple[int, int]) -> bool:
         """Tell whether an image of this size, in pixels, is sent in its stored bytes."""
         preparation = self.preparation
         if preparation.codec == "jpeg" or self.size not in (None, size):
+            return False
+        if self.is_source and preparation.source_size(size) != size:
             return False
         if preparation.max_side is not None:
             return max(size) <= preparation.max_side
@@ -50,7 +54,9 @@ class Show:
 
     def encoded(self, data: bytes) -> bytes:
         """Return a stored image as it is prepared; raise `ImageError` if it does not decode."""
-        image = self.preparation.resized_to(images.decode(data), self.size)
+        image = images.decode(data)
+        size = self.preparation.source_size(image.size) if self.is_source else self.size
+        image = self.preparation.resized_to(image, size)
         if self.preparation.codec == "jpeg":
             return images.encode_jpeg(image, self.preparation.quality)
         if not self.preparation.codec and self.max_pixels is not None:
@@ -100,7 +106,7 @@ class SentImages:
         try:
             if name == "edited" and preparation.at_source_size and source is not None:
                 size = await _shown_size(source)
-            show = Show(preparation, size, max_pixels)
+            show = Show(preparation, size, max_pixels, preparation.resizes(name))
             if show.keeps_bytes(data):
                 return b64encode(data)
             return await self._prepared((data, show))

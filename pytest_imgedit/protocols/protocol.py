@@ -6,7 +6,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -33,6 +33,9 @@ class Call:
     """One question to a judge: what it is shown, and the grammar of its reply, which may be at
     least `max_new_tokens` long.
 
+    Calls that are equal but for their name differ by `attempt`, from 1 on: each gets a reply of its
+    own, also from the store.
+
     Images are `source`, `edited`, `reference`, and `source-2` and so on for further sources.
     """
 
@@ -42,6 +45,7 @@ class Call:
     system: str = ""
     preparation: Preparation = field(default_factory=Preparation)
     max_new_tokens: int = 0
+    attempt: int = 1
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -51,12 +55,15 @@ class Call:
     @property
     def recipe(self) -> JsonObject:
         """What decides a reply, beside the images: their preparation, the texts, and its length."""
-        return {
+        recipe: JsonObject = {
             "system": self.system,
             "parts": [list(part) for part in self.parts],
-            "preparation": asdict(self.preparation),
+            "preparation": self.preparation.recipe,
             "max_new_tokens": self.max_new_tokens,
         }
+        if self.attempt > 1:  # the first attempt is what other protocols ask, with their keys
+            recipe["attempt"] = self.attempt
+        return recipe
 
 
 @dataclass(frozen=True)
@@ -193,6 +200,11 @@ class Protocol(ABC):
                 name = f"{row.name}, pairs of one source image"
                 rows.insert(names.index(self.total) + 1, replace(row, name=name))
         return rows
+
+    @property
+    def attempts(self) -> int:
+        """How often each question is asked, at least, in calls that differ by their `attempt`."""
+        return 1
 
     def remind(self, call: Call, problem: str) -> str:
         """Return the text that is put behind a question whose reply could not be read."""

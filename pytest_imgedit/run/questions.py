@@ -179,4 +179,6 @@ def _unscaled_size(work: Work, name: str, preparation: requests.Preparation) -> 
     if name == "edited" and work.edit is not None and not preparation.at_source_size:
         return work.edit.width, work.edit.height
     image = work.images.get("source" if name == "edited" else name)
-    return (0, 0) if image is None else image.size
+    if image is None:
+        return 0, 0
+    return preparation.source_size(image.size) if preparation.resizes(name) else image.size

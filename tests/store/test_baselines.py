@@ -392,8 +392,8 @@ PILLOW = {"pillow": "12.1"}
         ),
         pytest.param(
             ("diffusers:A", {"torch": "2.13.0"}),
-            ("scenes", {"torch": "2.13.0", "ftfy": "6.3", "numpy": "2.4.6"}),
-            ["ftfy absent there, 6.3 here"],
+            ("scenes", {"torch": "2.13.0", "tokenizers": "0.22", "numpy": "2.4.6"}),
+            ["tokenizers absent there, 0.22 here"],
             id="declared by two kinds",
         ),
     ],
