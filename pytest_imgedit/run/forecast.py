@@ -21,6 +21,7 @@ from pytest_imgedit.run.costs import Bill, Billing, editor_line, with_known_toke
 from pytest_imgedit.run.first_edits import FirstEdits, plan_first_edits
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
 from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.planned_works import takes_sources_of
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.settings_checks import declared_measures
 from pytest_imgedit.run.work import FIRST, Work, missing_edits
@@ -79,12 +80,18 @@ def known_peaks(
 ) -> dict[Role, placement.Peak]:
     """Return the peak memory of workers of these models, by the newest runs of the store.
 
-    A run counts if it is of the whole suite, and its model has the same weights, parameters, GPUs
-    per worker, and setting of the batch size.
+    A run counts if it is of the whole suite, has edited a pair of as many sources as any that the
+    editor takes now, and its model has the same weights, parameters, GPUs per worker, and setting
+    of the batch size.
     """
+    editor = models["editor"].model
+    counts = [len(pair.sources) for pair in suite.pairs if takes_sources_of(editor, pair)]
+    most_sources = max(counts, default=1)
     peaks: dict[Role, placement.Peak] = {}
     for results in _newest_runs(suite, store):
         if results.selection.selected < results.selection.whole:
+            continue
+        if _most_sources(results) < most_sources:
             continue
         for role, identity in models.items():
             if role not in peaks and _is_same_model(role, results, settings, identity):
@@ -92,6 +99,12 @@ def known_peaks(
                 if peak is not None:
                     peaks[role] = peak
     return peaks
+
+
+def _most_sources(results: Results) -> int:
+    """Return the most source images that an edit of a run was made of."""
+    counts = [edit.sources for item in results.items for edit in item.edits]
+    return max(counts, default=1)
 
 
 def _is_same_model(role: Role, results: Results, settings: Settings, identity: Identity) -> bool:

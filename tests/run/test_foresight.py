@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -30,14 +31,16 @@ def worker(name, gib, batch_size=1):
 
 @pytest.fixture
 def known(tmp_path):
-    def ask(run, asked=1, name="s"):
+    def ask(run, asked=1, name="s", sources=(), most=None):
         folder = tmp_path / "runs" / "r1"
         folder.mkdir(parents=True, exist_ok=True)
         write_results(run, folder)
         settings = make_settings({"run": {"config_file": ConfigFile()}})
         told = {"fingerprint": "0" * 64, "params": {}}
-        identity = SimpleNamespace(told=told, model=SimpleNamespace(batch_size=asked))
-        store, suite = SimpleNamespace(folder=tmp_path), SimpleNamespace(name=name)
+        editor = SimpleNamespace(batch_size=asked, max_sources=most)
+        identity = SimpleNamespace(told=told, model=editor)
+        pairs = [SimpleNamespace(sources=(None,) * count) for count in sources]
+        store, suite = SimpleNamespace(folder=tmp_path), SimpleNamespace(name=name, pairs=pairs)
         return known_peaks(settings, {"editor": identity}, suite, store).get("editor")
 
     return ask
@@ -81,3 +84,22 @@ def test_a_worker_that_halved_its_batches_took_what_the_larger_one_takes(known):
 )
 def test_a_run_of_something_else_tells_nothing(known, made, asked, name):
     assert known(made, asked, name) is None
+
+
+def with_sources(made, count):
+    """A run whose edits were made of this many source images."""
+    items = []
+    for item in made.items:
+        seeds = [replace(seed, edit=replace(seed.edit, sources=count)) for seed in item.seeds]
+        items.append(item.model_copy(update={"seeds": tuple(seeds)}))
+    return made.model_copy(update={"items": tuple(items)})
+
+
+@pytest.mark.parametrize(
+    ("made_of", "most", "is_known"),
+    [(1, None, False), (2, None, False), (3, None, True), (1, 1, True), (1, 2, False)],
+)
+def test_a_run_without_edits_of_as_many_sources_tells_nothing(known, made_of, most, is_known):
+    made = with_sources(run(worker("edit-0", 5)), made_of)
+    peak = known(made, sources=(1, 3, 2), most=most)
+    assert (peak is not None) is is_known
