@@ -6,6 +6,9 @@ import base64
 import csv
 import io
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -17,6 +20,7 @@ from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.handover import from_index, to_index
 from pytest_imgedit.suites.sources import place_beside
 
+PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
 SIZES = {"a": (40, 32), "b": (24, 48), "c": (56, 20)}
 
 
@@ -430,6 +434,24 @@ def test_names_of_numbered_columns(column, place):
 def test_a_name_that_ends_in_a_digit_is_numbered_behind_a_mark():
     assert place_beside("t2", "t22") is None
     assert place_beside("t2", "t2_2") == 2
+
+
+def test_the_examples_of_the_page_on_own_data_are_suites(folder):
+    text = PAGE.read_text("utf-8").partition("## Several sources")[2].partition("\n## ")[0]
+    blocks = re.findall(r'```\w+ title="(.+?)"\n(.*?)```', text, re.DOTALL)
+    examples = dict(blocks)
+    assert sorted(examples) == ["imgedit.toml", "pairs.csv", "pairs.jsonl"]
+    for name, content in examples.items():
+        (folder / name).write_text(content, "utf-8")
+    for name in ("pairs.csv", "pairs.jsonl"):
+        hat, desk = suite_of(folder / name).pairs
+        assert [source.path.stem for source in hat.sources] == ["person", "hat"]
+        assert [source.path.stem for source in desk.sources] == ["lamp", "room", "cat"]
+        assert (hat.source.path.stem, desk.source.path.stem) == ("person", "room")
+    fields = tomllib.loads(examples["imgedit.toml"])["suite"]["fields"]
+    row = {"scene": "a.png", "person": "b.png", "object": "c.png"}
+    (pair,) = pairs_of(folder, "s.csv", row, fields=fields)
+    assert names_of(pair) == ("abc", "a")
 
 
 def parquet_of(folder, rows, **settings):
