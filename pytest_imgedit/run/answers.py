@@ -25,6 +25,14 @@ class Dropped(Exception):
         self.replies = replies
 
 
+class Unread(errors.ReplyError):
+    """`compat` can make no value of what is left, since `replies` to some calls cannot be read."""
+
+    def __init__(self, message: str, replies: str) -> None:
+        super().__init__(message)
+        self.replies = replies
+
+
 class AnswerReader:
     """Reads the answers of one judge by its protocol, or of a metric."""
 
@@ -109,8 +117,8 @@ class AnswerReader:
     def verdict(self, pair: EditPair, records: Mapping[str, VerdictRecord]) -> results.Verdict:
         """Make the verdict of the answers to all calls about a pair.
 
-        Raises `ReplyError` for numbers that make no score, and `Dropped` for a pair that `compat`
-        leaves out.
+        Raises `ReplyError` for numbers that make no score, which is `Unread` where `compat` lacks
+        some, and `Dropped` for a pair that `compat` leaves out.
         """
         measurements = [record for record in records.values() if record.measured is not None]
         if measurements:
@@ -132,7 +140,7 @@ class AnswerReader:
     ) -> results.Verdict:
         """Make the verdict of the numbers in replies, without what tells their origin.
 
-        Raises as `verdict` does.
+        Raises as `verdict` does. Of several attempts only the last is replaced by another.
         """
         literal: dict[str, dict[str, float]] = {}
         touched: list[str] = []
@@ -140,10 +148,17 @@ class AnswerReader:
             numbers = self.numbers(call, records[call.name])
             if numbers is not None:
                 literal[call.name] = numbers
-            if not set(call.grammar.names) <= set(numbers or ()):
+            is_read = set(call.grammar.names) <= set(numbers or ())
+            if not is_read and call.attempt == self.protocol.attempts:
                 touched.append(call.name)
         expected = {name: record.expected for name, record in records.items() if record.expected}
-        values = self.protocol.checked_item(pair, literal | expected)
+        try:
+            values = self.protocol.checked_item(pair, literal | expected)
+        except errors.ReplyError as error:
+            unread = [record.reply for name, record in records.items() if name not in literal]
+            if unread:
+                raise Unread(str(error), " | ".join(unread)) from error
+            raise
         if "score" not in values:
             raise Dropped(
                 f"the reply to {', '.join(touched)} cannot be read; compat leaves the pair out",

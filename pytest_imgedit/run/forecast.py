@@ -313,11 +313,19 @@ def _first_requests(plan: RunPlan, model: Model) -> int:
 
 
 def _bill_lines(plan: RunPlan) -> Iterator[str]:
-    """Yield a line per served editor, and per judge with prices, about what they will be asked."""
+    """Yield a line per served editor, and per judge with prices, about what they will be asked; and
+    one per judge whose protocol asks each question several times.
+    """
     if plan.editor.model.is_served and plan.settings.run.stage in ("all", "edit"):
         stored = sum(work.edit is not None for work in plan.works)
         yield editor_line(len(missing_edits(plan.works)), plan.first_edits, stored)
     for scorer in plan.scorers:
+        attempts = 1 if scorer.model.measures else scorer.protocol.attempts
+        if attempts > 1:
+            yield (
+                f"plan: {scorer.title}: {scorer.protocol.label} asks each question {attempts} "
+                f"times, as the authors' script does: the bill is {attempts} times that of strict"
+            )
         prices = scorer.model.requirements.prices
         if prices is None or scorer.name not in plan.bills:
             continue

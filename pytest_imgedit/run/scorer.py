@@ -14,7 +14,7 @@ from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.protocols.protocol import Call
-from pytest_imgedit.run.answers import AnswerReader, BadScore, Dropped
+from pytest_imgedit.run.answers import AnswerReader, BadScore, Dropped, Unread
 from pytest_imgedit.run.canary import JudgeCanary, make_canary
 from pytest_imgedit.run.questions import Ask, reply_recipe
 from pytest_imgedit.run.work import FIRST, Judgement, Work, record_to_reuse
@@ -298,7 +298,8 @@ class Scorer:
 
     def _conclude(self, judgement: Judgement) -> None:
         """Give a judgement with all its answers the verdict that they amount to; one that `compat`
-        drops gets an error that says so. Raises `ReplyError` for numbers that make no score.
+        drops, or whose replies it cannot read, gets an error that says so. Raises `ReplyError` for
+        numbers that make no score.
         """
         if self.asks(judgement):
             return
@@ -308,6 +309,8 @@ class Scorer:
             judgement.verdict = self.reader.verdict(judgement.pair, judgement.answers)
         except Dropped as dropped:
             judgement.fail("dropped", str(dropped), dropped.replies)
+        except Unread as unread:  # its answers are stored: compat asks nothing again
+            judgement.fail("unreadable_reply", self._shortened(str(unread)), unread.replies)
 
     def _record(self, ask: Ask, answer: requests.Answer, worker: Worker) -> VerdictRecord:
         """Return the record of an answer; raises `BadScore` for numbers of its own that are off
