@@ -3,31 +3,39 @@
     python perf/upstream_questions.py gedit CLONE_OF_STEP1X_EDIT
     python perf/upstream_questions.py imgedit CLONE_OF_IMGEDIT
     python perf/upstream_questions.py kris CLONE_OF_KRIS_BENCH
+    python perf/upstream_questions.py omnicontext CLONE_OF_OMNIGEN2
     python perf/upstream_questions.py risebench CLONE_OF_RISEBENCH
 
 The miniatures of the tests are judged by the functions of the clone, whose calls to a server are
-caught, with the clone's prompts. Texts and images must be the same, in the same order. The script
-fails on the first question that is not.
+caught, with the clone's prompts. Texts and images must be the same, in the same order; those of
+OmniContext also in their pixels after JPEG. The script fails on the first question that is not.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import io
 import json
 import logging
+import math
 import os
 import sys
 import tempfile
+import typing
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from PIL import Image, ImageOps
 from upstream_scorers import functions_of
 
 from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols.loading import load_protocol
 from pytest_imgedit.suites.base import load_suite
 
@@ -163,6 +171,88 @@ def imgedit_of(clone: Path, folder: Path, pairs: list[EditPair]) -> Iterator[lis
         yield [list(each) for each in asked]
 
 
+def omni_of(clone: Path, folder: Path, pairs: list[EditPair]) -> Iterator[list[Asked]]:
+    """Yield what the clone asks about each pair, in every attempt."""
+    root = next(clone.rglob("omnicontext/omnicontext_score.py")).parent
+    payloads: list[dict[str, Any]] = []
+
+    def post(url: str, json: dict[str, Any], **_: Any) -> Any:
+        payloads.append(json)
+        message = {"content": '{"score": 5, "reasoning": "x"}'}
+        return SimpleNamespace(json=lambda: {"choices": [{"message": message}]})
+
+    client = functions_of(
+        root / "openai_util.py",
+        *_names(clone, "omnicontext/openai_util.py"),
+        **dict.fromkeys(("Union", "Optional", "Tuple", "List"), typing.Any),
+        requests=SimpleNamespace(post=post),
+        base64=base64,
+        BytesIO=io.BytesIO,
+        Image=Image,
+        ImageOps=ImageOps,
+        os=os,
+    )
+    generator = functions_of(
+        root / "prompt_generator.py",
+        "PromptGenerator",
+        *_names(clone, "omnicontext/prompt_generator.py"),
+    )
+    parser = functions_of(root / "json_util.py", *_names(clone, "omnicontext/json_util.py"), os=os)
+    loop = functions_of(
+        root / "omnicontext_score.py",
+        "OmniContextScore",
+        PromptGenerator=generator.PromptGenerator,
+        ask_gpt4o=client.ask_gpt4o,
+        mllm_output_to_dict=parser.mllm_output_to_dict,
+    )
+    script = functions_of(
+        root / "test_omnicontext_score.py", "process_single_item", math=math, Image=Image
+    )
+    edited = folder / "edited.png"
+    Image.effect_noise((101, 75), 60).convert("RGB").save(edited)
+    for pair in pairs:
+        encoded = {name: image.read() for name, image in pair.images.items()}
+        encoded["edited"] = edited.read_bytes()
+        item = {
+            "key": pair.own_id,
+            "task_type": pair.category,
+            "instruction": pair.instruction,
+            "instruction_language": pair.fields["language"],
+            "input_images": [
+                Image.open(io.BytesIO(image.read())) for image in pair.images.values()
+            ],
+            "output_image_path": edited,
+        }
+        payloads.clear()
+        script.process_single_item(item, loop.OmniContextScore("", ""))
+        asked = []
+        for payload in payloads:
+            assert payload["max_tokens"] == 1400
+            assert "temperature" not in payload
+            (message,) = payload["messages"]
+            asked.append(list(_omni_parts(message["content"], encoded)))
+        yield asked
+
+
+def _omni_parts(parts: list[Any], encoded: dict[str, bytes]) -> Iterator[str]:
+    """Yield the texts of a question, and of its images the names of those that this package sends
+    in their places, if the pixels are the same.
+    """
+    preparation = Preparation(codec="jpeg", source_pixels=1024 * 1024, source_multiple=16)
+    images = preparation.resized({name: decode(data) for name, data in encoded.items()})
+    names = iter(images)
+    for part in parts:
+        if part["type"] == "text":
+            yield part["text"]
+            continue
+        name = next(names)
+        kind, _, data = part["image_url"]["url"].partition(";base64,")
+        theirs = decode(base64.b64decode(data))
+        is_same = theirs.tobytes() == preparation.sent(images[name]).tobytes()
+        is_same = is_same and theirs.size == images[name].size and kind == "data:image/jpeg"
+        yield name if is_same else f"{name} with other pixels"
+
+
 #: Names that the clone sets from its command line, or that reach for a server.
 _GIVEN = {
     *("parser", "args", "client", "api_key", "base_url", "BENCH_DIR", "RESULTS_DIR", "OUTPUT_DIR"),
@@ -196,6 +286,7 @@ READERS: dict[str, Callable[[Path, Path, list[EditPair]], Iterator[list[Asked]]]
     "gedit": gedit_of,
     "imgedit": imgedit_of,
     "kris": kris_of,
+    "omnicontext": omni_of,
     "risebench": rise_of,
 }
 
@@ -213,7 +304,8 @@ def main() -> int:
         settings = Settings.model_validate(
             {
                 "suite": {"spec": f"{args.benchmark}:{folder}"},
-                "judge": {"prompts": args.clone},
+                # in which OmniContext asks as often as its authors
+                "judge": {"prompts": args.clone, "variant": "compat"},
             }
         )
         pairs = list(load_suite(settings.suite).pairs)

@@ -3,6 +3,7 @@
     python perf/upstream_scorers.py gedit CLONE_OF_STEP1X_EDIT
     python perf/upstream_scorers.py imgedit CLONE_OF_IMGEDIT
     python perf/upstream_scorers.py kris CLONE_OF_KRIS_BENCH
+    python perf/upstream_scorers.py omnicontext CLONE_OF_OMNIGEN2
     python perf/upstream_scorers.py risebench CLONE_OF_RISEBENCH
 
 Two thousand replies are drawn for each grammar from a language of odd replies: shapes of a number,
@@ -26,6 +27,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import ReplyError
 from pytest_imgedit.core.images import Base64Image
@@ -34,6 +37,7 @@ from pytest_imgedit.core.reply import Grammar
 from pytest_imgedit.core.results import Variant
 from pytest_imgedit.protocols.kris import grammar_of
 from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.protocols.omnicontext import OmniContext
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.protocols.risebench import RiseBench
 from pytest_imgedit.protocols.toml_protocol import TomlProtocol
@@ -85,6 +89,26 @@ FORMS: dict[str, dict[str, Form]] = {
             '{"consistency_score": 9}',
             "9",
             "Numbers beyond 1 to 5 in an object are taken",
+        ),
+    },
+    "omnicontext": {
+        "beyond the scale": Form(
+            "json_util.py:193",
+            '{"score": 15, "reasoning": "x"}',
+            "15",
+            "Scores beyond 0 to 10 are taken",
+        ),
+        "repaired": Form(
+            "json_util.py:197",
+            '{"score" : 7, reasoning: fine}',
+            "7",
+            "An object without quotation marks is repaired",
+        ),
+        "ends the script": Form(
+            "test_omnicontext_score.py:54",
+            '{"score": "7", "reasoning": "x"}',
+            "an exception, if it is the last reply that can be parsed",
+            "An object without a score or its reasoning",
         ),
     },
     "risebench": {
@@ -182,12 +206,12 @@ AROUND = (
 
 
 def functions_of(path: Path, *names: str, **values: Any) -> SimpleNamespace:
-    """Take functions and constants out of a module, without running the rest of it."""
+    """Take functions, classes and constants out of a module, without running the rest of it."""
     tree = ast.parse(path.read_text("utf-8"))
     kept: list[ast.stmt] = [
         node
         for node in tree.body
-        if (isinstance(node, ast.FunctionDef) and node.name in names)
+        if (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names)
         or (
             isinstance(node, ast.Assign)
             and isinstance(node.targets[0], ast.Name)
@@ -200,7 +224,7 @@ def functions_of(path: Path, *names: str, **values: Any) -> SimpleNamespace:
         "ast": ast,
         "random": random,
         "logging": SimpleNamespace(debug=len),
-        "print": lambda *_: None,
+        "print": lambda *_, **__: None,
         **values,
     }
     exec(compile(ast.Module(kept, []), str(path), "exec"), space)
@@ -524,6 +548,68 @@ class RiseLogical(Rise):
         return {name: min(number, 1.0) for name, number in super().theirs(reply).items()}
 
 
+class Omni(Benchmark):
+    """One score in an object with its reasoning."""
+
+    name = "omnicontext"
+    places = (
+        '{"score": <1>, "reasoning": "2 people stay"}',
+        '{"reasoning": "2 people stay", "score": <1>}',
+        '{\n  "score" : <1>,\n  "reasoning" : "fine"\n}',
+        '{"score": <1>, "reasoning": "two\nlines"}',
+        '{"score": <1>, "reasoning": "it says "STOP" there"}',
+        '{"score": <1>, "reasoning": "a {brace}"}',
+        '{"score": <1>, "reasoning": null}',
+        '{"score": <2>, "score": <1>, "reasoning": "fine"}',
+        '{"score": <1>, "reasoning": "fine",}',
+        '{"score": <1>}',
+        '{"reasoning": "a score of <1>"}',
+        '{"Score": <1>, "Reasoning": "fine"}',
+        '{"score": [<1>, <2>], "reasoning": "fine"}',
+        '{"score": {"value": <1>}, "reasoning": "fine"}',
+        '{"result": {"score": <1>, "reasoning": "fine"}}',
+        '[{"score": <1>, "reasoning": "fine"}]',
+        '{"score": <1>, "reasoning": "a"} {"score": <2>, "reasoning": "b"}',
+        "{'score': <1>, 'reasoning': 'fine'}",
+        "{score: <1>, reasoning: fine}",
+        '{"score" : <1>, reasoning: fine}',
+        '"score": <1>, "reasoning": "fine"',
+        "score: <1>",
+        "**Score:** <1>",
+        "<1>",
+    )
+
+    def __init__(self, clone: Path) -> None:
+        names = ("mllm_output_to_dict", "is_int_between_0_and_10", "fix_json")
+        self.code = functions_of(next(clone.rglob("omnicontext/json_util.py")), *names)
+        self.grammar = Grammar("json", ("PF",), labels=("score",), compat="omnicontext")
+
+    def theirs(self, reply: str) -> Read:
+        try:
+            read = self.code.mllm_output_to_dict(reply)
+        except Exception:  # as the authors' loop catches everything
+            return {}
+        score, _ = read["score"], read["reasoning"]
+        math.sqrt(score * 1)  # raises for what is no number, as the statistics do
+        return {"PF": float(score)}
+
+    def form(self, reply: str, theirs: Read, ours: Read) -> str | None:
+        if not ours and not any(map(self.grammar.holds, theirs.values())):
+            return "beyond the scale"
+        return "repaired" if re.search(r"[{,]\s*\w+:", reply) else None
+
+    def kind(self, reply: str) -> str:
+        """Say how the script takes a reply: `read`, `unread`, or one of `FORMS`."""
+        try:
+            self.code.mllm_output_to_dict(reply)
+        except Exception:  # as the authors' loop catches everything
+            return "unread"
+        theirs, ours = read_by(self.theirs, reply), read_by(self.ours, reply)
+        if theirs == ours:
+            return "read" if ours else "ends the script"
+        return self.form(reply, theirs, ours) or "unlike"
+
+
 _PAIR = EditPair("a", "replace", "x", Base64Image(""))
 
 
@@ -637,11 +723,131 @@ def rise_scores(clone: Path, show: Callable[[str], None]) -> int:
     return unlike["compat"]
 
 
+class Dice(Exception):
+    """The authors' script draws a number."""
+
+
+#: Replies of the attempts at a question, and how often each is drawn.
+LOOP_REPLIES: Mapping[str, int] = {
+    '{"score": <n>, "reasoning": "x"}': 8,
+    '```json\n{"score": <n>, "reasoning": "x"}\n```': 3,
+    '{"score": <n>.5, "reasoning": "x"}': 2,
+    "<n>": 1,
+    '{"score": <n>, "reaso': 3,
+    "I'm sorry, but I can't assist with that.": 3,
+    "": 1,
+    "<n>/10": 1,
+    '{"score": <n>, "reasoning": "a"} {"score": 4, "reasoning": "b"}': 1,
+    '{"score": "<n>", "reasoning": "x"}': 1,
+    '{"score": <n>}': 1,
+    '{"score": {"value": <n>}, "reasoning": "x"}': 1,
+    '{"score": 15, "reasoning": "x"}': 1,
+    "{score: <n>, reasoning: fine}": 1,
+}
+LOOPS = 300
+
+
+def omni_loops(clone: Path, show: Callable[[str], None]) -> int:
+    """Compare the score that the authors' loop makes of the replies to one item with that of
+    `compat`; return how many differ unexplained.
+    """
+    reader = Omni(clone)
+
+    def draw(*_: Any) -> int:
+        raise Dice
+
+    folder = next(clone.rglob("omnicontext/omnicontext_score.py")).parent
+    asked: Iterator[str] = iter(())
+    generator = functions_of(folder / "prompt_generator.py", "PromptGenerator", *_OMNI_PROMPTS)
+    loop = functions_of(
+        folder / "omnicontext_score.py",
+        "OmniContextScore",
+        PromptGenerator=generator.PromptGenerator,
+        ask_gpt4o=lambda *_: next(asked),
+        mllm_output_to_dict=reader.code.mllm_output_to_dict,
+        random=SimpleNamespace(randint=draw),
+        time=SimpleNamespace(sleep=lambda _: None),
+    )
+    opened = SimpleNamespace(open=lambda _: SimpleNamespace(convert=lambda _: None))
+    script = functions_of(
+        folder / "test_omnicontext_score.py", "process_single_item", math=math, Image=opened
+    )
+    statistics = functions_of(
+        folder / "calculate_statistics.py", "analyze_scores", math=math, np=np
+    )
+    protocol = OmniContext("compat", Prompts(None))
+    item = {"instruction": "x", "key": "a", "instruction_language": "en", "input_images": []}
+    item |= {"output_image_path": "a.png", "task_type": "single_object"}
+    chance = random.Random(0)
+    found: Counter[str] = Counter()
+    left = []
+    for _ in range(LOOPS):
+        drawn = chance.choices([*LOOP_REPLIES], [*LOOP_REPLIES.values()], k=6)
+        replies = [reply.replace("<n>", str(chance.randint(0, 9))) for reply in drawn]
+        asked = iter(replies)
+        names = [name for n in ("", "-2", "-3") for name in (f"PF{n}", f"SC{n}")]
+        read = {}
+        for name, reply in zip(names, replies, strict=True):
+            numbers = read_by(reader.ours, reply)
+            if numbers:
+                read[name] = {name[:2]: numbers["PF"]}
+        try:
+            ours = protocol.item(_PAIR, read)["score"]
+        except ReplyError:
+            ours = None
+        kinds = {reader.kind(reply) for reply in replies}
+        try:
+            line = script.process_single_item(item, loop.OmniContextScore("", ""))
+            *_, means = statistics.analyze_scores({"single_object": [line]}, "en")
+            theirs = float(means["single_object"])
+        except Dice:
+            label = "they draw a number, ours is an error"
+            same = ours is None
+        except (KeyError, TypeError, ValueError):
+            label = "their script ends, ours is an error"
+            if ours is not None:
+                label = "their script ends, with ours an earlier reply counts"
+            same = True
+        else:
+            label = "the same number"
+            same = ours is not None and math.isclose(ours, theirs)
+        if not same:
+            explained = sorted(kinds & {*FORMS["omnicontext"]})
+            label = f"differ: {', '.join(explained)}" if explained else "differ unexplained"
+            if not explained:
+                left.append(replies)
+        found[label] += 1
+    show(f"OmniContext: {LOOPS} items of 6 replies each, {len(left)} differ unexplained")
+    for label, count in found.most_common():
+        show(f"  {count:5} {label}")
+    for replies in left[:10]:
+        show(f"  unexplained: {replies}")
+    return len(left)
+
+
+_OMNI_PROMPTS = (
+    "_context_no_delimit",
+    *(
+        f"_prompts_0shot_in_context_generation_rule_{grade}_{kind}"
+        for grade in ("PF", "SC")
+        for kind in ("Single_and_Multiple", "Scene")
+    ),
+)
+
+
 BENCHMARKS: dict[str, tuple[Callable[[Path], Benchmark], ...]] = {
     "gedit": (Gedit,),
     "imgedit": (ImgEdit,),
     "kris": (Kris, KrisImages, KrisKnowledge, KrisTwo),
+    "omnicontext": (Omni,),
     "risebench": (Rise, RiseLogical),
+}
+
+
+#: Comparisons beside that of single replies.
+FURTHER: Mapping[str, Callable[[Path, Callable[[str], None]], int]] = {
+    "omnicontext": omni_loops,
+    "risebench": rise_scores,
 }
 
 
@@ -655,7 +861,9 @@ def main() -> int:
         print(f"{PAGES / args.benchmark}.md: no line about {form!r}")
     left = len(missing)
     left += sum(compare(kind(args.clone), print) for kind in BENCHMARKS[args.benchmark])
-    return left + (rise_scores(args.clone, print) if args.benchmark == "risebench" else 0)
+    if args.benchmark in FURTHER:
+        left += FURTHER[args.benchmark](args.clone, print)
+    return left
 
 
 if __name__ == "__main__":

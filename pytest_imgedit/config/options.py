@@ -55,7 +55,8 @@ OPTIONS = (
     Option(
         "suite",
         "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, gedit:DIR, "
-        "imgedit:DIR, kris:DIR, risebench:DIR, re-edit:DIR, seeds:FILE (default: scenes)",
+        "imgedit:DIR, kris:DIR, omnicontext:DIR, risebench:DIR, re-edit:DIR, seeds:FILE "
+        "(default: scenes)",
         toml="suite.spec",
         metavar="SPEC",
     ),

@@ -116,7 +116,8 @@ class JudgeSettings(_OpenSection):
     """
     protocol: str = "auto"
     """How edits are judged (`docs/protocols.md`): `aspects`, `seeds`, `gedit`, `gedit-qwen`,
-    `imgedit`, `kris`, `risebench`, one of `[protocols.NAME]`, or a class. `"auto"` is the suite's.
+    `imgedit`, `kris`, `omnicontext`, `risebench`, one of `[protocols.NAME]`, or a class. `"auto"`
+    is the suite's.
     """
     variant: results.Variant = "strict"
     """`"strict"`: a reply that cannot be read is an error; `"compat"`: it is treated as by the

@@ -192,7 +192,16 @@ def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = 
 
 
 #: Suites whose argument is a path, which a query may follow.
-_SUITES_WITH_PATHS = ("native", "gedit", "imgedit", "kris", "re-edit", "risebench", "seeds")
+_SUITES_WITH_PATHS = (
+    "native",
+    "gedit",
+    "imgedit",
+    "kris",
+    "omnicontext",
+    "re-edit",
+    "risebench",
+    "seeds",
+)
 
 
 def suite_path(spec: str) -> Path | None:

@@ -253,11 +253,39 @@ def _final_scores(reply: str) -> list[str]:
     return []
 
 
+def _omnicontext(reply: str, expected: Expected) -> Numbers:
+    """Return the number at the key of the JSON object from the first brace to the last, which must
+    give its `reasoning` too. A reply without braces must be nothing but a whole number.
+
+    OmniContext's script ends at an object without one of both, and at a score that is no number.
+    Here each raises `ReplyError`, like a reply that it cannot read.
+    """
+    key = expected.called[0]
+    start, end = reply.find("{"), reply.rfind("}") + 1
+    try:
+        if start < 0 or end == 0:
+            return {expected.names[0]: int(reply)}
+        fields = json.loads(reply[start:end].strip().replace("\n", ""))
+        number, _ = fields[key], fields["reasoning"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise ReplyError(
+            f"no JSON object with {key} and reasoning from the first brace to the last"
+        ) from None
+    if not isinstance(number, int | float):
+        raise ReplyError(f"{key!r} is {json.dumps(number)[:40]}, expected a number")
+    return {expected.names[0]: number}
+
+
 #: The rules of each form, by the names that a grammar has for them; the empty one is the default.
 #: Other forms are read without a script's rule.
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "lines": {"imgedit": _imgedit},
-    "json": {"": _kris, "kris-images": _kris_images, "kris-knowledge": _kris_knowledge},
+    "json": {
+        "": _kris,
+        "kris-images": _kris_images,
+        "kris-knowledge": _kris_knowledge,
+        "omnicontext": _omnicontext,
+    },
     "list": {"": _gedit},
     "final": {"": _risebench},
 }

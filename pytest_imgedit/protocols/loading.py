@@ -26,6 +26,7 @@ IN_TOML = ("aspects", "gedit", "gedit-qwen", "imgedit", "seeds")
 CLASSES = {
     "kris": "pytest_imgedit.protocols.kris:Kris",
     "kris?totals=bagel": "pytest_imgedit.protocols.kris:KrisByGrades",
+    "omnicontext": "pytest_imgedit.protocols.omnicontext:OmniContext",
     "risebench": "pytest_imgedit.protocols.risebench:RiseBench",
 }
 
@@ -35,6 +36,7 @@ OF_SUITES = {
     "gedit": "gedit",
     "imgedit": "imgedit",
     "kris": "kris",
+    "omnicontext": "omnicontext",
     "re-edit": "seeds",
     "risebench": "risebench",
     "seeds": "seeds",

@@ -38,6 +38,7 @@ PUBLIC = {
     "gedit": "pytest_imgedit.suites.gedit:load",
     "imgedit": "pytest_imgedit.suites.imgedit:load",
     "kris": "pytest_imgedit.suites.kris:load",
+    "omnicontext": "pytest_imgedit.suites.omnicontext:load",
     "re-edit": "pytest_imgedit.suites.re_edit:load",
     "risebench": "pytest_imgedit.suites.risebench:load",
 }

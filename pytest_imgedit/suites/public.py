@@ -70,6 +70,15 @@ BENCHMARKS = (
         judge="gpt-4o",
     ),
     Benchmark(
+        name="omnicontext",
+        pairs=400,
+        calls=800,
+        tokens=(3000, 120),
+        licence="see the hub; code Apache-2.0",
+        origin="hub data set OmniGen2/OmniContext; prompts in GitHub VectorSpaceLab/OmniGen2",
+        judge="gpt-4.1, asked each question three times (the variant compat: 2,400 questions)",
+    ),
+    Benchmark(
         name="risebench",
         pairs=360,
         calls=992,

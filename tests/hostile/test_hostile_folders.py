@@ -182,7 +182,9 @@ def test_a_pipeline_is_no_judge(tmp_path):
     assert "a diffusers pipeline, expected the folder of one model" in line
 
 
-@pytest.mark.parametrize("suite", ["gedit", "imgedit", "kris", "risebench", "re-edit", "native"])
+@pytest.mark.parametrize(
+    "suite", ["gedit", "imgedit", "kris", "omnicontext", "risebench", "re-edit", "native"]
+)
 @pytest.mark.parametrize("part", [".", "snapshots"])
 def test_a_suite_in_the_hub_s_cache_names_its_snapshot(tmp_path, suite, part):
     folder = entry(tmp_path, "datasets--a--b")
@@ -191,7 +193,7 @@ def test_a_suite_in_the_hub_s_cache_names_its_snapshot(tmp_path, suite, part):
     assert f"the entry of a/b in the hub's cache, expected its snapshot {folder}" in line
 
 
-@pytest.mark.parametrize("suite", ["gedit", "re-edit", "native"])
+@pytest.mark.parametrize("suite", ["gedit", "omnicontext", "re-edit", "native"])
 @pytest.mark.parametrize("kind", ["one", "dict", "cache"])
 def test_a_data_set_in_arrow_says_what_makes_parquet_of_it(tmp_path, suite, kind):
     folder = tmp_path / "saved"

@@ -383,13 +383,13 @@ def scorers():
     del sys.modules[spec.name]
 
 
-@pytest.mark.parametrize("name", ["gedit", "imgedit", "kris", "risebench"])
+@pytest.mark.parametrize("name", ["gedit", "imgedit", "kris", "omnicontext", "risebench"])
 def test_each_form_on_which_compat_differs_from_a_script_is_on_the_page_of_its_suite(scorers, name):
     assert scorers.FORMS[name]
     assert scorers.unlisted(name) == []
 
 
-@pytest.mark.parametrize("name", ["gedit", "imgedit", "kris", "risebench"])
+@pytest.mark.parametrize("name", ["gedit", "imgedit", "kris", "omnicontext", "risebench"])
 def test_the_language_of_odd_replies_is_wide_and_read_within_the_scale(scorers, name):
     for kind in scorers.BENCHMARKS[name]:
         replies = [*scorers.replies(kind)]

@@ -45,6 +45,12 @@ def rows(bench):
             60,
             {"Overall": 100 * (10 * 3 / 4 + 10 * 11 / 16) / 20, "Temporal Prediction": 75.0},
         ),
+        (
+            "omnicontext",
+            8,
+            16,
+            {"Average": 20**0.5, "Average PF": 4.0, "scene_object": 20**0.5, "scene_object SC": 5},
+        ),
         ("risebench", 8, 21, {"Logical score": 5.0, "Causal score": 4.0, "Overall accuracy %": 25}),
     ],
 )
@@ -52,7 +58,8 @@ def rows(bench):
     "gedit-11-22-expected0-strict",
     "imgedit-9-9-expected1-compat",
     "kris-20-60-expected2-strict",
-    "risebench-8-21-expected3-compat",
+    "omnicontext-8-16-expected3-compat",
+    "risebench-8-21-expected4-compat",
 )
 def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, expected, variant):
     result = bench.run(
@@ -65,7 +72,8 @@ def test_miniature_runs_by_its_own_protocol(bench, made, name, pairs, calls, exp
     )
     assert result.ret == 0, result.outlines[-20:]
     assert bench.results["judge"]["protocol"] == name
-    assert (len(bench.items), bench.records("verdicts")) == (pairs, calls)
+    times = 3 if (name, variant) == ("omnicontext", "compat") else 1
+    assert (len(bench.items), bench.records("verdicts")) == (pairs, times * calls)
     found = rows(bench)
     assert {key: pytest.approx(found[key]) for key in expected} == {
         key: pytest.approx(value) for key, value in expected.items()
@@ -144,7 +152,7 @@ def test_miniatures_run_with_the_embedded_editor(bench, made):
         steps = "--imgedit-set=editor.num_inference_steps=1"
         bench.run(made(name), "--imgedit-editor=scenes", steps, JUDGE, ANY_VERSION)
         several = sum(kind == "too_many_sources" for kind in bench.error_kinds.values())
-        assert several == (2 if name == "kris" else 0)
+        assert several == {"kris": 2, "omnicontext": 6}.get(name, 0)
         assert bench.timing["edits"] + several == len(bench.items)
         assert bench.timing["verdicts"] == bench.timing["edits"]
 

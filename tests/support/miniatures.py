@@ -12,6 +12,8 @@ from PIL import Image
 
 from pytest_imgedit import Answer
 from pytest_imgedit.protocols.kris import Kris
+from pytest_imgedit.protocols.omnicontext import OmniContext
+from pytest_imgedit.protocols.omnicontext_rows import TASKS
 from pytest_imgedit.protocols.risebench import RiseBench
 from pytest_imgedit.suites import gedit, imgedit, kris
 
@@ -19,10 +21,10 @@ from pytest_imgedit.suites import gedit, imgedit, kris
 ANY_VERSION = "--imgedit-set=judge.any_version=true"
 
 
-def picture(path: Path, number: int) -> Path:
+def picture(path: Path, number: int, size: tuple[int, int] = (64, 48)) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     color = (40 * number % 256, 90, 200 - 30 * number % 200)
-    image = Image.new("RGB", (64, 48), color)
+    image = Image.new("RGB", size, color)
     image.paste((255, 255, 255), (8, 8, 20, 20))
     image.save(path)
     return path
@@ -114,6 +116,56 @@ def make_kris(folder: Path) -> Path:
     return folder
 
 
+#: Source images of each task, and the size of one with more than 1024² pixels.
+SOURCES = dict(zip(TASKS, (1, 1, 2, 2, 2, 2, 3, 3), strict=True))
+LARGE = (1300, 1001)
+
+
+def make_omnicontext(folder: Path, languages: tuple[str, ...] = ("en",)) -> Path:
+    """Parquet files of the hub, a pair of each task and language, beside a clone with the
+    prompts.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = []
+    for number, (task, language) in enumerate(
+        (task, language) for task in TASKS for language in languages
+    ):
+        images = []
+        for index in range(SOURCES[task]):
+            size = LARGE if task == "scene_object" and index == 1 else (70, 49)
+            path = picture(folder / "made" / f"{task}-{index}.png", number + 3 * index, size)
+            images.append({"bytes": path.read_bytes(), "path": path.name})
+        rows.append(
+            {
+                "task_type": task,
+                "key": f"{len(rows) // 3:04}",  # one within its task, not among all
+                "instruction": f"join {number}",
+                "instruction_language": language,
+                "input_images": images,
+            }
+        )
+    (folder / "data").mkdir()
+    pq.write_table(
+        pa.Table.from_pylist(rows),
+        folder / "data" / "train-00000-of-00001.parquet",
+        row_group_size=3,
+    )
+    texts = {
+        name: f"[omni{name.removeprefix(_OMNI)}] <instruction>"
+        for name in OmniContext.pins
+        if name.startswith(_OMNI)
+    }
+    clone = folder / "OmniGen2" / "omnicontext" / "prompt_generator.py"
+    _constants(clone, _context_no_delimit="Judge as JSON.\n", **texts)
+    return folder
+
+
+#: How the names of OmniContext's prompts begin.
+_OMNI = "_prompts_0shot_in_context_generation_rule_"
+
+
 def make_risebench(folder: Path) -> Path:
     """Two pairs of each category, among them each kind of reference, and the authors' prompts."""
     rows = []
@@ -148,6 +200,7 @@ MAKE = {
     "gedit": make_gedit,
     "imgedit": make_imgedit,
     "kris": make_kris,
+    "omnicontext": make_omnicontext,
     "risebench": make_risebench,
 }
 
@@ -172,6 +225,8 @@ class Judge:
         mark = text.partition("]")[0].rpartition("[")[2]
         if mark in ("SC", "PQ"):
             return f'{{"score": [{self.grade}, {self.grade + 1}], "reasoning": "x"}}'
+        if mark.startswith("omni"):
+            return json.dumps({"score": self.grade + ("SC" in mark), "reasoning": "x"})
         if mark in LABELS:
             return "\n".join(f"{label}: {self.grade}" for label in LABELS[mark])
         if "dual" in mark:
@@ -194,6 +249,20 @@ class Refuses(Judge):
             else Answer(self.reply(question))
             for question in questions
         ]
+
+
+class Attempts(Judge):
+    """Replies to the n-th question that holds `asked` with the n-th of `replies`; to any other as a
+    `Judge` does.
+    """
+
+    def __init__(self, *, device: str, replies: list[str], asked: str) -> None:
+        super().__init__(device=device)
+        self.replies, self.asked = iter(replies), asked
+
+    def reply(self, question) -> str:
+        text = " ".join(text for kind, text in question.parts if kind == "text")
+        return next(self.replies) if self.asked in text else super().reply(question)
 
 
 class Sizes(Judge):
