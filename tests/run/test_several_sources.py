@@ -11,6 +11,7 @@ from run_world import Drawn, World, edited, failed, judged, pairs_of, png
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.run.first_questions import question_about
 from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.judge_trials import plan_trials
@@ -162,6 +163,20 @@ def test_a_pair_that_changes_its_edited_source_is_another_pair_for_a_baseline(wo
         content(sources(pair, (100, 16), (101, 16), edited=2)),
     }
     assert len(contents) == 4
+
+
+def test_the_editor_is_told_which_source_is_edited(world):
+    asked = []
+
+    def edit(message):
+        asked.extend(message["edits"])
+        return edited(message)
+
+    world.pairs = [sources(world.pairs[0], (100, 16), (101, 16), edited=2)]
+    world.edit = edit
+    world.run(editor={"spec": "identity"})
+    (fields,) = asked
+    assert EditRequest(**fields).sources == (png(100), png(0), png(101))
 
 
 def test_a_broken_second_source_is_told_with_its_row(world):
