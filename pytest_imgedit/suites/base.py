@@ -364,8 +364,8 @@ def _problem_of_sources(pair: EditPair) -> str | None:
     `None` if nothing is.
     """
     further = pair.further
-    if not isinstance(further, tuple):
-        return f"further is {further!a:.40}, expected a tuple of image sources"
+    if not isinstance(further, tuple | list):
+        return f"further is {further!a:.40}, expected image sources"
     for image in further:
         if not callable(getattr(image, "read", None)):
             return f"further holds {image!a:.40}, expected image sources with a method read()"

@@ -72,7 +72,7 @@ def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     Raises `UsageError` if `pyarrow` is not installed, or if the file is not Parquet.
     """
     try:
-        from pyarrow import lib, parquet
+        from pyarrow import lib, parquet, types
     except ImportError:
         raise UsageError(
             f"{path}: parquet needs the package pyarrow: pip install 'pytest-imgedit[data]'"
@@ -80,44 +80,51 @@ def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     try:
         with parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
-            images = [field.name for field in schema if _holds_images(field.type)]
+            images = {field.name: field.type for field in schema if _holds_images(field.type)}
+            structs = [name for name, kind in images.items() if types.is_struct(_part(kind))]
             columns = [name for name in schema.names if name not in images]
+            # of an image only its name is read, which tells whether there is one
+            columns += [leaf for name in structs for leaf in _names_of_images(file, name)]
             number = 0
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group, columns=columns).to_pylist()
-                filled = {name: _filled(file, group, name) for name in images}
+                is_bytes = images.keys() - set(structs)
+                filled = {name: _filled(file, group, name) for name in is_bytes}
                 for position, values in enumerate(rows):
                     number += 1
                     for name in images:
                         image = ParquetImage(path, group, position, name)
-                        values[name] = _cell(image, filled[name][position])
+                        content = filled[name][position] if name in filled else values[name]
+                        values[name] = _cell(image, content)
                     yield SuiteRow(path=path, values=values, number=number)
     except (OSError, lib.ArrowException) as error:
         raise files.unusable(path, "a parquet file", _no_parquet(path, error)) from None
 
 
+def _names_of_images(file: Any, column: str) -> Iterator[str]:
+    """Yield the columns inside a column of structs that hold the names of images."""
+    for index in range(len(file.schema)):
+        leaf = file.schema.column(index).path
+        if leaf.startswith(f"{column}.") and leaf.endswith(".path"):
+            yield leaf
+
+
 def _filled(file: Any, group: int, column: str) -> list[Any]:
-    """Return for each row of a row group what fills the cell of an image column: anything for an
+    """Return for each row of a row group what fills the cell of a column of bytes: `True` for an
     image, a list of such for a list, and `None` where it is empty.
 
-    Of structs only the names of images are read, of bytes nothing unless a cell may be empty.
+    Nothing is read unless a cell may be empty.
     """
-    from pyarrow import types
-
     kind = file.schema_arrow.field(column).type
-    part = kind.value_type if _is_list(kind) else kind
     metadata = file.metadata.row_group(group)
     chunks = [metadata.column(index) for index in range(metadata.num_columns)]
-    chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{column}.")]
-    if types.is_struct(part):
-        names = [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema.endswith(".path")]
-        read: list[Any] = file.read_row_group(group, columns=names).column(column).to_pylist()
-        return read
-    statistics = chunks[0].statistics
-    if part is kind and statistics and statistics.has_null_count and not statistics.null_count:
+    [statistics] = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column] or [
+        None
+    ]
+    if statistics and statistics.has_null_count and not statistics.null_count:
         return [True] * metadata.num_rows
     cells = file.read_row_group(group, columns=[column]).column(column)
-    return [_validity(cell, is_list=part is not kind) for cell in cells]
+    return [_validity(cell, is_list=_is_list(kind)) for cell in cells]
 
 
 def _validity(cell: Any, is_list: bool) -> Any:
@@ -157,7 +164,12 @@ def _no_parquet(path: Path, error: Exception) -> str:
 
 def _holds_images(kind: Any) -> bool:
     """Tell whether columns of a type hold images, or lists of them."""
-    return _is_image(kind.value_type if _is_list(kind) else kind)
+    return _is_image(_part(kind))
+
+
+def _part(kind: Any) -> Any:
+    """Return the type of the parts of a list; any other type as it is."""
+    return kind.value_type if _is_list(kind) else kind
 
 
 def _is_list(kind: Any) -> bool:

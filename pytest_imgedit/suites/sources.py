@@ -61,6 +61,7 @@ class SourceColumns:
         self.names = tuple(names)
         self._places = dict(known or {})
         self._is_complete = is_complete
+        self._latest: tuple[SuiteRow | None, list[SourceCell]] = (None, [])
 
     @classmethod
     def fixed(cls, places: Mapping[str, int]) -> "SourceColumns":
@@ -92,6 +93,13 @@ class SourceColumns:
         Raises `UsageError` for two sources in one place, for a gap, and for a list beside other
         sources, or with an empty part.
         """
+        latest, sources = self._latest
+        if latest is not row:  # each is looked at several times, one after the other
+            sources = self._cells(row)
+            self._latest = (row, sources)
+        return sources
+
+    def _cells(self, row: SuiteRow) -> list[SourceCell]:
         held = self._held(row)
         names = [name for name in self.names if name in held]
         if not names:
