@@ -5,14 +5,12 @@ suite already.
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from pytest_imgedit.core.text import counted, shorten, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites import base, cells, native
 from pytest_imgedit.suites.rows import SuiteRow, raise_problems, read_rows
-from pytest_imgedit.suites.sources import SourceColumns, place_beside
+from pytest_imgedit.suites.sources import SourceColumns, columns_beside
 
 #: Folders that hold no images of a benchmark.
 _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
@@ -39,7 +37,6 @@ _MOST_SHOWN = 300
 _MOST_ROWS = 0.8
 #: The column of images in a new suite, and what the reader takes for further sources beside it.
 _IN_NEW_SUITE = SourceColumns(("image",))
-_NUMBER_AT_END = re.compile(r"(?P<name>.*?[^\d ._-])[ ._-]?\d{1,2}")
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ def _of_table(path: Path) -> Guess:
     finder = _Finder(Path() if is_below else path.parent)
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     image = _column(names, rows, "image", finder.finds)
-    places = _places_of_sources(names, image)
+    places = {} if image is None else columns_beside(image, names)
     others = [name for name in names if name not in places]
     instruction = _column(others, rows, "instruction", _is_text)
     if image is None or instruction is None:
@@ -191,24 +188,6 @@ def _of_table(path: Path) -> Guess:
         rows=pairs,
         root=finder.root,
     )
-
-
-def _places_of_sources(names: Sequence[str], image: str | None) -> dict[str, int]:
-    """Return the columns of source images with their places, in order: the column `image`, and
-    those that are numbered as it is, or beside it; none without one.
-    """
-    if image is None:
-        return {}
-    candidates = [image.strip().lower()]
-    numbered = _NUMBER_AT_END.fullmatch(candidates[0])
-    if numbered is not None:
-        candidates.insert(0, numbered["name"])
-    for name in candidates:
-        columns = {column: place_beside(name, column.strip().lower()) for column in names}
-        places = {column: place for column, place in columns.items() if place is not None}
-        if 1 in places.values():
-            return dict(sorted(places.items(), key=itemgetter(1)))
-    return {image: 1}
 
 
 def _of_several(count: int) -> str:

@@ -24,6 +24,7 @@ from pytest_imgedit.suites.sources import (
     SourceColumns,
     as_paths,
     as_place,
+    columns_beside,
     digest,
     digests,
 )
@@ -326,7 +327,7 @@ class _Reader:
         for name in others:
             is_image = key == "image" and _names_image(row.values[name])
             if is_image or name.lower() in USUAL_NAMES.get(key, ()):
-                return f"{found}; if {name!r} is that, set suite.fields.{key}={name!r}"
+                return f"{found}; {_advice(row, key, name)}"
         return f"{found}; suite.fields.{key} may name one of them"
 
     def _ids(self, row: SuiteRow, category: str) -> tuple[str, str]:
@@ -388,6 +389,8 @@ class _Reader:
             image = row.values.get(name)
             if isinstance(image, ParquetImage):
                 return image
+            if isinstance(image, list) and any(isinstance(part, ParquetImage) for part in image):
+                raise row.error(f"{name!r} is a list of {len(image)} images, expected one image")
         name = self._field(row, "reference_b64")
         text = row.read(name, cells.as_text)
         if text is not None:
@@ -396,6 +399,19 @@ class _Reader:
             return RowImage(row.path, row.start, row.end, name)
         path = self._text(row, "reference")
         return image_below(row, path, self.root) if path else None
+
+
+def _advice(row: SuiteRow, key: str, name: str) -> str:
+    """Say how a field would be read as what a key stands for; an image with those that are numbered
+    as it is.
+    """
+    columns = [name]
+    if key == "image":
+        columns = list(columns_beside(name, row.values))
+    if len(columns) == 1:
+        return f"if {name!r} is that, set suite.fields.{key}={name!r}"
+    names = ", ".join(map(json.dumps, columns))
+    return f"if {' and '.join(map(repr, columns))} are that, set suite.fields.{key}=[{names}]"
 
 
 def _mapped(settings: SuiteSettings) -> dict[str, tuple[str, ...]]:

@@ -4,10 +4,11 @@ numbered columns.
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.suites import cells
@@ -18,6 +19,7 @@ from pytest_imgedit.suites.rows import SuiteRow
 _PLACE = r"(?P<place>\d{1,2})"
 _MARK = r"[ ._-]"
 _ENCODED = "_b64"
+_NUMBER_AT_END = re.compile(rf"(?P<name>.*?[^\d ._-]){_MARK}?{_PLACE}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,23 @@ def place_beside(name: str, column: str) -> int | None:
     if match is None:
         return None
     return int(next(filter(None, match.groups())))
+
+
+def columns_beside(column: str, names: Iterable[str]) -> dict[str, int]:
+    """Return the columns among `names` that are numbered beside a column, or as it is, with their
+    places in order; the column alone if no column is the first. Case does not count.
+    """
+    lowered = column.strip().lower()
+    candidates = [lowered]
+    numbered = _NUMBER_AT_END.fullmatch(lowered)
+    if numbered is not None:
+        candidates.insert(0, numbered["name"])
+    for candidate in candidates:
+        found = {name: place_beside(candidate, name.strip().lower()) for name in names}
+        places = {name: place for name, place in found.items() if place is not None}
+        if 1 in places.values():
+            return dict(sorted(places.items(), key=itemgetter(1)))
+    return {column: 1}
 
 
 def as_place(value: object, count: int) -> int:

@@ -365,6 +365,28 @@ def test_fields_that_name_several_columns_are_checked(folder):
         assert message.startswith(f"suite.fields.{key}: {names!r}, {expected}")
 
 
+@pytest.mark.parametrize(
+    ("row", "advice"),
+    [
+        (
+            {"pics": ["a.png", "b.png"]},
+            "found 'pics'; if 'pics' is that, set suite.fields.image='pics'",
+        ),
+        (
+            {"photo2": "b.png", "photo1": "a.png"},
+            "found 'photo2', 'photo1'; if 'photo1' and 'photo2' are that, set "
+            'suite.fields.image=["photo1", "photo2"]',
+        ),
+        (
+            {"photo_5": "b.png"},
+            "found 'photo_5'; if 'photo_5' is that, set suite.fields.image='photo_5'",
+        ),
+    ],
+)
+def test_columns_of_another_name_are_advised(folder, row, advice):
+    assert error_of(folder, "s.jsonl", row).endswith(advice)
+
+
 @pytest.mark.parametrize("names", ["5", '["a", 3]', '{a = "b"}'])
 def test_a_field_is_named_by_text(bench, names):
     bench.refuses(
@@ -499,6 +521,12 @@ def test_a_table_holds_lists_of_paths_and_of_base64_texts(folder):
 def test_an_empty_image_in_a_list_of_a_table_is_refused_by_its_row(folder):
     with pytest.raises(UsageError, match=r"row 2: 'images' has nothing in place 1 of 2"):
         parquet_of(folder, [{"images": [struct("a")]}, {"images": [None, struct("b")]}])
+
+
+def test_a_list_of_expected_results_is_refused_by_its_row(folder):
+    row = {"image": struct("a"), "reference": [struct("b"), struct("c")]}
+    with pytest.raises(UsageError, match="'reference' is a list of 2 images, expected one image"):
+        parquet_of(folder, [row])
 
 
 def test_a_part_of_a_list_without_bytes_is_an_error_of_its_image(folder):
