@@ -103,10 +103,11 @@ class SourceColumns:
 
     def _cells(self, row: SuiteRow) -> list[SourceCell]:
         held = self._held(row)
-        names = [name for name in self.names if name in held]
-        if not names:
+        sources_by_name = [_cells_of(row, held[name]) for name in self.names if name in held]
+        filled = [sources for sources in sources_by_name if sources]  # a list may be empty
+        if not filled:
             return []
-        chosen, *others = [_cells_of(row, held[name]) for name in names]
+        chosen, *others = filled
         for sources in others:
             if len(chosen) > 1 or len(sources) > 1:
                 column = chosen[0].column

@@ -219,6 +219,32 @@ def test_what_is_no_text_is_refused(value):
     assert said(cells.as_text, value) == said(cells.as_name, value) == REFUSED
 
 
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        (["a", 7, None], ["a", 7, None]),
+        ([], []),
+        (' ["a", "b"] ', ["a", "b"]),
+        ("['a', \"b\"]", ["a", "b"]),
+        ("[]", []),
+        ("[draft] a.png", None),
+        ("a.png]", None),
+        ("a; b", None),
+        ("", None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_only_a_list_and_a_text_in_brackets_have_parts(value, parts):
+    assert cells.as_parts(value) == parts
+
+
+def test_a_text_in_brackets_that_is_no_list_is_refused():
+    for text in ("[a, b]", "['a' 'b']", "[1][]"):
+        with pytest.raises(ValueError, match="expected a list of texts"):
+            cells.as_parts(text)
+
+
 def test_a_text_is_kept_as_it_is_and_a_name_without_blanks():
     assert cells.as_text(" 012\n") == " 012\n"
     assert cells.as_name(" 012\n") == "012"

@@ -138,6 +138,12 @@ def test_pairs_of_one_and_of_three_sources_are_in_one_table(folder):
     assert (names_of(one), names_of(three)) == (("a", "a"), ("abc", "c"))
 
 
+def test_an_empty_list_is_no_source(folder):
+    (pair,) = pairs_of(folder, "s.csv", {"image": "[]", "images": '["a.png", "b.png"]'})
+    assert names_of(pair) == ("ab", "a")
+    assert "no image, expected one in 'image'" in error_of(folder, "s.csv", {"image": "[]"})
+
+
 def test_one_image_may_be_two_sources(folder):
     (pair,) = pairs_of(folder, "s.jsonl", {"image": ["a.png", "b.png", "b.png"]})
     assert names_of(pair) == ("abb", "a")
@@ -509,6 +515,25 @@ def test_a_table_holds_numbered_columns_of_images(folder, make):
     ]
     pairs = parquet_of(folder, rows, fields={"image": "picture"})
     assert [names_of(pair) for pair in pairs] == [("abc", "b"), ("b", "b"), ("ca", "c")]
+
+
+def test_the_columns_of_a_row_group_are_read_once_each(folder, monkeypatch):
+    row = {"image": struct("a"), "image2": struct("b"), "image3": struct("c")}
+    pairs = parquet_of(folder, [row] * 4)
+    from pyarrow import parquet
+
+    read = []
+    read_row_group = parquet.ParquetFile.read_row_group
+
+    def noted(file, group, columns):
+        read.append((group, *columns))
+        return read_row_group(file, group, columns=columns)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", noted)
+    assert [names_of(pair)[0] for pair in pairs] == ["abc"] * 4
+    assert sorted(read) == [
+        (group, column) for group in (0, 1) for column in ("image", "image2", "image3")
+    ]
 
 
 def test_a_table_holds_lists_of_paths_and_of_base64_texts(folder):
