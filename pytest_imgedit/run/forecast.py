@@ -324,7 +324,8 @@ def _bill_lines(plan: RunPlan) -> Iterator[str]:
         if attempts > 1:
             yield (
                 f"plan: {scorer.title}: {scorer.protocol.label} asks each question {attempts} "
-                f"times, as the authors' script does: the bill is {attempts} times that of strict"
+                f"times, as the authors' script does: the bill is {attempts} times that of strict "
+                "without re-asks"
             )
         prices = scorer.model.requirements.prices
         if prices is None or scorer.name not in plan.bills:

@@ -10,6 +10,7 @@ import math
 import statistics
 
 import pytest
+from api_server import api_server, completion
 from documents import an_item
 from miniatures import ANY_VERSION, LARGE, SOURCES, make_omnicontext
 from PIL import Image
@@ -287,7 +288,7 @@ def test_compat_takes_the_last_of_three_and_its_plan_says_what_that_costs(bench)
     result.stdout.fnmatch_lines(
         [
             "*plan: judge: omnicontext@compat asks each question 3 times, as the authors' script "
-            "does: the bill is 3 times that of strict"
+            "does: the bill is 3 times that of strict without re-asks"
         ]
     )
     assert run(bench, *options).ret == 0
@@ -313,6 +314,30 @@ def test_three_unreadable_replies_are_an_error_where_the_script_draws_a_number(b
     run(bench, *options)
     assert bench.items[ID]["error"] == error
     assert bench.timing["verdicts"] == 0
+
+
+@pytest.mark.parametrize(("variant", "times"), [("strict", 1), ("compat", 3)])
+def test_a_served_judge_is_billed_and_asked_as_the_authors_ask(bench, variant, times):
+    (bench.path / "omni").mkdir()
+    make_omnicontext(bench.path / "omni")
+    with api_server(lambda _: (200, completion(score(4)))) as server:
+        result = bench.run(
+            *SUITE,
+            f"--imgedit-judge=openai:{server.url}#m",
+            "--imgedit-set=judge.ask_first=false",
+            f"--imgedit-variant={variant}",
+        )
+        bodies = list(server.asked)
+    assert len(bodies) == bench.records("verdicts") == 16 * times
+    for body in bodies:
+        (message,) = body["messages"]
+        text, *images = message["content"]
+        assert text["type"] == "text"
+        assert all(image["image_url"]["url"].startswith("data:image/jpeg") for image in images)
+        assert body["max_tokens"] >= 1400
+    assert {len(body["messages"][0]["content"]) for body in bodies} == {3, 4, 5}
+    billed = f"*plan: judge: {len(bodies)} *({16 * times} for 8 edits), 0 in the store; *"
+    result.stdout.fnmatch_lines([billed])
 
 
 def test_the_editor_gets_every_source(bench):
