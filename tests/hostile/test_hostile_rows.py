@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 from documents import a_run, an_item
 from hostile_documents import STEERING, steering_in
-from miniatures import make_gedit, make_imgedit, make_kris, make_risebench, picture
+from miniatures import (
+    make_gedit,
+    make_imgedit,
+    make_kris,
+    make_omnicontext,
+    make_risebench,
+    picture,
+)
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import errors
@@ -185,6 +192,15 @@ READERS = {
         KEY,
         frozenset({"ori_img", "gt_img"}),
         lambda document: document["1"],
+    ),
+    "omnicontext": Reader(
+        make_omnicontext,
+        "omnicontext:{}",
+        "data/train-00000-of-00001.parquet",
+        _parquet,
+        frozenset({"key", "task_type", "instruction", "instruction_language", "input_images"}),
+        "key",
+        frozenset({"input_images"}),
     ),
     "risebench": Reader(
         make_risebench,
