@@ -160,7 +160,8 @@ class _Reader:
         names = self.fields[key]
         if isinstance(settings.fields.get(key), tuple):
             return SourceColumns.fixed({name: place for place, name in enumerate(names, 1)})
-        return SourceColumns(names, dict.fromkeys(self.read_names.difference(names)))
+        known = dict.fromkeys(self.read_names.difference(names))
+        return SourceColumns(names, known, key=key)
 
     def _without_images(self, row: SuiteRow) -> SuiteRow:
         """Replace each base64 text of a row by a digest, so that its image is not kept in memory; a

@@ -56,10 +56,13 @@ class SourceColumns:
         names: Sequence[str],
         known: Mapping[str, tuple[str, int] | None] | None = None,
         is_complete: bool = False,
+        key: str = "image",
     ) -> None:
         """`known` are columns whose places do not follow from their names, `None` for those that
-        hold something else; if it `is_complete`, no other column holds a source.
+        hold something else; if it `is_complete`, no other column holds a source. Messages name the
+        `key` of `[suite.fields]`.
         """
+        self.key = key
         self.names = tuple(names)
         self._places = dict(known or {})
         self._is_complete = is_complete
@@ -113,7 +116,7 @@ class SourceColumns:
                 column = chosen[0].column
                 raise row.error(
                     f"{column!r} and {sources[0].column!r} both hold sources, expected one of "
-                    f"them: suite.fields.image={column!r} chooses"
+                    f"them: suite.fields.{self.key}={column!r} chooses"
                 )
         return chosen
 
@@ -129,7 +132,7 @@ class SourceColumns:
             if other != column:
                 raise row.error(
                     f"{other!r} and {column!r} both hold source {place}, expected one of them, or "
-                    f"all in their order: suite.fields.image=[{other!r}, {column!r}, …]"
+                    f"all in their order: suite.fields.{self.key}=[{other!r}, {column!r}, …]"
                 )
         return held
 
@@ -143,7 +146,7 @@ def _pattern(name: str) -> re.Pattern[str]:
         return re.compile(behind, re.ASCII)
     stem = re.escape(name.removesuffix(_ENCODED))
     inside = rf"{stem}{_MARK}?{_PLACE.replace('place', 'inner')}{_ENCODED}"
-    return re.compile(rf"{name}{_MARK}{_PLACE}|{inside}", re.ASCII)
+    return re.compile(rf"{re.escape(name)}{_MARK}{_PLACE}|{inside}", re.ASCII)
 
 
 def place_beside(name: str, column: str) -> int | None:
@@ -152,7 +155,7 @@ def place_beside(name: str, column: str) -> int | None:
     """
     if column == name:
         return 1
-    match = _pattern(name).fullmatch(column)
+    match = _pattern(name).fullmatch(column) if name else None
     if match is None:
         return None
     return int(next(filter(None, match.groups())))

@@ -268,6 +268,13 @@ THREE = ["a.png", "b.png", "c.png"]
         ),
         pytest.param(
             "s.jsonl",
+            {"src_img_b64": "QUJD", "image_b64": ["QUJD", "QUJE"]},
+            "s.jsonl:1: 'src_img_b64' and 'image_b64' both hold sources, expected one of them: "
+            "suite.fields.image_b64='src_img_b64' chooses",
+            id="two-names-of-texts",
+        ),
+        pytest.param(
+            "s.jsonl",
             {"image": "a.png", "image2": "b.png", "image_b64": "QUJD"},
             "s.jsonl:1: 1 source in 'image_b64' and 2 in 'image', expected as many in each, or all "
             "in one of them",
@@ -457,6 +464,16 @@ def test_a_suite_of_several_sources_comes_back_as_it_was(folder, row):
 )
 def test_names_of_numbered_columns(column, place):
     assert place_beside("image", column) == place
+
+
+@pytest.mark.parametrize("key", ["image", "image_b64"])
+@pytest.mark.parametrize("name", ["", "a(", "[_b64", "*_b64", "9", " "])
+def test_a_field_may_have_any_name(folder, key, name):
+    message = error_of(folder, "s.jsonl", {"7": "a.png"}, fields={key: name})
+    assert message.startswith("s.jsonl:1: no image, expected one in ")
+    assert repr(name) in message
+    assert place_beside(name, name) == 1
+    assert place_beside(name, f"{name} 2") == (2 if name else None)
 
 
 def test_a_name_that_ends_in_a_digit_is_numbered_behind_a_mark():
