@@ -708,13 +708,14 @@ def _protocol_notes(protocol: ProtocolTable) -> Iterator[str]:
 
 def published_table(results: Results, brief: bool) -> Table | None:
     """Return the numbers that others have published for the protocol, and what they say of how they
-    were made, the highest first; `None` without a protocol.
+    were made, those of the most pairs first, and of these the highest; `None` without a protocol.
 
     If `brief`, only the first `PUBLISHED_SHOWN`. The title says if the run has fewer pairs.
     """
     if results.protocol is None:
         return None
-    everything = sorted(results.protocol.published, key=attrgetter("value"), reverse=True)
+    in_order = attrgetter("pairs", "value")
+    everything = sorted(results.protocol.published, key=in_order, reverse=True)
     shown = everything[:PUBLISHED_SHOWN] if brief else everything
     hidden = len(everything) - len(shown)
     name, _, _ = results.protocol.name.partition("@")
