@@ -144,6 +144,21 @@ def test_kris_says_what_an_editor_of_one_source_cannot_edit(bench, made):
     result.stdout.fnmatch_lines(["*FAIL *max_errors: 2 of 20 pairs without a score, 0 allowed: *"])
 
 
+def test_a_run_of_nothing_but_pairs_with_too_many_sources_is_refused(bench, made):
+    suite = made("kris")
+    several = ("-k", "temporal_prediction or multi-element_composition")
+    result = bench.run(suite, "--imgedit-editor=fakes:Slow", JUDGE, ANY_VERSION, *several)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: 2 of 2 pairs have more source images than the one that editor fakes:Slow takes "
+            "(temporal_prediction-1, multi-element_composition-1); they end in errors (*); name an "
+            "editor that takes them, or select other pairs"
+        ]
+    )
+    assert len([line for line in result.errlines if line.strip()]) == 1
+
+
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.full
 def test_miniatures_run_with_the_embedded_editor(bench, made):

@@ -207,6 +207,7 @@ def judged_with_all(tmp_path):
 
 def test_controls_of_the_judge_are_made_of_the_edited_source_and_shown_beside_all(judged_with_all):
     world = judged_with_all
+    world.pairs = world.pairs[:4]
     plan = world.plan(judge={"controls": True, "protocol": PROTOCOL})
     with world.store:
         trials = plan_trials(
