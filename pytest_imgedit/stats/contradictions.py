@@ -176,7 +176,10 @@ class _Columns:
         if OVERALL in rows:
             rows[MICRO] = dict(rows[OVERALL])
             means = [row["mean"] for group, row in rows.items() if group in self.categories]
-            rows[OVERALL]["mean"] = repetitions.mean_score(means)
+            mean = repetitions.mean_score(means)
+            rows[OVERALL]["mean"] = mean
+            if mean is None:  # a category has no value, so there is no mean to have clusters
+                rows[OVERALL]["clusters"] = 0
         return rows
 
     @cached_property

@@ -14,6 +14,8 @@ import pytest
 from miniatures import ANY_VERSION, MAKE, number_of, picture
 from PIL import Image
 
+from pytest_imgedit.report.read import read_results
+
 JUDGE = "--imgedit-judge=miniatures:Judge"
 
 
@@ -141,6 +143,9 @@ def test_kris_says_what_an_editor_of_one_source_cannot_edit(bench, made):
     assert (counts(bench)["Overall"], counts(bench)[OF_ONE]) == (18, 18)
     assert rows(bench)["Overall"] == rows(bench)[OF_ONE] == VALUE_OF_ONE
     assert result.ret == 1
+    assert None in {row["mean"] for row in bench.results["categories"].values()}
+    (run,) = bench.runs
+    assert len(read_results(run / "results.json").items) == 20  # though categories have no mean
     result.stdout.fnmatch_lines(["*FAIL *max_errors: 2 of 20 pairs without a score, 0 allowed: *"])
 
 
