@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_imgedit.core import environments, results
-from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.pairs import EditPair, source_names
 from pytest_imgedit.core.reply import SCALE, Grammar
 from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols import templates
@@ -245,11 +245,14 @@ class TomlProtocol(Protocol):
         """Return what templates see of a pair: its texts, and the criteria of its category, if the
         protocol has some.
         """
+        names = source_names(len(pair.sources), pair.edited_source)
         values: dict[str, Any] = {
             "instruction": _without_marks(pair.instruction),
             "description": _without_marks(pair.description),
             "reference_text": _without_marks(pair.reference_text),
             "category": pair.category,
+            "sources": [_mark(name) for name in names],
+            "edited_source": pair.edited_source,
         }
         categories = self.definition.categories
         criteria = categories.get(pair.category) or categories.get("default")
@@ -310,14 +313,19 @@ def _without_marks(text: str) -> str:
     return text.replace("\x00", "")
 
 
+def _mark(name: str) -> str:
+    """Return what stands for an image in a rendered template."""
+    return f"\x00{name}\x00"
+
+
 def _parts(template: str, values: Mapping[str, Any], pair: EditPair) -> Parts:
     """Render the template of a user's turn, and divide it at the images that it places."""
-    marks = {name: f"\x00{name}\x00" for name in _IMAGES}
+    marks = {name: _mark(name) for name in _IMAGES}
     if pair.reference is None:
         marks["reference"] = ""
     user = templates.render(template.strip(), {**marks, **values})
     kinds = cycle(("text", "image"))  # what re.split returns in turn
-    parts = zip(kinds, re.split("\x00([a-z]+)\x00", user), strict=False)
+    parts = zip(kinds, re.split("\x00([a-z0-9-]+)\x00", user), strict=False)
     return tuple((kind, text) for kind, text in parts if text.strip())
 
 

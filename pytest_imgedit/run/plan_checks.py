@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.pairs import EditPair, source_names
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
-from pytest_imgedit.core.text import first_of
+from pytest_imgedit.core.text import counted, first_of
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run import edit, pools
@@ -104,9 +104,28 @@ def _judge_warnings(plan: RunPlan, judge: Identity, scorer: Scorer) -> Iterator[
         yield (
             f"warning: judge {judge.model.spec} is not tried with other instructions: {blindness}"
         )
+    if not judge.model.measures:
+        yield from _unseen_sources(plan, scorer)
     if not plan.settings.run.fresh:
         for line in doubts(replies_to(scorer, plan.works), scorer.protocol.variant):
             yield f"plan: {line}"
+
+
+def _unseen_sources(plan: RunPlan, scorer: Scorer) -> Iterator[str]:
+    """Yield a line if no call of the protocol shows all source images of some pairs."""
+    unseen: list[str] = []
+    for pair in plan.request.pairs:
+        if pair.further:
+            calls = scorer.protocol.checked_calls(pair)
+            shown = {name for call in calls for name in call.images}
+            if not shown.issuperset(source_names(len(pair.sources), pair.edited_source)):
+                unseen.append(pair.id)
+    if unseen:
+        yield (
+            f"warning: protocol {scorer.protocol.label} does not show the judge all source images "
+            f"of {counted(len(unseen), 'pair')} ({first_of(unseen)}): what an edit takes from the "
+            "others is not judged; {{ sources }} places all of them in a template"
+        )
 
 
 def lacks_of(plan: RunPlan) -> Iterator[Lack]:

@@ -57,6 +57,22 @@ def pair(**values):
 
 
 @pytest.mark.parametrize("name", ["aspects", "seeds"])
+@pytest.mark.parametrize("edited_source", [1, 2, 3])
+def test_prompt_shows_all_sources_in_order_and_marks_the_edited_one(name, edited_source):
+    several = pair(further=(object(), object()), edited_source=edited_source)
+    (call,) = protocol(name).calls(several)
+    shown = ["source-1", "source-2", "source-3", "edited"]
+    shown[edited_source - 1] = "source"
+    assert list(call.images) == shown
+    labels = [text.strip() for kind, text in call.parts if kind == "text"][:4]
+    marked = [f"Source image {place}:" for place in (1, 2, 3)]
+    marked[edited_source - 1] = f"Source image {edited_source}, which is edited:"
+    assert labels[:3] == marked
+    assert "another source image must look as it does there" in call.parts[-1][1]
+    assert "source image," not in call.system
+
+
+@pytest.mark.parametrize("name", ["aspects", "seeds"])
 @pytest.mark.parametrize(
     "category", ["physics", "environment", "social", "causal", "referential", "default"]
 )

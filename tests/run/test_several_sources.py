@@ -189,6 +189,31 @@ def test_a_broken_second_source_is_told_with_its_row(world):
 
 # What is asked about them
 
+TEMPLATE = """
+[[calls]]
+name = "a"
+user = "{}{{{{ edited }}}}{{{{ instruction }}}}"
+[calls.reply]
+form = "number"
+names = ["a"]
+[score]
+item = "a"
+"""
+
+
+@pytest.mark.parametrize(
+    ("shows", "warned"),
+    [("{{ source }}", ["p1, p2, p3"]), ("{% for image in sources %}{{ image }}{% endfor %}", [])],
+)
+def test_a_protocol_that_hides_sources_from_the_judge_is_named(world, own, shows, warned):
+    (world.folder / "mine.toml").write_text(TEMPLATE.format(shows))
+    world.raw["protocols"] = {"mine": {"file": str(world.folder / "mine.toml")}}
+    editor = {"spec": own("takes_all_of_them", "max_sources = None")}
+    world.plan(editor=editor, judge={"protocol": "mine"})
+    lines = [line for line in world.told.notes if "does not show the judge" in line]
+    assert [line.partition("pairs (")[2].partition(")")[0] for line in lines] == warned
+
+
 PROTOCOL = "all_sources:ShowsAll"
 ORDER = ["source-1", "source", "source-3", "edited"]
 
