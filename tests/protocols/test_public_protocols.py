@@ -179,19 +179,20 @@ def test_miniatures_run_with_the_embedded_editor(bench, made):
 
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.full
-def test_pairs_of_several_sources_run_through_a_pipeline(bench, made, tiny):
-    """Costly: a tiny JoyImageEditPlus edits the 20 pairs of a miniature, two of which have several
+@pytest.mark.parametrize(("name", "several"), [("kris", 2), ("omnicontext", 6)])
+def test_pairs_of_several_sources_run_through_a_pipeline(bench, made, tiny, name, several):
+    """Costly: a tiny JoyImageEditPlus edits the pairs of a miniature, of which so many have several
     sources.
     """
     editor = f"--imgedit-editor=diffusers:{tiny('joyimage-plus')}"
     small = ("--imgedit-set=editor.num_inference_steps=1", "--imgedit-set=editor.area=65536")
-    result = bench.run(made("kris"), editor, *small, JUDGE, ANY_VERSION)
+    result = bench.run(made(name), editor, *small, JUDGE, ANY_VERSION)
     assert result.ret == 0, result.outlines[-20:]
     counts = [
         (1 + len(item["further"]), item["seeds"][0]["edit"]["sources"])
         for item in bench.results["items"]
     ]
-    assert sum(sources > 1 for sources, _ in counts) == 2
+    assert sum(sources > 1 for sources, _ in counts) == several
     assert all(sources == handed for sources, handed in counts)
 
 
