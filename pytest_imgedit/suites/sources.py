@@ -48,7 +48,7 @@ class SourceCell:
 class SourceColumns:
     """Columns that hold source images: those of `names`, and numbered ones beside each.
 
-    Of several names, the first one with a value counts.
+    Of several names, one holds the sources of a row; another may hold the same single one.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class SourceColumns:
     def cells(self, row: SuiteRow) -> list[SourceCell]:
         """Return the sources of a row in their order; none if no column holds any.
 
-        Raises `UsageError` for two sources in one place, for a gap, and for a list beside other
-        sources, or with an empty part.
+        Raises `UsageError` for two sources in one place, for sources of two names, for a gap, and
+        for a list beside other sources, or with an empty part.
         """
         latest, sources = self._latest
         if latest is not row:  # each is looked at several times, one after the other
@@ -106,13 +106,14 @@ class SourceColumns:
 
     def _cells(self, row: SuiteRow) -> list[SourceCell]:
         held = self._held(row)
-        sources_by_name = [_cells_of(row, held[name]) for name in self.names if name in held]
+        named = [name for name in self.names if name in held]
+        sources_by_name = [self._cells_of(row, name, held[name]) for name in named]
         filled = [sources for sources in sources_by_name if sources]  # a list may be empty
         if not filled:
             return []
         chosen, *others = filled
         for sources in others:
-            if len(chosen) > 1 or len(sources) > 1:
+            if len(chosen) > 1 or len(sources) > 1 or not _is_same(chosen[0], sources[0]):
                 column = chosen[0].column
                 raise row.error(
                     f"{column!r} and {sources[0].column!r} both hold sources, expected one of "
@@ -135,6 +136,37 @@ class SourceColumns:
                     f"all in their order: suite.fields.{self.key}=[{other!r}, {column!r}, …]"
                 )
         return held
+
+    def _cells_of(self, row: SuiteRow, name: str, columns: Mapping[int, str]) -> list[SourceCell]:
+        """Return the sources in the columns of one name by their places."""
+        in_order = [column for _, column in sorted(columns.items())]
+        for column in in_order:
+            parts = row.read(column, cells.as_parts)
+            if parts is None:
+                continue
+            others = [other for other in in_order if other != column]
+            if others:
+                raise row.error(
+                    f"{column!r} is a list and {others[0]!r} holds a source too, expected all in "
+                    "the list, or one in each column"
+                )
+            self._require_no_gap(row, name, columns)
+            return _parts_of(row, column, parts)
+        self._require_no_gap(row, name, columns)
+        return [SourceCell(column, row.values[column]) for column in in_order]
+
+    def _require_no_gap(self, row: SuiteRow, name: str, columns: Mapping[int, str]) -> None:
+        """Raise `UsageError` unless the places of the columns of a name are 1, 2, and so on."""
+        for place, (found, column) in enumerate(sorted(columns.items()), 1):
+            if found < place:
+                raise row.error(f"{column!r} holds source {found}, expected numbers from 1")
+            if found > place:
+                empty = [other for other in row.values if self.place_of(other) == (name, place)]
+                lack = f"{empty[0]!r} is empty" if empty else f"no column holds source {place}"
+                raise row.error(
+                    f"{column!r} holds source {found} and {lack}, expected no gap: fill it, or "
+                    "move the later ones"
+                )
 
 
 @lru_cache(maxsize=256)
@@ -220,23 +252,11 @@ def digest(value: object) -> object:
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _cells_of(row: SuiteRow, columns: Mapping[int, str]) -> list[SourceCell]:
-    """Return the sources in the columns of a row by their places."""
-    in_order = [column for _, column in sorted(columns.items())]
-    for column in in_order:
-        parts = row.read(column, cells.as_parts)
-        if parts is None:
-            continue
-        others = [other for other in in_order if other != column]
-        if others:
-            raise row.error(
-                f"{column!r} is a list and {others[0]!r} holds a source too, expected all in the "
-                "list, or one in each column"
-            )
-        _require_no_gap(row, columns)
-        return _parts_of(row, column, parts)
-    _require_no_gap(row, columns)
-    return [SourceCell(column, row.values[column]) for column in in_order]
+def _is_same(cell: SourceCell, other: SourceCell) -> bool:
+    """Tell whether two cells hold the same text; images in a table are not compared."""
+    values = (cell.value, other.value)
+    first, second = [value.strip() if isinstance(value, str) else value for value in values]
+    return first == second
 
 
 def _parts_of(row: SuiteRow, column: str, parts: Sequence[object]) -> list[SourceCell]:
@@ -248,15 +268,3 @@ def _parts_of(row: SuiteRow, column: str, parts: Sequence[object]) -> list[Sourc
                 "each place"
             )
     return [SourceCell(column, part, index) for index, part in enumerate(parts)]
-
-
-def _require_no_gap(row: SuiteRow, columns: Mapping[int, str]) -> None:
-    """Raise `UsageError` unless the places of columns are 1, 2, and so on."""
-    for place, (found, column) in enumerate(sorted(columns.items()), 1):
-        if found < place:
-            raise row.error(f"{column!r} holds source {found}, expected numbers from 1")
-        if found > place:
-            raise row.error(
-                f"{column!r} holds source {found} and no column holds source {place}, expected no "
-                "gap: fill it, or move the later ones"
-            )

@@ -130,7 +130,7 @@ def test_the_edited_images_are_counted_for_gates(init):
             "s.csv:2: 'pic3' holds source 3 and no column holds source 2, expected no gap: ",
         ),
         ("pic,pic2,prompt\na.png,none.png,x\n", "s.csv:2: 'pic2' is 'none.png', expected an image"),
-        ("pic,pic2,prompt\n,b.png,x\n" + "a.png,,x\n" * 4, "s.csv:2: 'pic2' holds source 2 and no"),
+        ("pic,pic2,prompt\n,b.png,x\n" + "a.png,,x\n" * 4, "s.csv:2: 'pic2' holds source 2 and 'p"),
         (
             "pic,pic2,prompt,edited_source\na.png,b.png,x,5\n",
             "row:1: 'edited_source' is 5, expected a whole number from 1 to 2: 2 sources",

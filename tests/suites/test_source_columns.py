@@ -221,8 +221,8 @@ THREE = ["a.png", "b.png", "c.png"]
         pytest.param(
             "s.csv",
             {"image": "a.png", "image2": "", "image3": "c.png"},
-            "s.csv:2: 'image3' holds source 3 and no column holds source 2, expected no gap: fill "
-            "it, or move the later ones",
+            "s.csv:2: 'image3' holds source 3 and 'image2' is empty, expected no gap: fill it, or "
+            "move the later ones",
             id="gap-of-an-empty-cell",
         ),
         pytest.param(
@@ -265,6 +265,31 @@ THREE = ["a.png", "b.png", "c.png"]
             "s.jsonl:1: 'image' and 'images' both hold sources, expected one of them: "
             "suite.fields.image='image' chooses",
             id="two-names",
+        ),
+        *(
+            pytest.param(
+                name,
+                {"image": "a.png", other: "b.png"},
+                f"{name}:{line}: 'image' and {other!r} both hold sources, expected one of them: "
+                "suite.fields.image='image' chooses",
+                id=f"one-of-two-names-{name}-{other}",
+            )
+            for name, line in (("s.csv", 2), ("s.jsonl", 1))
+            for other in ("images", "input_images", "source_images")
+        ),
+        pytest.param(
+            "s.jsonl",
+            {"image": "a.png", "images": ["b.png"]},
+            "s.jsonl:1: 'image' and 'images' both hold sources, expected one of them: "
+            "suite.fields.image='image' chooses",
+            id="two-names-and-a-list-of-one",
+        ),
+        pytest.param(
+            "s.jsonl",
+            {"src_img_b64": "QUJD", "image_b64": "QUJE"},
+            "s.jsonl:1: 'src_img_b64' and 'image_b64' both hold sources, expected one of them: "
+            "suite.fields.image_b64='src_img_b64' chooses",
+            id="one-of-two-names-of-texts",
         ),
         pytest.param(
             "s.jsonl",
@@ -464,6 +489,24 @@ def test_a_suite_of_several_sources_comes_back_as_it_was(folder, row):
 )
 def test_names_of_numbered_columns(column, place):
     assert place_beside("image", column) == place
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"image": "a.png", "images": "a.png"},
+        {"image": "a.png", "images": ["a.png"]},
+        {"image": "a.png", "input_images": " a.png "},
+        {"image": "a.png", "images": "", "source_images": []},
+        {"image_b64": b64("a"), "src_img_b64": b64("a")},
+        {"image_b64": b64("a"), "image": "b.png"},
+    ],
+    ids=["paths", "a-list-of-one", "blanks", "nothing", "texts", "a-text-and-a-path"],
+)
+def test_a_source_that_is_named_twice_is_one(folder, row):
+    (pair,) = pairs_of(folder, "s.jsonl", row)
+    assert pair.further == ()
+    assert decode(pair.source.read()).size == SIZES["a"]
 
 
 @pytest.mark.parametrize("key", ["image", "image_b64"])
