@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 from pytest_imgedit.core import errors, files, targets
 from pytest_imgedit.core.text import did_you_mean, one_line
-from pytest_imgedit.kinds import base, method_checks, user_code
+from pytest_imgedit.kinds import base, class_attributes, method_checks, user_code
 
 #: Kinds of this package by role and name, as entry points of other packages have them.
 BUILTIN: Mapping[str, Mapping[str, str]] = {
@@ -237,17 +237,27 @@ class CustomEditor(CustomClass):
 
     @cached_property
     def max_sources(self) -> int | None:
-        """What the class sets as `max_sources`: a count of at least 1, or `None`; 1 without it.
+        """What the class sets as `max_sources` in its body: a count of at least 1, or `None`; 1
+        without it.
 
-        Raises `SettingError` for anything else.
+        Raises `SettingError` for anything else, and for what only running it would tell.
         """
         files, _ = user_code.source_closure(self.target.module)
-        stated = user_code.class_attribute(files.values(), self.target.attribute, "max_sources")
+        attribute = self.target.attribute
+        stated = class_attributes.statement_of(files.values(), attribute, "max_sources")
         if stated is None:
             return 1
-        value = stated.value if isinstance(stated, ast.Constant) else ...
+        found = f"{stated.place}: {stated.text}"
+        try:
+            value: object = ast.literal_eval(stated.value or "")
+        except (ValueError, SyntaxError, TypeError):
+            self._refuse(
+                found,
+                "a number written out in the class body, such as max_sources = 3, or None: the "
+                "source is read and not run",
+            )
         if value is not None and not (type(value) is int and value >= 1):
-            self._refuse(f"max_sources = {ast.unparse(stated)}", "a count of at least 1, or None")
+            self._refuse(found, "a count of at least 1, or None")
         return value
 
     def check_source(self, source: method_checks.ClassSource) -> None:

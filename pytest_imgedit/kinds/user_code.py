@@ -143,45 +143,28 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> strict_json.JsonOb
     those of the classes that these source files define; a class comes before its bases.
     """
     defaults: strict_json.JsonObject = {}
-    for class_node in _with_bases(paths, class_name):
+    for _, class_node in with_bases(paths, class_name):
         for arguments in _arguments_of([class_node], class_node.name, "__init__"):
             defaults = {**_defaults(arguments), **defaults}
     return defaults
 
 
-def class_attribute(paths: Iterable[Path], class_name: str, name: str) -> ast.expr | None:
-    """Return what the body of a class, or of one of its bases that these source files define,
-    assigns to a name; `None` if none does.
+def with_bases(paths: Iterable[Path], class_name: str) -> Iterator[tuple[Path, ast.ClassDef]]:
+    """Yield a class and its bases with their files, as far as these source files define them; a
+    class comes before its bases.
     """
-    for class_node in _with_bases(paths, class_name):
-        for statement in class_node.body:
-            targets: list[ast.expr] = []
-            if isinstance(statement, ast.Assign):
-                targets = statement.targets
-            elif isinstance(statement, ast.AnnAssign):
-                targets = [statement.target]
-            names = [target.id for target in targets if isinstance(target, ast.Name)]
-            if name in names and isinstance(statement, ast.Assign | ast.AnnAssign):
-                return statement.value
-    return None
-
-
-def _with_bases(paths: Iterable[Path], class_name: str) -> Iterator[ast.ClassDef]:
-    """Yield a class and its bases, as far as these source files define them; a class comes before
-    its bases.
-    """
-    classes: dict[str, ast.ClassDef] = {}
+    classes: dict[str, tuple[Path, ast.ClassDef]] = {}
     for path in paths:
         if path.suffix == ".py":
             for node in ast.parse(path.read_text("utf-8")).body:
                 if isinstance(node, ast.ClassDef):
-                    classes.setdefault(node.name, node)  # the first of a name counts
+                    classes.setdefault(node.name, (path, node))  # the first of a name counts
     waiting = [class_name]
     while waiting:
-        class_node = classes.pop(waiting.pop(0), None)
-        if class_node is not None:
-            yield class_node
-            for base in class_node.bases:
+        found = classes.pop(waiting.pop(0), None)
+        if found is not None:
+            yield found
+            for base in found[1].bases:
                 waiting.append(base.id if isinstance(base, ast.Name) else getattr(base, "attr", ""))
 
 

@@ -210,6 +210,9 @@ def most_of(tmp_path, monkeypatch):
         ("least = max_sources = 2", 2),
         ("max_sources = None", None),
         ("max_sources: int | None = None", None),
+        ("max_sources = 2; max_sources = 3", 3),
+        ("def set(self, other): other.max_sources = 3", 1),
+        ("def most(self): self.max_sources: int", 1),
     ],
 )
 def test_a_class_says_how_many_sources_it_takes(most_of, line, most):
@@ -221,16 +224,62 @@ def test_a_class_takes_as_many_sources_as_its_base_in_another_file(most_of):
     text = "from base_of_several import Base\nclass Mine(Base):\n    {}\n"
     assert most_of("inherits", text.format("pass"), base_of_several=base) == 3
     assert most_of("overrides", text.format("max_sources = None"), base_of_several=base) is None
+    assert most_of("annotates", text.format("max_sources: int"), base_of_several=base) == 3
 
 
-@pytest.mark.parametrize(
-    "value", ["0", "-1", "True", "2.0", "'3'", "...", "MOST", "1 + 1", "[2]"], ids=repr
-)
-def test_a_number_of_sources_that_cannot_be_read_is_refused(check, value):
-    text = f"MOST = 3\nclass Mine:\n    max_sources = {value}\n{CONSTRUCTOR}{EDIT}"
+@pytest.mark.parametrize("value", ["0", "-1", "True", "2.0", "'3'", "...", "[2]"], ids=repr)
+def test_a_wrong_number_of_sources_is_refused(check, value):
+    text = f"class Mine:\n    max_sources = {value}\n{CONSTRUCTOR}{EDIT}"
     assert check(text) == (
-        f"spec: editor 'own_class:Mine': max_sources = {value}, expected a count of at least 1, "
-        "or None"
+        f"spec: editor 'own_class:Mine': own_class.py:3: max_sources = {value}, expected a count "
+        "of at least 1, or None"
+    )
+
+
+@pytest.mark.parametrize("base", ["object", "Several"])
+@pytest.mark.parametrize(
+    ("lines", "line", "found"),
+    [
+        ("max_sources = MOST", 6, None),
+        ("max_sources = 1 + 2", 6, None),
+        ("max_sources = {[]}", 6, None),
+        ("max_sources: int = MOST", 6, "max_sources = MOST"),
+        ("max_sources += 1", 6, "max_sources in 'max_sources += 1'"),
+        ("least, max_sources = 1, 3", 6, "max_sources in 'least, max_sources = 1, 3'"),
+        ("if MOST:\n        max_sources = 3", 6, "max_sources in 'if MOST:'"),
+        ("@property\n    def max_sources(self): return 1", 7, "def max_sources(self): return 1"),
+        ("def max_sources(self): return 1", 6, None),
+        ("def load(self):\n        self.max_sources = 1", 7, "self.max_sources = 1"),
+        ("def load(this):\n        this.max_sources = 1", 7, "this.max_sources = 1"),
+        (
+            "max_sources = 3\n    def load(self):\n        self.max_sources = 1",
+            8,
+            "self.max_sources = 1",
+        ),
+        (
+            "@classmethod\n    def load(cls):\n        cls.max_sources += 1",
+            8,
+            "cls.max_sources += 1",
+        ),
+    ],
+)
+def test_a_number_of_sources_that_only_a_run_would_tell_is_refused(check, base, lines, line, found):
+    text = f"MOST = 3\nclass Several:\n    max_sources = 3\nclass Mine({base}):\n    {lines}\n"
+    assert check(f"{text}{CONSTRUCTOR}{EDIT}") == (
+        f"spec: editor 'own_class:Mine': own_class.py:{line}: {found or lines}, expected a number "
+        "written out in the class body, such as max_sources = 3, or None: the source is read and "
+        "not run"
+    )
+
+
+def test_a_number_of_sources_that_a_base_or_the_module_sets_elsewhere_is_refused(check):
+    base = "class Base:\n    def load(self): self.max_sources = 1\n"
+    mine = f"class Mine(Base):\n    max_sources = 3\n{CONSTRUCTOR}{EDIT}"
+    assert "own_class.py:3: def load(self): self.max_sources = 1, expected a number" in check(
+        base + mine
+    )
+    assert "own_class.py:6: Mine.max_sources = 3, expected a number" in check(
+        f"class Mine:\n    max_sources = 1\n{CONSTRUCTOR}{EDIT}Mine.max_sources = 3\n"
     )
 
 
@@ -238,6 +287,6 @@ def test_a_number_of_sources_that_cannot_be_read_ends_a_run_before_it_begins(ben
     text = f"class Mine:\n    max_sources = 0\n{CONSTRUCTOR}{EDIT}"
     (bench.path / "takes_none.py").write_text(text)
     bench.refuses(
-        "*editor 'takes_none:Mine': max_sources = 0, expected a count of at least 1, or None",
+        "*takes_none.py:2: max_sources = 0, expected a count of at least 1, or None",
         "--imgedit-editor=takes_none:Mine",
     )
