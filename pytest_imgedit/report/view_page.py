@@ -210,7 +210,7 @@ def _seconds(results: Results) -> int | None:
 def _facts(results: Results, there: Container[str]) -> JsonObject:
     """Return what the pairs of a run are, by columns, which are smaller than rows; runs of one
     suite share it. Only images that are `there` are named. `sources` maps the position of a pair
-    with several to their labels and names.
+    with several to their labels and names. `inputs` are equal for equal source images.
     """
     items = results.items
     sources: dict[int, list[list[str | None]]] = {}
@@ -226,8 +226,14 @@ def _facts(results: Results, there: Container[str]) -> JsonObject:
         "difficulty": [item.difficulty for item in items],
         "source": [_shown(item.source, there) for item in items],
         "sources": sources,
+        "inputs": [_digest_of_sources(item) for item in items],
         "reference": [_shown(item.reference, there) for item in items],
     }
+
+
+def _digest_of_sources(item: Item) -> str:
+    """Return a short digest of the source images of a pair, of their order and the edited one."""
+    return hashlib.sha256(json.dumps(list(item.sources.items())).encode()).hexdigest()[:12]
 
 
 def _items(results: Results, there: Container[str]) -> JsonObject:

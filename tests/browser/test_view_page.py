@@ -489,6 +489,47 @@ def test_runs_of_different_judges_are_told(page, tmp_path, recipes):
     assert page.locator("#caution").count() == (recipes[0] != recipes[1])
 
 
+def test_a_run_that_edited_other_sources_than_those_shown_is_told(page, tmp_path):
+    blobs = Blobs(tmp_path / "blobs")
+    names = [f"{d[:2]}/{d}.png" for d in (put(blobs, (50 * n, 0, 0)) for n in range(4))]
+    edit = put(blobs, (1, 2, 3))
+    given = {
+        "same": {"hat": {"further": (names[1],)}, "desk": {}, "dog": {}},
+        "changed": {"hat": {"further": (names[2],)}, "desk": {"source": names[3]}, "dog": {}},
+        "moved": {"hat": {"further": (names[1],)}, "desk": {}, "dog": {}, "solo": {}},
+        "turned": {"hat": {"further": (names[1],), "edited_source": 2}, "desk": {}, "dog": {}},
+    }
+    stored = []
+    for name, changes in given.items():
+        items = [
+            an_item(pair, blob=edit, **{"source": names[0], **shown})
+            for pair, shown in changes.items()
+        ]
+        run = a_run(run={"id": name, "name": name}, items=items)
+        stored.append(StoredRun(run, blobs.folder))
+    write_view(stored, [], tmp_path / "page", is_movable=False)
+    page.goto(f"file://{tmp_path}/page/index.html#view=pairs&runs=same,moved")
+    page.until("document.querySelectorAll('[data-pair]').length === 4")
+    assert page.locator("#other-sources").count() == 0
+    assert "other sources" not in page.locator("main").text_content()
+    page.goto(f"file://{tmp_path}/page/index.html#view=pairs&runs=same,changed,turned")
+    page.until("document.querySelectorAll('[data-pair]').length === 3")
+    assert page.locator("#other-sources").text_content() == (
+        "Run changed edited other source images of 2 pairs than are shown (hat, desk). "
+        "Run turned edited other source images of 1 pair than are shown (hat)."
+    )
+    cells = page.locator("[data-pair=hat] > td").all_text_contents()
+    assert ["other sources" in cell for cell in cells] == [False, False, True, True]
+    assert "other sources" not in page.locator("[data-pair=dog]").text_content()
+    page.click("[data-pair=hat] a")
+    page.until("document.querySelectorAll('#look .pane.edit').length === 3")
+    captions = page.locator("#look .edit figcaption").all_text_contents()
+    assert ["other sources" in caption for caption in captions] == [False, True, True]
+    told = page.locator("#look .edit figcaption span").first.get_attribute("title")
+    assert told == "this run edited other source images of the pair than those shown"
+    assert page.problems == []
+
+
 def test_page_without_its_images_says_so(page, folder, tmp_path):
     (tmp_path / "runs").symlink_to(folder / "runs")
     for path in folder.iterdir():

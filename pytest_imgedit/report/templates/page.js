@@ -87,6 +87,7 @@ const MARKS = {
   reframed: "the aspect ratio differs by over 3% from the source's",
   composited: "laid over white: the editor's image had transparent pixels",
   leak: "the edit equals the pair's reference",
+  "other sources": "this run edited other source images of the pair than those shown",
 };
 // How much brighter a difference is shown, as in the style.
 const GAIN = 3;

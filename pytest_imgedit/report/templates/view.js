@@ -254,7 +254,7 @@ async function loadTable(keys) {
   return table;
 }
 
-// A value of the first run that has the pair: runs share what a pair is.
+// A value of the first run that has the pair: runs share what a pair is, but see `hasOtherSources`.
 function of(row, name) {
   const place = row.places.findIndex((index) => index >= 0);
   return table.runs[place].items[name][row.places[place]];
@@ -262,6 +262,29 @@ function of(row, name) {
 
 function all(row, name) {
   return row.places.flatMap((index, place) => (index < 0 ? [] : [table.runs[place].items[name][index] ?? null]));
+}
+
+// Whether the edit that is shown of a run has other source images than those shown, which are the first run's.
+function hasOtherSources(row, place) {
+  const index = row.places[place];
+  const { edits, inputs } = table.runs[place].items;
+  return Boolean(edits[index]) && inputs[index] !== of(row, "inputs");
+}
+
+function marksOf(row, place) {
+  const marks = table.runs[place].items.marks[row.places[place]] || [];
+  return hasOtherSources(row, place) ? [...marks, "other sources"] : marks;
+}
+
+// A line for each run that edited other source images than those shown.
+function tellOtherSources() {
+  const lines = table.runs.map((run, place) => {
+    const ids = table.rows.filter((row) => hasOtherSources(row, place)).map((row) => row.id);
+    const named = ids.slice(0, 3).join(", ") + (ids.length > 3 ? ", …" : "");
+    return ids.length ? `Run ${run.label} edited other source images of ${ids.length} ${ids.length === 1 ? "pair" : "pairs"} than are shown (${named}).` : "";
+  });
+  const text = lines.filter(Boolean).join(" ");
+  return text ? element("p", { class: "quiet", id: "other-sources" }, text) : null;
 }
 
 function value(row, place, measure) {
@@ -429,7 +452,7 @@ async function showPairs() {
   } }, text);
   const pager = pages > 1 ? element("div", { class: "pager" }, turn("previous page", page - 1), `${page} of ${pages}`, turn("next page", page + 1)) : null;
   const body = rows.length ? element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Pairs by runs" }, whole) : element("p", {}, "No pair is left by these filters.");
-  draw(...[bar, caution, body, pager].filter(Boolean));
+  draw(...[bar, caution, tellOtherSources(), body, pager].filter(Boolean));
   drawn = { key, rows, measures };
   showPair(rows, measures);
 }
@@ -490,8 +513,7 @@ function pairTable(shown, measure, order, amount) {
   };
   const edit = (row, run, place) => {
     const picture = editOf(row, place);
-    const marks = run.items.marks[row.places[place]] || [];
-    return element("td", {}, picture && thumb(picture, `${run.label} of ${row.id}`, () => view(row, place)), element("b", {}, shownValue(row, place, measure)), ...marks.map(markOf));
+    return element("td", {}, picture && thumb(picture, `${run.label} of ${row.id}`, () => view(row, place)), element("b", {}, shownValue(row, place, measure)), ...marksOf(row, place).map(markOf));
   };
   const line = (row) => element("tr", { "data-pair": row.id },
     element("th", { scope: "row" }, element("a", { class: "id", href: address({ pair: row.id, edit: "" }) }, row.id),
@@ -525,7 +547,7 @@ function showPair(rows, measures) {
       label: run.label,
       picture: editOf(row, place),
       score: `${measure} ${shownValue(row, place, measure)}`,
-      marks: run.items.marks[index] || [],
+      marks: marksOf(row, place),
       error: index < 0 ? "this pair is not in this run" : run.items.error[index] || null,
       read: () => readAnswers(run, index),
     };
