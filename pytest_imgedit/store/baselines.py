@@ -141,19 +141,31 @@ class PairContent:
     seeds: tuple[int, ...]
     is_plain: bool = False
 
-    @property
-    def _sources(self) -> tuple[object, ...]:
-        return (self.source, self.further, self.edited_source)
-
     def unlike(self, before: PairContent) -> str:
-        """Name the first thing that has changed since; an empty text if nothing has."""
+        """Name the first thing that has changed since, with its article; an empty text if nothing
+        has.
+        """
         if before.sha256 == self.sha256:
             return ""
         if before.category != self.category:
-            return "category"
-        if before._sources != self._sources:
-            return "source image"
-        return "instruction" if self.is_plain else "instruction, description or reference"
+            return "the category"
+        unlike_sources = self._unlike_sources(before)
+        if unlike_sources:
+            return unlike_sources
+        return "the instruction" if self.is_plain else "the instruction, description or reference"
+
+    def _unlike_sources(self, before: PairContent) -> str:
+        """Name the source that has changed since, of several the first; an empty text if none
+        has.
+        """
+        there = pairs.in_order_of_sources(before.source, before.further, before.edited_source)
+        here = pairs.in_order_of_sources(self.source, self.further, self.edited_source)
+        if len(there) != len(here):
+            return "the number of source images"
+        for place, (old, new) in enumerate(zip(there, here, strict=True), 1):
+            if old != new:
+                return f"source image {place}" if self.further else "the source image"
+        return "the edited source" if before.edited_source != self.edited_source else ""
 
 
 class BaselineCategory(Part):
@@ -565,7 +577,7 @@ def unlike_items(baseline: Baseline, items: Mapping[str, PairContent]) -> str | 
             changed.setdefault(part, []).append(name)
     if changed:
         return ", ".join(
-            f"the {part} of {len(names)} of {len(items)} pairs has changed ({first_of(names)})"
+            f"{part} of {len(names)} of {len(items)} pairs has changed ({first_of(names)})"
             for part, names in changed.items()
         )
     for name, content in items.items():

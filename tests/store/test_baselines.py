@@ -162,9 +162,9 @@ CHANGES = {
     ),
     "another image": (
         {"further": ("ab/" + "b" * 64 + ".png",)},
-        "the source image of 1 of 2 pairs has changed (a)",
+        "the number of source images of 1 of 2 pairs has changed (a)",
     ),
-    "edited image": ({"edited_source": 2}, "the source image of 1 of 2 pairs has changed (a)"),
+    "edited image": ({"edited_source": 2}, "the edited source of 1 of 2 pairs has changed (a)"),
     "instruction": ({"is_plain": True}, "the instruction of 1 of 2 pairs has changed (a)"),
     "text": ({}, "the instruction, description or reference of 1 of 2 pairs has changed (a)"),
 }
@@ -178,17 +178,32 @@ def test_what_has_changed_of_a_pair_is_named(what):
     assert unlike_items(known, here) == line
 
 
-def test_a_second_source_that_has_changed_is_named_from_the_saved_baseline(tmp_path):
-    blob = "cd/" + "cd" * 32 + ".png"
-    saved = a_run(items=[an_item("a", further=(blob,), edited_source=2), an_item("b")])
-    path = write_baseline(tmp_path, make_baseline(saved, "main"))
-    known = as_baseline(path)
+BLOB, FIRST, SECOND, OTHER = (
+    "/".join((two, two * 32 + ".png")) for two in ("cc", "cd", "ce", "cf")
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"further": (OTHER, SECOND)}, "source image 1"),
+        ({"source": OTHER}, "source image 2"),
+        ({"further": (FIRST, OTHER)}, "source image 3"),
+        ({"further": (OTHER, FIRST)}, "source image 1"),
+        ({"further": (FIRST,)}, "the number of source images"),
+        ({"source": FIRST, "further": (BLOB, SECOND), "edited_source": 1}, "the edited source"),
+    ],
+)
+def test_a_further_source_that_has_changed_is_named_from_the_saved_baseline(
+    tmp_path, changes, part
+):
+    shown = {"source": BLOB, "further": (FIRST, SECOND), "edited_source": 2}
+    saved = a_run(items=[an_item("a", **shown), an_item("b")])
+    known = as_baseline(write_baseline(tmp_path, make_baseline(saved, "main")))
     assert unlike_items(known, make_baseline(saved, "now").contents) is None
-    changed = a_run(items=[an_item("a", further=(blob.replace("c", "e"),), edited_source=2)])
-    line = "the source image of 1 of 1 pairs has changed (a)"
+    changed = a_run(items=[an_item("a", **{**shown, **changes})])
+    line = f"{part} of 1 of 1 pairs has changed (a)"
     assert unlike_items(known, make_baseline(changed, "now").contents) == line
-    other = a_run(items=[an_item("a", further=(blob,), edited_source=1)])
-    assert unlike_items(known, make_baseline(other, "now").contents) == line
 
 
 def test_pairs_of_another_content_are_counted_by_what_has_changed():
