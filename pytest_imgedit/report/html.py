@@ -18,7 +18,7 @@ from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import ComparedPair, Edit, GateResult, Item, Measure, Results
 from pytest_imgedit.core.text import counted, escaped, number, readable
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
-from pytest_imgedit.stats.outcome import WORST_FIRST, outcome
+from pytest_imgedit.stats.outcome import WORST_FIRST, has_near_copy, outcome
 
 #: Number of pairs on the first screen.
 FIRST_PAIRS = 6
@@ -250,7 +250,7 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
     """
     comparison = results.comparison
     before = None if comparison is None else comparison.pairs.get(item.id)
-    near_copy = any(edit.near_copy for edit in item.edits)
+    near_copy = has_near_copy(item)
     reframed = any(edit.reframed for edit in item.edits)
     composited = any(edit.composited for edit in item.edits)
     leaked = any(edit.leaked for edit in item.edits)
@@ -259,7 +259,7 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
     if item.difficulty:
         tags.append(item.difficulty)
     if near_copy:
-        tags.append("near-copy")
+        tags.append(name_of_near_copy(item))
     if reframed:
         tags.append("reframed")
     if composited:
@@ -297,6 +297,11 @@ def smallest_change(item: Item) -> float | None:
     """Return the smallest change from the source to an edit; `None` if none was measured."""
     changes = [edit.change for edit in item.edits if edit.change is not None]
     return min(changes, default=None)
+
+
+def name_of_near_copy(item: Item) -> str:
+    """Return the mark of a near-copy, whose pair may have several sources that it may show."""
+    return "near-copy of one of its sources" if item.further else "near-copy"
 
 
 def how_made(edits: Sequence[Edit]) -> str:

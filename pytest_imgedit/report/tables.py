@@ -43,7 +43,7 @@ from pytest_imgedit.core.text import (
 )
 from pytest_imgedit.kinds.folder import has_finished_edits
 from pytest_imgedit.stats.identical_edits import alike_edits
-from pytest_imgedit.stats.outcome import copies_line, failed_alike, is_said
+from pytest_imgedit.stats.outcome import copies_line, failed_alike, has_near_copy, is_said
 
 CATEGORY_HEADER = (
     "category",
@@ -369,7 +369,7 @@ def _spread(results: Results) -> Iterator[str]:
 def _edits(results: Results) -> Iterator[str]:
     """Yield lines on what is noticed of the edits of a run, and of the servers that made them."""
     edits = [edit for item in results.items for edit in item.edits]
-    yield from _near_copies(edits, results)
+    yield from _near_copies(results)
     yield from _reframed(edits)
     yield from _composited(edits)
     yield from _several_sources(edits)
@@ -379,11 +379,10 @@ def _edits(results: Results) -> Iterator[str]:
     yield from _other_environments(results.reuse)
 
 
-def _near_copies(edits: Sequence[Edit], results: Results) -> Iterator[str]:
-    """Yield a line that counts near-copies of the source, unless the outcome or a gate does."""
-    copies = sum(edit.near_copy for edit in edits)
-    line = copies_line(copies, len(edits))
-    if copies and not is_said(line, results):
+def _near_copies(results: Results) -> Iterator[str]:
+    """Yield a line that counts near-copies of a source, unless the outcome or a gate does."""
+    line = copies_line(results.items)
+    if any(map(has_near_copy, results.items)) and not is_said(line, results):
         yield line
 
 

@@ -33,7 +33,7 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import html, tables
 from pytest_imgedit.report.parameters import differing, parameters_of
-from pytest_imgedit.stats.outcome import outcome
+from pytest_imgedit.stats.outcome import has_near_copy, outcome
 from pytest_imgedit.store.blobs import Blobs
 
 #: The page's own files, besides `index.html`.
@@ -293,8 +293,8 @@ def _edited(seed: SeedResult) -> str | None:
 def _marks(item: Item) -> list[str]:
     """Return what was noticed of some edit of a pair."""
     marks = []
-    if any(edit.near_copy for edit in item.edits):
-        marks.append("near-copy")
+    if has_near_copy(item):
+        marks.append(html.name_of_near_copy(item))
     if any(edit.reframed for edit in item.edits):
         marks.append("reframed")
     if any(edit.composited for edit in item.edits):

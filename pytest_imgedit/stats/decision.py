@@ -230,12 +230,13 @@ def _invalidated_if_near_copies(
     if gate.kind not in KINDS or gate.state not in ("PASS", "INCONCLUSIVE"):
         return gate
     group = Field.parse(gate.field).group
-    edits = [edit for item in items if group in groups_of(item) for edit in item.edits]
+    of_group = [item for item in items if group in groups_of(item)]
+    edits = [edit for item in of_group for edit in item.edits]
     copies = sum(edit.near_copy for edit in edits)
     if copies <= settings.max_near_copies * len(edits):
         return gate
     allowed = f"gates.max_near_copies allows {settings.max_near_copies:.0%}"
-    why = f"{outcome.copies_line(copies, len(edits))} ({allowed}); {gate.why}"
+    why = f"{outcome.copies_line(of_group)} ({allowed}); {gate.why}"
     return replace(gate, state="INVALID", why=why)
 
 

@@ -232,11 +232,23 @@ def _compared(row: ComparisonRow, baseline: str) -> str:
     return f"overall {number(row.now)}, was {before}: {signed(row.difference)}{shown}"
 
 
-def copies_line(copies: int, edits: int) -> str:
-    """Say how many edits are near-copies."""
+def copies_line(items: Sequence[Item]) -> str:
+    """Say how many edits of pairs are near-copies: of their source, or of one of them if such an
+    edit has several.
+    """
+    edits = [edit for item in items for edit in item.edits]
+    copies = sum(edit.near_copy for edit in edits)
+    has_several = any(has_near_copy(item) and item.further for item in items)
     if copies == 1:
-        return f"1 of {counted(edits, 'edit')} is a near-copy of its source"
-    return f"{copies} of {edits} edits are near-copies of their source"
+        source = "one of its sources" if has_several else "its source"
+        return f"1 of {counted(len(edits), 'edit')} is a near-copy of {source}"
+    source = "one of their sources" if has_several else "their source"
+    return f"{copies} of {len(edits)} edits are near-copies of {source}"
+
+
+def has_near_copy(item: Item) -> bool:
+    """Tell whether some edit of a pair is a near-copy."""
+    return any(edit.near_copy for edit in item.edits)
 
 
 def is_said(text: str, results: Results) -> bool:
@@ -251,7 +263,7 @@ def mostly_copies(results: Results) -> list[str]:
     """Report that more edits than `gates.max_near_copies` are near-copies, unless a gate does."""
     edits = [edit for item in results.items for edit in item.edits]
     copies = sum(edit.near_copy for edit in edits)
-    line = copies_line(copies, len(edits))
+    line = copies_line(results.items)
     is_reported = any(line in gate.why for gate in results.gates)
     if copies <= results.run.options.gates.max_near_copies * len(edits) or is_reported:
         return []

@@ -334,20 +334,28 @@ def test_a_pair_of_three_sources_shows_all_of_them(page, tmp_path, width):
     names = [f"{digest[:2]}/{digest}.png" for digest in digests]
     shown = {"source": names[1], "further": (names[0], names[2]), "edited_source": 2}
     made = {"blob": digests[2], "edit": {"sources": 3, "composited": True}}
+    copy = an_item("copy", blob=names[0][3:67], edit={"near_copy": True}, **shown)
     items = [an_item("three", **shown, **made), an_item("one", source=names[0], blob=digests[1])]
+    items.append(copy)
     run = StoredRun(a_run(run={"id": "r"}, items=items), blobs.folder)
     write_view([run], [], tmp_path / "page", is_movable=True)
     page.set_viewport_size({"width": width, "height": 844})
     page.goto(f"file://{tmp_path}/page/index.html#view=pairs&runs=r")
-    page.until("document.querySelectorAll('[data-pair]').length === 2")
+    page.until("document.querySelectorAll('[data-pair]').length === 3")
     sources = page.locator("[data-pair=three] .sources")
     captions = ["source 1", "source 2 (edited)", "source 3"]
     assert sources.locator("figcaption").all_text_contents() == captions
     assert page.locator("[data-pair=one] .sources").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert sources.evaluate("node => node.scrollWidth <= node.clientWidth")
+    page.select_option("#status", "near-copy")
+    page.until("document.getElementById('count').textContent === '1 of 3 pairs'")
+    mark = page.locator("[data-pair=copy] td > span")
+    assert mark.text_content() == " near-copy of one of its sources"
+    assert "a source of its pair" in mark.get_attribute("title")
     page.select_option("#status", "composited")
-    page.until("document.getElementById('count').textContent === '1 of 2 pairs'")
+    page.until("document.getElementById('count').textContent === '1 of 3 pairs'")
+    page.until("document.querySelector('[data-pair=three]') !== null")
     sources.locator("button").nth(2).click()
     page.until("document.querySelectorAll('#look .frame img').length === 5")
     page.until("document.getElementById('look-said').textContent.includes('made from 3 source')")

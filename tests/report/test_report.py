@@ -159,6 +159,31 @@ def test_reports_show_how_much_edits_change_and_count_what_is_odd():
     assert "reframed: 1 of 4 edits has another aspect ratio than the source (over 3%)" in remarks
 
 
+@pytest.mark.parametrize("edited_source", [1, 2])
+def test_a_near_copy_of_a_pair_of_two_sources_is_not_said_to_be_one_of_the_edited_source(
+    edited_source,
+):
+    further = (f"cd/{'cd' * 32}.png",)
+    copy = {"change": 107.5, "near_copy": True}
+    two = an_item("p1", further=further, edited_source=edited_source, edit=copy)
+    one = an_item("p2", edit={"near_copy": True})
+    page, cards = shown_cards(a_run(items=[two, one, an_item("p3", further=further)]))
+    tags = [["near-copy of one of its sources"], ["near-copy"], []]
+    assert [card["tags"] for card in cards] == tags
+    assert [card["near_copy"] for card in cards] == [True, True, False]
+    assert all(f'"{tag}": "the edit' in page for tag in tags[0])
+    lines = {
+        "1 of 1 edit is a near-copy of one of its sources": [two],
+        "1 of 2 edits is a near-copy of one of its sources": [two, an_item("p3")],
+        "2 of 2 edits are near-copies of one of their sources": [two, one],
+        "1 of 2 edits is a near-copy of its source": [one, an_item("p3", further=further)],
+    }
+    for line, items in lines.items():
+        results = a_run(items=items)
+        verdict = outcome(results)
+        assert line in [*verdict.notes, verdict.line.partition("; ")[2], *tables.remarks(results)]
+
+
 def shown_cards(results):
     page = html.render(results, lambda name: Picture(f"thumb/{name}", name))
     return page, json.loads(re.search(r'id="cards">(.*?)</script>', page, re.DOTALL)[1])

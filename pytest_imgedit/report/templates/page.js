@@ -84,6 +84,7 @@ const KEYS = [["← →", "pairs"], ["1 – 9", "edits"], ["Enter", "one edit, l
 // Why an edit may be marked.
 const MARKS = {
   "near-copy": "the edit hardly differs from its source",
+  "near-copy of one of its sources": "the edit hardly differs from a source of its pair, the edited one or another",
   reframed: "the aspect ratio differs by over 3% from the source's",
   composited: "laid over white: the editor's image had transparent pixels",
   leak: "the edit equals the pair's reference",

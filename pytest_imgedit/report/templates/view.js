@@ -334,7 +334,7 @@ function change(row) {
 const shownAs = {
   scored: (row) => all(row, "status").includes("scored"),
   error: (row) => all(row, "error").some((error) => error !== null),
-  "near-copy": (row) => all(row, "marks").some((marks) => marks?.includes("near-copy")),
+  "near-copy": (row) => all(row, "marks").some((marks) => marks?.some((mark) => mark.startsWith("near-copy"))),
   reframed: (row) => all(row, "marks").some((marks) => marks?.includes("reframed")),
   composited: (row) => all(row, "marks").some((marks) => marks?.includes("composited")),
   leak: (row) => all(row, "marks").some((marks) => marks?.includes("leak")),
