@@ -47,7 +47,8 @@ class Guess:
     Without both it is the embedded suite.
 
     `origin` says in a few words where it comes from, `unused` what was not used and why; `missing`
-    counts the instructions that the user still has to write; the new file is `TABLE` then.
+    counts the instructions that the user still has to write; the new file is `TABLE` then. `places`
+    say in which file and line each of the rows was found, if they are from a file.
     """
 
     origin: str
@@ -56,6 +57,7 @@ class Guess:
     root: Path = Path()
     missing: int = 0
     unused: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
 
     @property
     def file_name(self) -> str:
@@ -187,6 +189,7 @@ def _of_table(path: Path) -> Guess:
         f"{instruction!r}",
         rows=pairs,
         root=finder.root,
+        places=list(map(str, rows)),
     )
 
 

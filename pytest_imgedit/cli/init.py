@@ -326,9 +326,16 @@ def _check_suite(guess: Guess) -> None:
         try:
             load_suite(SuiteSettings(spec=str(path), root=guess.root))
         except errors.UsageError as error:
-            raise errors.UsageError(
-                f"{guess.origin}: {str(error).replace(str(path), 'row', 1)}"
-            ) from None
+            raise errors.UsageError(_with_places(guess, path, str(error))) from None
+
+
+def _with_places(guess: Guess, path: Path, message: str) -> str:
+    """Return a message on lines of a new suite in `path` with the places that they come from."""
+    if not guess.places:
+        return f"{guess.origin}: {message.replace(str(path), 'row', 1)}"
+    return re.sub(
+        rf"{re.escape(str(path))}:(\d+)", lambda match: guess.places[int(match[1]) - 1], message
+    )
 
 
 def _config_for(gpus: Sequence[Gpu]) -> str | None:

@@ -133,7 +133,12 @@ def test_the_edited_images_are_counted_for_gates(init):
         ("pic,pic2,prompt\n,b.png,x\n" + "a.png,,x\n" * 4, "s.csv:2: 'pic2' holds source 2 and 'p"),
         (
             "pic,pic2,prompt,edited_source\na.png,b.png,x,5\n",
-            "row:1: 'edited_source' is 5, expected a whole number from 1 to 2: 2 sources",
+            "s.csv:2: 'edited_source' is 5, expected a whole number from 1 to 2: 2 sources",
+        ),
+        (
+            'pic,prompt,edited_source\na.png,"x\ny",\n\nb.png,x,2\nc.png,x,3\n',
+            "imgedit: s.csv:5: 'edited_source' is 2, expected 1: the pair has one source; s.csv:6: "
+            "'edited_source' is 3, expected 1: the pair has one source",
         ),
         (
             "pic,pic2,prompt,edited_source\na.png,b.png,x,two\n",
