@@ -19,7 +19,7 @@ from pytest_imgedit.core import errors, files, folders, strict_json
 from pytest_imgedit.core.text import counted, shorten, steering
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites import base, cells, native
-from pytest_imgedit.suites.rows import SuiteRow, raise_problems, read_rows
+from pytest_imgedit.suites.rows import COPIES_LINKS, SuiteRow, raise_problems, read_rows
 from pytest_imgedit.suites.sources import SourceColumns, columns_beside
 
 #: Folders that hold no images of a benchmark.
@@ -173,6 +173,12 @@ def _of_table(path: Path) -> Guess:
     places = {} if image is None else columns_beside(image, names)
     others = [name for name in names if name not in places]
     instruction = _column(others, rows, "instruction", _is_text)
+    linked = None if image else _column(names, rows, "image", finder.leads_out)
+    if linked is not None:
+        raise errors.UsageError(
+            f"{path}: column {linked!r} names images by links out of {finder.root.resolve()}, "
+            f"expected images below it: {COPIES_LINKS}"
+        )
     if image is None or instruction is None:
         expected = "holds instructions"
         if image is None:
@@ -281,9 +287,10 @@ def _path(row: SuiteRow, name: str, value: Any, finder: _Finder) -> str:
     """
     path = finder.find(value)
     if path is None:
-        raise row.error(
-            f"{name!r} is {value!r:.80}, expected an image below {finder.root.resolve()}"
-        )
+        expected = f"expected an image below {finder.root.resolve()}"
+        if finder.leads_out(value):
+            expected = f"a link out of the folder, {expected}: {COPIES_LINKS}"
+        raise row.error(f"{name!r} is {value!r:.80}, {expected}")
     return str(path)
 
 
@@ -371,6 +378,25 @@ class _Finder:
             if parts is not None:
                 return bool(parts) and all(map(self.find, parts))
         return self.find(value) is not None
+
+    def leads_out(self, value: Any) -> bool:
+        """Tell whether a value is the path of an image that links put outside the root, or a list
+        with one.
+        """
+        with suppress(ValueError):
+            parts = cells.as_parts(value)
+            if parts is not None:
+                return any(map(self.leads_out, parts))
+        if not isinstance(value, str) or Path(value).suffix.lower() not in SUFFIXES:
+            return False
+        root = self.root.resolve()
+        written = Path(os.path.normpath(root / value))
+        try:
+            real = written.resolve()
+            is_there = real.is_file()
+        except (OSError, ValueError, RuntimeError):  # a name that is too long, or a link to itself
+            return False
+        return is_there and written.is_relative_to(root) and not real.is_relative_to(root)
 
 
 def _usable(folder: Path, suffixes: Collection[str]) -> list[Path]:

@@ -29,6 +29,8 @@ _SUITE = "a suite in JSON, JSONL, CSV or TOML"
 _HEAD = 4096
 #: Mistakes of a suite file that its error names.
 _PROBLEMS_SHOWN = 5
+#: What helps against links out of a folder; a message says it once.
+COPIES_LINKS = "cp -rL copies what links lead to"
 T = TypeVar("T")
 
 
@@ -100,8 +102,7 @@ def image_below(row: SuiteRow, relative: object, root: Path | None = None) -> im
         raise row.error(f"image {relative!r:.200} leads out of {folder}, expected {remedy}")
     if _leads_out(folder, path) and path.parent not in _blobs(folder):
         raise row.error(
-            f"image {relative!r:.200} is a link out of {folder}, expected {remedy}: cp -rL copies "
-            "what links lead to"
+            f"image {relative!r:.200} is a link out of {folder}, expected {remedy}: {COPIES_LINKS}"
         )
     return images.FileImage(path)
 
@@ -237,6 +238,9 @@ def raise_problems(problems: Sequence[UsageError]) -> None:
     """
     if problems:
         messages = [str(error) for error in problems[:_PROBLEMS_SHOWN]]
+        for index, message in enumerate(messages):
+            if any(later.endswith(COPIES_LINKS) for later in messages[index + 1 :]):
+                messages[index] = message.removesuffix(f": {COPIES_LINKS}")
         if len(problems) > _PROBLEMS_SHOWN:
             messages.append(f"and {len(problems) - _PROBLEMS_SHOWN} more")
         raise UsageError("; ".join(messages))

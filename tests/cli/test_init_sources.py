@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.cli.main import main
-from pytest_imgedit.config.settings import make_settings, read_tables
+from pytest_imgedit.config.settings import SuiteSettings, make_settings, read_tables
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.suites.base import load_suite
 
 SIZES = {"a": (40, 32), "b": (24, 48), "c": (56, 20)}
@@ -148,6 +149,56 @@ def test_the_edited_images_are_counted_for_gates(init):
 )
 def test_what_leaves_a_source_unclear_is_refused(refuses, text, line):
     refuses("s.csv", text, line)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        (
+            "s.csv",
+            "id,image,image2,instruction\nx,photos/a.png,photos/b.png,x\n",
+            "s.csv: column 'image' names images by links out of ",
+        ),
+        (
+            "s.jsonl",
+            '{"image": ["photos/a.png", "photos/b.png"], "instruction": "x"}',
+            "s.jsonl: column 'image' names images by links out of ",
+        ),
+        (
+            "s.csv",
+            "image,image2,instruction\nd.png,photos/a.png,x\n",
+            "s.csv:2: 'image2' is 'photos/a.png', a link out of the folder, expected an image below",
+        ),
+        (
+            "s.csv",
+            "image,instruction\nphotos/none.png,x\n",
+            "s.csv: no column names images below ",
+        ),
+        ("s.csv", "image,instruction\n../a.png,x\n", "s.csv: no column names images below "),
+        ("s.csv", "image,instruction\nloop.png,x\n", "s.csv: no column names images below "),
+    ],
+    ids=["columns", "list", "one-of-two", "missing", "no-link", "loop"],
+)
+def test_links_out_of_the_folder_are_said_to_be_the_reason(refuses, monkeypatch, name, text, line):
+    Path("work").mkdir()
+    monkeypatch.chdir("work")
+    Path("photos").symlink_to("..")
+    Path("loop.png").symlink_to("loop.png")
+    Image.new("RGB", (8, 8)).save("d.png")
+    refuses(name, text, line)
+
+
+def test_a_message_on_links_says_once_what_copies_them():
+    Path("work").mkdir()
+    Path("work/photos").symlink_to("..")
+    rows = "".join(f"photos/{name}.png,x\n" for name in SIZES)
+    Path("work/s.csv").write_text(f"image,instruction\n{rows}none,\n")
+    with pytest.raises(UsageError) as caught:
+        load_suite(SuiteSettings(spec="work/s.csv"))
+    message = str(caught.value)
+    assert message.count("is a link out of") == 3
+    assert message.count("cp -rL") == 1
+    assert "'photos/c.png' is a link out of" in message.partition(": cp -rL copies")[0]
 
 
 def test_a_parquet_file_with_a_column_that_nothing_reads_is_a_suite(capsys):
