@@ -76,7 +76,8 @@ def guess_suite(data: Path | None) -> Guess:
         return _of_folder(Path(), is_named=False)
     if not data.exists():
         raise errors.UsageError(
-            f"{data}: no such file or folder, expected a CSV, a JSON or a folder of images"
+            f"{data}: no such file or folder, expected a CSV, JSONL or JSON file, or a "
+            "folder of images"
         )
     problem = _bad_name(data)
     if problem:

@@ -56,7 +56,7 @@ COMMANDS = (
                 "type": Path,
                 "metavar": "DATA",
                 "nargs": "?",
-                "help": "a CSV, a JSON, or a folder of images",
+                "help": "a table as CSV, JSONL or JSON, a suite, or a folder of images",
             },
             "--config": {
                 "metavar": "NAME",

@@ -192,11 +192,12 @@ class Question(Generic[ImageT]):
     """A question to a judge about one edit: one call of a protocol.
 
     `images` holds RGB images by name: those that the call shows, and for a judge that measures
-    `source`, `edited`, and `reference` if the pair has one. `system` is the system prompt, empty
-    for none. `parts` is the user's turn in order: texts as `("text", words)` and images as
-    `("image", name)`. `aspects` names the lines of the reply that hold a grade from 0 to 10; it is
-    empty for replies in another form. `preparation` says how images are sent; they have their
-    sizes already. A reply may be at least `max_new_tokens` long.
+    `source`, `edited`, `reference` if the pair has one, and each source that is not the edited one
+    as `source-N`, where N is its place. `system` is the system prompt, empty for none. `parts` is
+    the user's turn in order: texts as `("text", words)` and images as `("image", name)`. `aspects`
+    names the lines of the reply that hold a grade from 0 to 10; it is empty for replies in another
+    form. `preparation` says how images are sent; they have their sizes already. A reply may be at
+    least `max_new_tokens` long.
     """
 
     pair_id: str

@@ -183,8 +183,8 @@ def test_ready_configs_take_the_users_suite(empty, name):
     [
         (
             ("nowhere",),
-            "imgedit: nowhere: no such file or folder, expected a CSV, a JSON or a folder of "
-            "images",
+            "imgedit: nowhere: no such file or folder, expected a CSV, JSONL or JSON file, "
+            "or a folder of images",
         ),
         (("--config=qwen-image-edt",), "did you mean 'qwen-image-edit'?"),
         (("nothing",), "imgedit: nothing: holds no table of prompts and no image"),
@@ -199,7 +199,7 @@ def test_ready_configs_take_the_users_suite(empty, name):
     ],
 )
 @pytest.mark.everyday_for(
-    "arguments0-imgedit: nowhere: no such file or folder, expected a CSV, a JSON or a folder of images",
+    "arguments0-imgedit: nowhere: no such file or folder, expected a CSV, JSONL or JSON file, or a folder of images",
     "arguments6-imgedit: gap.csv:7: 'file' is 'img_009.jpg', expected an image below ",
 )
 def test_what_makes_no_suite_is_refused_in_one_line(empty, arguments, line):
