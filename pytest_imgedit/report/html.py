@@ -305,13 +305,13 @@ def name_of_near_copy(item: Item) -> str:
 
 
 def how_made(edits: Sequence[Edit]) -> str:
-    """Say from how many source images edits were made, if from several, and whether one was laid
+    """Say how many source images the editor was given, if several, and whether an edit was laid
     over white; an empty text if there is nothing to say.
     """
     facts = []
     sources = max((edit.sources for edit in edits), default=1)
     if sources > 1:
-        facts.append(f"made from {sources} source images")
+        facts.append(f"given {sources} source images")
     if any(edit.composited for edit in edits):
         facts.append("laid over white: the editor's image had transparent pixels")
     return "; ".join(facts)

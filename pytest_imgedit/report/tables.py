@@ -20,6 +20,7 @@ from pytest_imgedit.core.results import (
     Edit,
     EditorInfo,
     FurtherInfo,
+    Item,
     ItemError,
     JudgeInfo,
     MeasuredGroups,
@@ -372,7 +373,7 @@ def _edits(results: Results) -> Iterator[str]:
     yield from _near_copies(results)
     yield from _reframed(edits)
     yield from _composited(edits)
-    yield from _several_sources(edits)
+    yield from _several_sources(results.items)
     yield from _seeds(results.editor)
     yield from _alike(results)
     yield from _leaks(edits)
@@ -405,13 +406,16 @@ def _composited(edits: Sequence[Edit]) -> Iterator[str]:
         yield f"laid over white: {composited} of {counted(len(edits), 'edit')} ({had})"
 
 
-def _several_sources(edits: Sequence[Edit]) -> Iterator[str]:
-    """Yield a line that counts the edits of several source images."""
-    several = [edit.sources for edit in edits if edit.sources > 1]
+def _several_sources(items: Sequence[Item]) -> Iterator[str]:
+    """Yield a line that counts the pairs with several source images."""
+    several = [len(item.sources) for item in items if item.further]
     if several:
+        have = "has" if len(several) == 1 else "have"
+        most = max(several)
+        up_to = "up to " if min(several) < most else ""
         yield (
-            f"several sources: {len(several)} of {counted(len(edits), 'edit')}, made from up to "
-            f"{max(several)} source images"
+            f"several sources: {len(several)} of {counted(len(items), 'pair')} {have} "
+            f"{up_to}{most} source images"
         )
 
 

@@ -300,7 +300,7 @@ def test_edits_are_compared_with_the_edited_one_of_three_sources_or_with_a_chose
     card = page.locator("#pair-three")
     assert card.locator("figcaption").all_text_contents() == [*captions, "reference"]
     assert page.locator(".first li").nth(0).locator("figcaption").all_text_contents() == captions
-    told = "made from 3 source images; laid over white: the editor's image had transparent pixels"
+    told = "given 3 source images; laid over white: the editor's image had transparent pixels"
     assert told in card.text_content()
     card.locator("figure button").nth(2).click()
     panes = page.locator("#look-stage figcaption").all_text_contents()

@@ -358,7 +358,7 @@ def test_a_pair_of_three_sources_shows_all_of_them(page, tmp_path, width):
     page.until("document.querySelector('[data-pair=three]') !== null")
     sources.locator("button").nth(2).click()
     page.until("document.querySelectorAll('#look .frame img').length === 5")
-    page.until("document.getElementById('look-said').textContent.includes('made from 3 source')")
+    page.until("document.getElementById('look-said').textContent.includes('given 3 source')")
     panes = page.locator("#look-stage figcaption").all_text_contents()
     assert panes[:3] == captions
     page.until("document.querySelector('.over img').naturalWidth === 31")

@@ -116,7 +116,7 @@ def test_all_sources_of_a_pair_are_in_the_page_in_order(store, capsys):
     assert facts["sources"] == {"0": [list(pair) for pair in zip(labels, names, strict=True)]}
     assert facts["source"] == names[2:]
     assert items["marks"] == {"0": ["composited"]}
-    how = "made from 3 source images; laid over white: the editor's image had transparent pixels"
+    how = "given 3 source images; laid over white: the editor's image had transparent pixels"
     assert replies[0][0][4] == how
 
 

@@ -208,10 +208,21 @@ def test_a_pair_of_three_sources_shows_them_in_order_with_the_edited_one_marked(
     captions = re.findall("<figcaption>(.*?)</figcaption>", page)
     first_screen = [*sources, "edit", "source", "edit"]
     assert captions[: len(first_screen)] == first_screen
-    assert [card["made"] for card in cards] == ["made from 3 source images", ""]
-    line = "several sources: 1 of 2 edits, made from up to 3 source images"
+    assert [card["made"] for card in cards] == ["given 3 source images", ""]
+    line = "several sources: 1 of 2 pairs has 3 source images"
     assert line in tables.remarks(results)
     assert line in terminal.render(results, 100, color=False)
+    assert line in page
+    assert line in markdown.render(results)
+
+
+def test_pairs_of_several_sources_are_counted_with_the_most_of_them():
+    blob = f"cd/{'cd' * 32}.png"
+    further = {"p1": (), "p2": (blob,), "p3": (blob, blob)}
+    items = [an_item(name, further=blobs) for name, blobs in further.items()]
+    line = "several sources: 2 of 3 pairs have up to 3 source images"
+    assert line in tables.remarks(a_run(items=items))
+    assert not [line for line in tables.remarks(a_run(items=items[:1])) if "sources" in line]
 
 
 def test_an_edit_that_was_laid_over_white_is_told():
