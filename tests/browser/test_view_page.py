@@ -497,6 +497,22 @@ def test_runs_of_different_judges_are_told(page, tmp_path, recipes):
     assert page.locator("#caution").count() == (recipes[0] != recipes[1])
 
 
+@pytest.mark.parametrize("runs", [1, 3])
+def test_labels_of_sources_wrap_within_their_thumbnails(page, tmp_path, runs):
+    blobs = Blobs(tmp_path / "blobs")
+    digests = [put(blobs, (50 * number, 0, 0)) for number in range(3)]
+    names = [f"{digest[:2]}/{digest}.png" for digest in digests]
+    item = an_item("p1", source=names[0], further=tuple(names[1:]), blob=digests[0])
+    keys = [f"r{number}" for number in range(runs)]
+    stored = [StoredRun(a_run(run={"id": key}, items=[item]), blobs.folder) for key in keys]
+    write_view(stored, [], tmp_path / "page", is_movable=False)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"file://{tmp_path}/page/index.html#view=pairs&runs={','.join(keys)}")
+    page.until("document.querySelectorAll('.sources figure').length === 3")
+    fit = "nodes => nodes.map(node => node.scrollWidth <= node.clientWidth)"
+    assert page.locator(".sources figure").evaluate_all(fit) == [True] * 3
+
+
 def test_a_run_that_edited_other_sources_than_those_shown_is_told(page, tmp_path):
     blobs = Blobs(tmp_path / "blobs")
     names = [f"{d[:2]}/{d}.png" for d in (put(blobs, (50 * n, 0, 0)) for n in range(4))]
