@@ -497,12 +497,13 @@ def test_runs_of_different_judges_are_told(page, tmp_path, recipes):
     assert page.locator("#caution").count() == (recipes[0] != recipes[1])
 
 
-@pytest.mark.parametrize("runs", [1, 3])
-def test_labels_of_sources_wrap_within_their_thumbnails(page, tmp_path, runs):
+@pytest.mark.parametrize("runs", [3, 5])
+def test_labels_of_sources_and_marks_of_edits_wrap(page, tmp_path, runs):
     blobs = Blobs(tmp_path / "blobs")
     digests = [put(blobs, (50 * number, 0, 0)) for number in range(3)]
     names = [f"{digest[:2]}/{digest}.png" for digest in digests]
-    item = an_item("p1", source=names[0], further=tuple(names[1:]), blob=digests[0])
+    shown = {"source": names[0], "further": tuple(names[1:]), "blob": digests[0]}
+    item = an_item("p1", edit={"near_copy": True}, **shown)
     keys = [f"r{number}" for number in range(runs)]
     stored = [StoredRun(a_run(run={"id": key}, items=[item]), blobs.folder) for key in keys]
     write_view(stored, [], tmp_path / "page", is_movable=False)
@@ -511,6 +512,7 @@ def test_labels_of_sources_wrap_within_their_thumbnails(page, tmp_path, runs):
     page.until("document.querySelectorAll('.sources figure').length === 3")
     fit = "nodes => nodes.map(node => node.scrollWidth <= node.clientWidth)"
     assert page.locator(".sources figure").evaluate_all(fit) == [True] * 3
+    assert page.locator(".wide").evaluate_all(fit) == [True]
 
 
 def test_a_run_that_edited_other_sources_than_those_shown_is_told(page, tmp_path):
