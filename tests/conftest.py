@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,9 @@ os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # threads of tests that run side by side are in each other's way
 os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
+for transport in ("httpcore2", "httpcore"):  # imported by the client of servers as it connects
+    if find_spec(transport):  # else pytester forgets it, and the client its exceptions
+        import_module(transport)
 if find_spec("torchvision"):
     torchvision_ops.install()
 collect_ignore = ["support"]
