@@ -97,10 +97,12 @@ def in_order_of_sources(
 
 def source_names(count: int, edited_source: int = 1) -> tuple[str, ...]:
     """Return the names of a pair's sources in its order: the edited one is `source`, each other one
-    `source-N` with its place N, which begins at 1.
+    `source-N` with its place N, which begins at 1. The last one is the edited one where sources
+    could not be read and so few are there.
     """
+    edited_place = min(edited_source, count)
     places = range(1, count + 1)
-    return tuple("source" if place == edited_source else f"source-{place}" for place in places)
+    return tuple("source" if place == edited_place else f"source-{place}" for place in places)
 
 
 def named_images(
@@ -165,6 +167,11 @@ class EditPair:
     def sources(self) -> tuple[ImageSource, ...]:
         """All its source images in their order."""
         return in_order_of_sources(self.source, self.further, self.edited_source)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The names of its source images in their order."""
+        return source_names(1 + len(self.further), self.edited_source)
 
     @property
     def editor_instruction(self) -> str:

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.images import decode, encode_jpeg
-from pytest_imgedit.core.pairs import in_order_of_sources, source_names
+from pytest_imgedit.core.pairs import in_order_of_sources, named_images
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Images are encoded (`bytes`) in the controller and on the wire, and decoded in workers.
@@ -63,8 +63,7 @@ class EditRequest(Generic[ImageT]):
     @property
     def named_sources(self) -> dict[str, ImageT]:
         """All source images by their names, `source` and `source-N`, in the pair's order."""
-        names = source_names(len(self.sources), self.edited_source)
-        return dict(zip(names, self.sources, strict=True))
+        return named_images(self.source, self.further, None, self.edited_source)
 
     @classmethod
     def decoded(cls, fields: JsonObject) -> EditRequest:

@@ -171,7 +171,7 @@ class SeedResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairContent:
+class PairInputs:
     """What a pair consists of: its category, its texts, and the blobs of its images, as paths below
     the store's `blobs` folder. `edited_source` is the place of `source` among all sources.
     """
@@ -245,14 +245,12 @@ class Item(Part):
     @property
     def sources(self) -> dict[str, str]:
         """The blobs of its source images by the names that calls use, in the pair's order."""
-        # if one of the others cannot be read, none of them is there
-        edited_source = self.edited_source if self.further else 1
-        return named_images(self.source, self.further, None, edited_source)
+        return named_images(self.source, self.further, None, self.edited_source)
 
     @property
     def content(self) -> tuple[str | None, ...]:
         """The content of the pair: category, texts, and images by their blobs."""
-        return PairContent(
+        return PairInputs(
             category=self.category,
             instruction=self.instruction,
             description=self.description,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_imgedit.core import environments, results
-from pytest_imgedit.core.pairs import EditPair, source_names
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import SCALE, Grammar
 from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols import templates
@@ -245,13 +245,12 @@ class TomlProtocol(Protocol):
         """Return what templates see of a pair: its texts, and the criteria of its category, if the
         protocol has some.
         """
-        names = source_names(len(pair.sources), pair.edited_source)
         values: dict[str, Any] = {
             "instruction": _without_marks(pair.instruction),
             "description": _without_marks(pair.description),
             "reference_text": _without_marks(pair.reference_text),
             "category": pair.category,
-            "sources": [_mark(name) for name in names],
+            "sources": [_mark(name) for name in pair.source_names],
             "edited_source": pair.edited_source,
         }
         categories = self.definition.categories

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.pairs import EditPair, source_names
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
 from pytest_imgedit.core.text import counted, first_of
 from pytest_imgedit.kinds.base import Model
@@ -118,7 +118,7 @@ def _unseen_sources(plan: RunPlan, scorer: Scorer) -> Iterator[str]:
         if pair.further:
             calls = scorer.protocol.checked_calls(pair)
             shown = {name for call in calls for name in call.images}
-            if not shown.issuperset(source_names(len(pair.sources), pair.edited_source)):
+            if not shown.issuperset(pair.source_names):
                 unseen.append(pair.id)
     if unseen:
         yield (

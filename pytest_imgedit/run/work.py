@@ -102,9 +102,9 @@ class Work:
         return self.judgement.error
 
     @property
-    def inputs(self) -> results.PairContent:
+    def inputs(self) -> results.PairInputs:
         """What the pair consists of."""
-        return results.PairContent(
+        return results.PairInputs(
             category=self.pair.category,
             instruction=self.pair.instruction,
             description=self.pair.description,
