@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, pairs
+from pytest_imgedit.core import pairs
 from pytest_imgedit.suites import cells
-from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
+from pytest_imgedit.suites.parquet import ParquetImage, hub_rows
 from pytest_imgedit.suites.public import Query, require_all, required
 from pytest_imgedit.suites.rows import SuiteRow, make_pairs
 
@@ -35,13 +35,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     """
     language = query.choice("language", LANGUAGES)
     subset = query.choice("subset", ("full", "intersection"))
-    files = sorted(folder.rglob("*.parquet"))
-    if not files:
-        raise errors.SpecError(
-            f"suite {query.spec}: no parquet files in {folder}, expected those of the hub's data "
-            "set stepfun-ai/GEdit-Bench"
-        )
-    rows = [row for file in files for row in parquet_rows(file)]
+    rows = hub_rows(folder, query.spec, "stepfun-ai/GEdit-Bench")
     chosen = [row for row in rows if _language(row) == language]
     if subset == "intersection":
         chosen = list(filter(_is_in_intersection, chosen))

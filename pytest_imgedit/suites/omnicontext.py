@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core import errors, pairs
+from pytest_imgedit.core import pairs
 from pytest_imgedit.protocols.omnicontext_rows import TASKS
 from pytest_imgedit.suites import cells
-from pytest_imgedit.suites.parquet import ParquetImage, parquet_rows
+from pytest_imgedit.suites.parquet import ParquetImage, hub_rows
 from pytest_imgedit.suites.public import Query, require_all, required
 from pytest_imgedit.suites.rows import SuiteRow, make_pairs
 
@@ -22,13 +22,7 @@ def load(folder: Path, query: Query, settings: SuiteSettings) -> Iterator[pairs.
     for a folder without these files, without one of the tasks, and for a row without an image or a
     text.
     """
-    files = sorted(folder.rglob("*.parquet"))
-    if not files:
-        raise errors.SpecError(
-            f"suite {query.spec}: no parquet files in {folder}, expected those of the hub's data "
-            "set OmniGen2/OmniContext"
-        )
-    rows = [row for file in files for row in parquet_rows(file)]
+    rows = hub_rows(folder, query.spec, "OmniGen2/OmniContext")
     languages = {_language(row) for row in rows} - {LANGUAGE}
     language = query.choice("language", (LANGUAGE, *sorted(languages)))
     chosen = [row for row in rows if _language(row) == language]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core import files
-from pytest_imgedit.core.errors import ImageError, UsageError
+from pytest_imgedit.core.errors import ImageError, SpecError, UsageError
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.suites.rows import SuiteRow
 
@@ -65,6 +65,19 @@ def _columns(path: Path, changed: int, group: int) -> dict[str, Any]:
     return {}
 
 
+def hub_rows(folder: Path, spec: str, data_set: str) -> list[SuiteRow]:
+    """Return the rows of all parquet files below a folder that holds a data set of the hub, for a
+    suite; raises `UsageError` if there are none, and as `parquet_rows` does.
+    """
+    files_of_hub = sorted(folder.rglob("*.parquet"))
+    if not files_of_hub:
+        raise SpecError(
+            f"suite {spec}: no parquet files in {folder}, expected those of the hub's data set "
+            f"{data_set}"
+        )
+    return [row for file in files_of_hub for row in parquet_rows(file)]
+
+
 def parquet_rows(path: Path) -> Iterator[SuiteRow]:
     """Yield the rows of a parquet file, numbered from 1; a value of an image column is a
     `ParquetImage`, a list of them, or `None` where the cell is empty.
@@ -118,9 +131,8 @@ def _filled(file: Any, group: int, column: str) -> list[Any]:
     kind = file.schema_arrow.field(column).type
     metadata = file.metadata.row_group(group)
     chunks = [metadata.column(index) for index in range(metadata.num_columns)]
-    [statistics] = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column] or [
-        None
-    ]
+    whole = (chunk.statistics for chunk in chunks if chunk.path_in_schema == column)
+    statistics = next(whole, None)  # a list has its parts in another chunk
     if statistics and statistics.has_null_count and not statistics.null_count:
         return [True] * metadata.num_rows
     cells = file.read_row_group(group, columns=[column]).column(column)
