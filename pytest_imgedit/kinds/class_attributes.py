@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds import user_code
+from pytest_imgedit.kinds.method_checks import Function, bindings
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 #: Characters of a line that a message shows.
 _MOST_SHOWN = 120
 
@@ -44,14 +44,14 @@ def _in_body(path: Path, text: str, class_node: ast.ClassDef, name: str) -> Stat
     """Return the last statement of a class body that binds a name; an annotation binds none."""
     for statement in reversed(class_node.body):
         found = _of_line(path, text, statement.lineno)
-        if isinstance(statement, _Function | ast.ClassDef):
+        if isinstance(statement, Function | ast.ClassDef):
             if statement.name == name:
                 return found
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and _is_alone(statement, name):
             if statement.value is not None:
                 shown = f"{name} = {ast.unparse(statement.value)}"
                 return Statement(found.place, shorten(shown, _MOST_SHOWN), statement.value)
-        elif _binds(statement, name):
+        elif bindings(statement, name):
             return Statement(found.place, f"{name} in {found.text!r}")
     return None
 
@@ -62,16 +62,6 @@ def _is_alone(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:
     return any(isinstance(target, ast.Name) and target.id == name for target in targets)
 
 
-def _binds(statement: ast.stmt, name: str) -> bool:
-    """Tell whether a statement binds a name somewhere in it, as a branch or a tuple does."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name:
-            return True
-        if isinstance(node, _Function) and node.name == name:
-            return True
-    return False
-
-
 def _set_elsewhere(
     tree: ast.Module, class_node: ast.ClassDef, name: str
 ) -> Iterator[ast.Attribute]:
@@ -80,12 +70,12 @@ def _set_elsewhere(
     """
     yield from _stores(tree, class_node.name, name)
     for method in class_node.body:
-        if isinstance(method, _Function) and not _is_static(method):
+        if isinstance(method, Function) and not _is_static(method):
             for argument in (method.args.posonlyargs + method.args.args)[:1]:
                 yield from _stores(method, argument.arg, name)
 
 
-def _is_static(method: _Function) -> bool:
+def _is_static(method: Function) -> bool:
     return any(ast.unparse(decorator) == "staticmethod" for decorator in method.decorator_list)
 
 

@@ -38,7 +38,7 @@ class ClassSource:
         waiting = [name]
         while waiting:
             base = waiting.pop(0)
-            if base not in defined or len(_bindings(tree, base)) > 1:
+            if base not in defined or len(bindings(tree, base)) > 1:
                 is_whole = is_whole and base == "object"
                 continue
             node = defined[base]
@@ -58,10 +58,10 @@ class ClassSource:
         if self._is_set(name):
             return None
         for node in self.classes:
-            bindings = _bindings(node, name)
-            if bindings:
-                first = bindings[0]
-                is_last_word = len(bindings) == 1 and first in node.body
+            bound = bindings(node, name)
+            if bound:
+                first = bound[0]
+                is_last_word = len(bound) == 1 and first in node.body
                 if is_last_word and isinstance(first, Function) and not first.decorator_list:
                     return first
                 return None
@@ -69,7 +69,7 @@ class ClassSource:
 
     def lacks(self, name: str) -> bool:
         """Tell whether the class certainly has no such method."""
-        is_bound = any(_bindings(node, name) for node in self.classes)
+        is_bound = any(bindings(node, name) for node in self.classes)
         return self.is_whole and not is_bound and not self._is_set(name)
 
     def place(self, node: ast.stmt | None = None) -> str:
@@ -103,7 +103,7 @@ def takes_one(function: Function) -> bool:
     return isinstance(function, ast.FunctionDef) and has_room and is_enough
 
 
-def _bindings(scope: ast.AST, name: str) -> list[ast.AST]:
+def bindings(scope: ast.AST, name: str) -> list[ast.AST]:
     """Return the statements and names inside a scope that bind `name`."""
     return [node for node in ast.walk(scope) if node is not scope and _bound_by(node) == name]
 
