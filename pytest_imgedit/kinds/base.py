@@ -613,8 +613,9 @@ class CheckpointModel(Model):
     def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         self.check_folder()
         folder = self.checkpoint.folder
+        names = checkpoint_files.loaded_files(folder, self.layout, self.checkpoint.variant)
         return Composition(
-            {"files": digests.of(folder, checkpoint_files.loaded_files(folder, self.layout))},
+            {"files": digests.of(folder, names)},
             {"dtype": where.resolved_dtype(self.params)},
         )
 

@@ -29,6 +29,12 @@ PACKAGE = Path(__file__).parent.parent
 _DIFFUSERS_WEIGHTS = "diffusion_pytorch_model.safetensors"
 _TRANSFORMERS_WEIGHTS = "model.safetensors"
 _WEIGHTS = (_DIFFUSERS_WEIGHTS, _TRANSFORMERS_WEIGHTS)
+#: The one file of a variant of a component's weights, and the index of several.
+_VARIANT_FILE = re.compile(
+    r"(diffusion_pytorch_model|model)\.((?P<file>\w+)\.safetensors"
+    r"|safetensors\.index\.(?P<index>\w+)\.json)",
+    re.ASCII,
+)
 #: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is
 #: there.
 _SMALL = (
@@ -107,11 +113,13 @@ class Checkpoint:
     """The weights that a MODEL names, a folder here or a hub id, whose files lie as `layout` says.
 
     A hub id is resolved to a commit once a process. Every later lookup returns the snapshot of that
-    commit, even if another one was pushed since.
+    commit, even if another one was pushed since. `variant` names one of a pipeline's variants, as
+    `used_variant` takes it.
     """
 
     model: str
     layout: Layout
+    variant: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -194,10 +202,11 @@ class Checkpoint:
         shrink = 1 if dtype == "float32" else 2
         components = _components(self.folder, self.layout)
         _require_quantizers(components)
+        variant = used_variant(self.folder, self.layout, self.variant)
         sizes: dict[str, int] = {}
         for component in components:
             if (component / "config.json").exists():  # schedulers and tokenizers have no weights
-                parts = [tensor_bytes(path, shrink) for path in weight_files(component)]
+                parts = [tensor_bytes(path, shrink) for path in weight_files(component, variant)]
                 sizes[component.name] = sum(parts)
         return sizes
 
@@ -214,6 +223,7 @@ class Checkpoint:
             "folder": str(self.folder.absolute()),
             "embedded": embedded,
             "layout": self.layout.value,
+            "variant": self.variant,
             "digests": dict(digests),
         }
 
@@ -230,31 +240,35 @@ def require_checkpoint(folder: Path, layout: Layout) -> None:
         raise errors.UsageError(f"model {shorten(str(folder), 400)!r}: {advice}")
 
 
-def loaded_files(folder: Path, layout: Layout) -> list[str]:
-    """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
+def loaded_files(folder: Path, layout: Layout, variant: str | None = None) -> list[str]:
+    """Return the names, relative to a checkpoint's folder, of the files that its loader opens;
+    `variant` is as `used_variant` takes it.
 
     What lies beside them, such as a README or the states of an optimizer, is never read and is left
     out. Raises `UsageError`, naming the file, if the weights or a component are missing, a small
     file is not whole, an adapter lies beside the weights, or the checkpoint wants code to be run.
     """
     names: list[str] = []
+    variant = used_variant(folder, layout, variant)
     for component in _components(folder, layout):
-        paths = [component / name for name in _component_files(component)]
+        paths = [component / name for name in _component_files(component, variant)]
         names += [str(path.relative_to(folder)) for path in paths]
     if layout is Layout.PIPELINE:
         names.append("model_index.json")
     return sorted(names)
 
 
-def _component_files(folder: Path) -> Iterator[str]:
+def _component_files(folder: Path, variant: str | None) -> Iterator[str]:
     """Yield the names of the files in a component's folder that its loader opens.
 
     Raise `UsageError` for missing weights, and for a small file that is not whole.
     """
     names = list(_SMALL)
     if (folder / "config.json").exists():
-        yield from (path.name for path in weight_files(folder))
-        names += [f"{name}.index.json" for name in _WEIGHTS]
+        yield from (path.name for path in weight_files(folder, variant))
+        names += [_index_of(name, None) for name in _WEIGHTS]
+        if variant is not None:
+            names += [_index_of(name, variant) for name in _WEIGHTS]
     for name in names:
         path = folder / name
         if path.is_symlink() or path.is_file():
@@ -294,7 +308,12 @@ def _require_whole(path: Path) -> None:
 
 
 def find_checkpoint(
-    folder: str, embedded: str | None, layout: str, digests: Mapping[str, str]
+    *,
+    folder: str,
+    embedded: str | None,
+    layout: str,
+    variant: str | None,
+    digests: Mapping[str, str],
 ) -> str:
     """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this
     package.
@@ -314,7 +333,8 @@ def find_checkpoint(
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(user_cache, "pytest-imgedit", "fingerprints.json")
     try:
-        local_digests = Digests(cache).of(local_folder, loaded_files(local_folder, Layout(layout)))
+        names = loaded_files(local_folder, Layout(layout), variant)
+        local_digests = Digests(cache).of(local_folder, names)
     except errors.UsageError as error:
         raise errors.SetupError(f"{error} (on {host})") from None
     for name in sorted(digests.keys() | local_digests.keys()):
@@ -393,9 +413,79 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
         yield component
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files that the loader of a model's folder opens; raise `UsageError` if
-    there are none, or if their index names none.
+def used_variant(folder: Path, layout: Layout, variant: str | None) -> str | None:
+    """Return the variant of a pipeline's weights that is loaded, such as `"fp16"`: `variant`, or
+    else the only one with weights for all those components that have none without a variant.
+
+    Return `None` where every component has weights without one, and for a single model. Components
+    without weights of the variant are loaded without. Raises `UsageError` for a variant that no
+    component has, and where it is left open which one of several is meant.
+    """
+    if layout is Layout.MODEL:
+        return None
+    found = {path: _variants(path) for path in _components(folder, layout)}
+    if variant is not None:
+        known = set[str]().union(*found.values())
+        if variant not in known:
+            others = f"one of {', '.join(sorted(known))}" if known else "no such key"
+            raise errors.UsageError(
+                f"editor.variant: {folder}: no weights of the variant {variant!r}, expected "
+                f"{others}"
+            )
+        return variant
+    needed = {
+        path: variants
+        for path, variants in found.items()
+        if variants and _stored_weights(path, None) is None
+    }
+    if not needed:
+        return None
+    common = set.intersection(*needed.values())
+    if len(common) != 1:
+        listed = "; ".join(
+            f"{path.name}: {', '.join(sorted(variants))}" for path, variants in needed.items()
+        )
+        expected = "editor.variant to name one" if common else "one that all of them have"
+        raise errors.UsageError(f"{folder}: weights in variants ({listed}), expected {expected}")
+    return common.pop()
+
+
+def _variants(folder: Path) -> set[str]:
+    """Return the variants of a component's weights; none for a component without a config."""
+    if not (folder / "config.json").exists():
+        return set()
+    matches = [_VARIANT_FILE.fullmatch(path.name) for path in folder.iterdir()]
+    return {match["file"] or match["index"] for match in matches if match}
+
+
+def has_variant(folder: Path, variant: str | None) -> bool:
+    """Tell whether a component's folder has weights of a variant."""
+    return variant in _variants(folder)
+
+
+def _index_of(name: str, variant: str | None) -> str:
+    """Return the name of the index of several files of weights beside which `name` is the one."""
+    return f"{name}.index.json" if variant is None else f"{name}.index.{variant}.json"
+
+
+def weight_files(folder: Path, variant: str | None = None) -> list[Path]:
+    """Return the safetensors files that the loader of a model's folder opens, those of the variant
+    if there are any; raise `UsageError` if there are none, or if their index names none.
+    """
+    paths = _stored_weights(folder, variant) or _stored_weights(folder, None)
+    if paths is not None:
+        return paths
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _PICKLES and path.is_file():
+            raise errors.UsageError(
+                f"{path}: weights that can run code when they load, expected safetensors"
+            )
+    raise errors.UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
+
+
+def _stored_weights(folder: Path, variant: str | None) -> list[Path] | None:
+    """Return the files of the weights of one variant, or of none; `None` if there are no such
+    files. Raise `UsageError` if their index names none.
 
     Of one file and the index of several, diffusers takes the index and transformers the one file.
     Each looks for its own name first.
@@ -403,8 +493,10 @@ def weight_files(folder: Path) -> list[Path]:
     config = folder / "config.json"
     is_diffusers = config.is_file() and '"_class_name"' in config.read_text("utf-8", "replace")
     for name in _WEIGHTS if is_diffusers else _WEIGHTS[::-1]:
-        index = folder / f"{name}.index.json"
+        index = folder / _index_of(name, variant)
         single = folder / name
+        if variant is not None:
+            single = single.with_suffix(f".{variant}{single.suffix}")
         has_index = os.path.lexists(index)
         is_before_index = name == _TRANSFORMERS_WEIGHTS
         # a dead link stands for weights: what reads them says where it leads
@@ -412,12 +504,7 @@ def weight_files(folder: Path) -> list[Path]:
             return [single]
         if has_index:
             return [folder / shard for shard in _shards(index)]
-    for path in sorted(folder.iterdir()):
-        if path.suffix in _PICKLES and path.is_file():
-            raise errors.UsageError(
-                f"{path}: weights that can run code when they load, expected safetensors"
-            )
-    raise errors.UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
+    return None
 
 
 def _shards(index: Path) -> list[str]:

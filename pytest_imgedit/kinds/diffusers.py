@@ -82,6 +82,7 @@ class DiffusersEditor:
             Path(model),
             "cpu" if is_offloaded else device,
             numerics.pick_dtype(options.dtype, device),
+            variant=options.variant,
         )
         lora.take_loras(self.pipeline, options.loras)
         self.compiled = acceleration.accelerate(self.pipeline, options)
@@ -206,11 +207,12 @@ class DiffusersEditor:
         return values
 
     @staticmethod
-    def warm_up(model: str, **_: Any) -> None:
+    def warm_up(model: str, *, variant: str | None = None, **_: Any) -> None:
         """Read weights while other workers load theirs."""
         from pytest_imgedit.kinds.compute.fast_loading import read_ahead
 
-        names = checkpoint_files.loaded_files(Path(model), checkpoint_files.Layout.PIPELINE)
+        layout = checkpoint_files.Layout.PIPELINE
+        names = checkpoint_files.loaded_files(Path(model), layout, variant)
         read_ahead(Path(model, name) for name in names if name.endswith(".safetensors"))
 
     def run(
@@ -345,6 +347,10 @@ class Diffusers(CheckpointModel):
         "tokenizers",
         "pillow",
     )
+
+    @property
+    def checkpoint(self) -> checkpoint_files.Checkpoint:
+        return replace(super().checkpoint, variant=self.params.get("variant"))
 
     @property
     def is_sharded(self) -> bool:

@@ -45,6 +45,12 @@ class DiffusersParameters(ComputeParameters):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
+    variant: str | None = indifferent(
+        None,
+        pattern=r"^\w+$",
+        description='which weights of a checkpoint that stores several, such as `"fp16"`; found by '
+        "itself where it is the only one",
+    )
     compile: Literal["auto", "if possible"] | bool = Field(
         default="auto",
         description='compile the transformer blocks; `"auto"`: of models of at least 2 GiB on one '

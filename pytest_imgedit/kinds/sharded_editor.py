@@ -76,6 +76,7 @@ class ShardedEditor(DiffusersEditor):
             numerics.pick_dtype(options.dtype, device.type),
             options.shard,
             prepare,
+            variant=options.variant,
         )
         _print_memory(setup["rank"], "after loading", device.type)
         lora.take_loras(pipeline, options.loras)

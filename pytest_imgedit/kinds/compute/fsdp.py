@@ -22,6 +22,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.compute import numerics, tensor_checks
 from pytest_imgedit.kinds.compute.pipeline import load_pipeline
 
@@ -38,6 +39,7 @@ def load_sharded(
     shard: ShardParameters,
     prepare: Callable[[Any], None] = lambda pipeline: None,
     *,
+    variant: str | None = None,
     rank0_reads: bool = True,
 ) -> Any:
     """Load a pipeline over the ranks of the default process group; all ranks call this together.
@@ -46,22 +48,24 @@ def load_sharded(
     image. Otherwise rank 0 reads the weights of what is sharded and passes them on, tensor by
     tensor, so that other ranks hold one whole tensor at a time; without `rank0_reads` every rank
     reads them. What is not sharded, such as the VAE, is whole on every rank. `prepare` may change
-    the pipeline before it is sharded. Raise `SetupError` for a pipeline that cannot be sharded.
+    the pipeline before it is sharded. `variant` is as `load_pipeline` takes it. Raise `SetupError`
+    for a pipeline that cannot be sharded.
     """
     if shard.strategy == "context":
-        pipeline = load_pipeline(folder, str(device), dtype)
+        pipeline = load_pipeline(folder, str(device), dtype, variant=variant)
         prepare(pipeline)
         _split_context(pipeline)
         return pipeline
+    used = checkpoint_files.used_variant(folder, checkpoint_files.Layout.PIPELINE, variant)
     classes = _sharded_classes(folder, shard)
     empty = {name: _empty(cls, folder / name) for name, cls in classes.items()}
-    pipeline = load_pipeline(folder, "cpu", dtype, **empty)
+    pipeline = load_pipeline(folder, "cpu", dtype, variant=variant, **empty)
     prepare(pipeline)
     for name, component in pipeline.components.items():
         if isinstance(component, torch.nn.Module) and name not in empty:
             component.to(device)
     for name, cls in classes.items():
-        weights = _read(cls, folder / name, dtype, rank0_reads)
+        weights = _read(cls, folder / name, dtype, used, rank0_reads)
         _wrap(empty[name], device, shard, _take_dtypes(empty[name], weights, rank0_reads))
         _fill(empty[name], weights, device, shard.cpu_offload, rank0_reads)
     # The pipeline moves its inputs to the rank's device, wherever its parameters lie.
@@ -109,7 +113,7 @@ def _empty(cls: Any, folder: Path) -> Any:
 
 
 def _read(
-    cls: Any, folder: Path, dtype: torch.dtype, rank0_reads: bool
+    cls: Any, folder: Path, dtype: torch.dtype, variant: str | None, rank0_reads: bool
 ) -> dict[str, torch.Tensor] | None:
     """Return a model's tensors by name, or `None` on a rank that does not read; raise `SetupError`
     if they do not fit the model's config.
@@ -119,7 +123,13 @@ def _read(
     is_transformers = cls.__module__.startswith("transformers.")
     options = {"use_safetensors": True, "trust_remote_code": False} if is_transformers else {}
     with tensor_checks.whole_checkpoints():
-        return dict(cls.from_pretrained(folder, dtype=dtype, **options).state_dict())
+        model = cls.from_pretrained(
+            folder,
+            dtype=dtype,
+            variant=variant if checkpoint_files.has_variant(folder, variant) else None,
+            **options,
+        )
+        return dict(model.state_dict())
 
 
 def _take_dtypes(

@@ -16,17 +16,26 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 
 from pytest_imgedit.core import strict_json
+from pytest_imgedit.kinds import checkpoint_files
+from pytest_imgedit.kinds.checkpoint_files import Layout
 from pytest_imgedit.kinds.compute import qwen_inputs, tensor_checks
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 
 
-def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: Any) -> Any:
+def load_pipeline(
+    folder: Path,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    variant: str | None = None,
+    **components: Any,
+) -> Any:
     """Load a pipeline from a folder to `"cpu"`, `"cuda"`, one of several GPUs such as `"cuda:1"`,
     or `"balanced"` over all of them.
 
-    `components` are used as they are, in place of those in the folder. Raise `SetupError` for
-    weights that do not fit their configs.
+    `variant` is as `checkpoint_files.used_variant` takes it. `components` are used as they are, in
+    place of those in the folder. Raise `SetupError` for weights that do not fit their configs.
     """
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     kind = str(index["_class_name"])
@@ -37,6 +46,7 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
         pipeline = DiffusionPipeline.from_pretrained(
             str(folder),
             dtype=dtype,
+            variant=checkpoint_files.used_variant(folder, Layout.PIPELINE, variant),
             use_safetensors=True,
             trust_remote_code=False,
             **placement,
