@@ -21,6 +21,7 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import did_you_mean
+from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.kinds import checkpoint_files, user_code
 
 if TYPE_CHECKING:  # it imports PIL
@@ -585,7 +586,8 @@ class CheckpointModel(Model):
 
     def check(self, site: Site) -> None:
         """Raise `SettingError` for a missing folder, a wrong parameter, or offloading that cannot
-        be done; raise `UsageError` as `check_folder` does for a folder here.
+        be done; raise `UsageError` as `check_folder` does for a folder here, and for quantised
+        weights whose package or GPU is missing.
         """
         if checkpoint_files.is_local(self.checkpoint.model):
             refuse_if(
@@ -600,6 +602,11 @@ class CheckpointModel(Model):
             "code of a checkpoint is never run, expected no such key",
         )
         super().check(site)
+        for quantization in self.checkpoint.quantizations:
+            if site.is_here:
+                quantization.require_packages(versions_of(quantization.needs.packages))
+            if not site.may_have_gpus:
+                quantization.require_gpu()
         if self._offload in self.offloads:
             refuse_if(self.gpus > 1, "offload", f"not with {GPUS_OPTION[self.role]}")
             refuse_if(not site.may_have_gpus, "offload", "nothing to offload from without a GPU")

@@ -3,7 +3,6 @@ hub, which of its files are loaded, whether these are whole, in safetensors, and
 their digests.
 """
 
-import importlib.util
 import json
 import operator
 import os
@@ -22,6 +21,7 @@ from typing import Any
 from pytest_imgedit.core import errors, file_types, files, folders, locks, strict_json
 from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
 from pytest_imgedit.core.text import shorten
+from pytest_imgedit.kinds import quantized
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
@@ -193,22 +193,43 @@ class Checkpoint:
         """Return the bytes that the models take at least in memory, by the names of their folders.
 
         Nothing but file headers is read. Stored float32 counts half unless it is loaded as such
-        (`dtype`).
+        (`dtype`), and float8 that is no quantisation as what it is cast to. Quantised weights count
+        as they are stored.
 
         Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors,
-        if an adapter lies beside them, if the checkpoint wants code of its own to be run, and if it
-        needs bitsandbytes, which is not installed.
+        if an adapter lies beside them, if the checkpoint wants code of its own to be run, and if
+        its weights are quantised in a way that its library does not know.
         """
-        shrink = 1 if dtype == "float32" else 2
-        components = _components(self.folder, self.layout)
-        _require_quantizers(components)
         variant = used_variant(self.folder, self.layout, self.variant)
         sizes: dict[str, int] = {}
-        for component in components:
-            if (component / "config.json").exists():  # schedulers and tokenizers have no weights
-                parts = [tensor_bytes(path, shrink) for path in weight_files(component, variant)]
-                sizes[component.name] = sum(parts)
+        for component in _components(self.folder, self.layout):
+            config = component / "config.json"
+            if config.exists():  # schedulers and tokenizers have no weights
+                headers = {path: tensors_in(path) for path in weight_files(component, variant)}
+                is_quantized = quantized.read(config) is not None
+                if not is_quantized:
+                    quantized.require_plain(headers)
+                entries = [entry for header in headers.values() for entry in header.values()]
+                sizes[component.name] = sum(
+                    loaded_bytes(entry, dtype, is_quantized=is_quantized) for entry in entries
+                )
         return sizes
+
+    @property
+    def quantizations(self) -> list[quantized.Quantization]:
+        """What the configs of its models say about quantised weights; nothing for a hub id that is
+        not here yet, or a folder that is no checkpoint.
+
+        Raises `UsageError` for a method that the library of its model does not know.
+        """
+        folder = Path(self.snapshot or self.model)
+        components: list[Path] = []
+        if folder.is_dir():
+            with suppress(errors.UsageError):
+                components = _components(folder, self.layout)
+        configs = [component / "config.json" for component in components]
+        said = [quantized.read(config) for config in configs if config.is_file()]
+        return [quantization for quantization in said if quantization is not None]
 
     def elsewhere(self, digests: Mapping[str, str]) -> strict_json.JsonObject:
         """Return the arguments with which `find_checkpoint` finds this checkpoint on another host;
@@ -278,24 +299,6 @@ def _component_files(folder: Path, variant: str | None) -> Iterator[str]:
     # tokenizers of other versions of transformers, and chat templates beside the usual one
     for pattern in ("tokenizer.*.json", "additional_chat_templates/*.jinja"):
         yield from (str(path.relative_to(folder)) for path in folder.glob(pattern))
-
-
-def _require_quantizers(components: Sequence[Path]) -> None:
-    """Raise `UsageError` for weights in a format of bitsandbytes while that package is not
-    installed: its loader would find that out in a worker.
-    """
-    for component in components:
-        config = component / "config.json"
-        if not config.is_file():
-            continue
-        quantization = read_object(config, "the config of a model").get("quantization_config")
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-        is_bitsandbytes = isinstance(method, str) and method.startswith("bitsandbytes")
-        if is_bitsandbytes and importlib.util.find_spec("bitsandbytes") is None:
-            raise errors.UsageError(
-                f"{config}: quant_method is {method!r:.40}, expected the package bitsandbytes: "
-                "pip install bitsandbytes"
-            )
 
 
 def _require_whole(path: Path) -> None:
@@ -517,12 +520,36 @@ def _shards(index: Path) -> list[str]:
     raise errors.UsageError(f"{index}: no 'weight_map', expected file names by tensor")
 
 
-def tensor_bytes(path: Path, shrink: int = 1) -> int:
-    """Return the bytes of the tensors in a safetensors file, those of float32 divided by `shrink`;
-    raise `UsageError` for a file that cannot be read, is of another format, or is cut short.
+def tensor_bytes(path: Path) -> int:
+    """Return the bytes of the tensors in a safetensors file; raise `UsageError` as `tensors_in`
+    does.
+    """
+    return sum(_stored_bytes(entry) for entry in tensors_in(path).values())
 
-    Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype` and `data_offsets`
-    for each tensor, then the data.
+
+def loaded_bytes(entry: strict_json.JsonObject, dtype: str, *, is_quantized: bool = False) -> int:
+    """Return the bytes that a tensor, by its entry in a header, takes at least where it is loaded
+    as `dtype`: float32, or any other for two bytes a value. A quantised model keeps its float8.
+    """
+    size = _stored_bytes(entry)
+    if entry["dtype"] == "F32" and dtype != "float32":
+        return size // 2
+    if quantized.is_float8(entry) and not is_quantized:
+        return size * (4 if dtype == "float32" else 2)
+    return size
+
+
+def _stored_bytes(entry: strict_json.JsonObject) -> int:
+    start, stop = entry["data_offsets"]
+    return int(stop - start)
+
+
+def tensors_in(path: Path) -> dict[str, strict_json.JsonObject]:
+    """Return the entries of the tensors in the header of a safetensors file, by name; raise
+    `UsageError` for a file that cannot be read, is of another format, or is cut short.
+
+    Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype`, `shape` and
+    `data_offsets` for each tensor, then the data.
     """
     size = length = 0
     try:
@@ -534,14 +561,13 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
             header: strict_json.JsonObject = {}
             if length <= _MAX_HEADER:
                 header = json.loads(file.read(length))
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         ends: list[int] = []
-        total = 0
-        for name, tensor in header.items():
-            if name == "__metadata__":
-                continue
-            start, stop = map(operator.index, tensor["data_offsets"])
+        for entry in tensors.values():
+            _, stop = map(operator.index, entry["data_offsets"])
+            if not isinstance(entry["dtype"], str):
+                raise TypeError("dtype is no text")  # told as every other damage of a header
             ends.append(stop)
-            total += (stop - start) // (shrink if tensor["dtype"] == "F32" else 1)
         end = max(ends)
     except OSError as error:
         expected = "weights in safetensors"
@@ -558,7 +584,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         raise errors.UsageError(
             f"{path}: {size} bytes, expected {expected_size}: the file was cut short or damaged"
         )
-    return total
+    return tensors
 
 
 @dataclass

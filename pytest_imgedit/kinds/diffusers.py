@@ -18,7 +18,7 @@ from PIL import Image
 from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.text import one_line
-from pytest_imgedit.kinds import checkpoint_files, edit_checks
+from pytest_imgedit.kinds import checkpoint_files, edit_checks, quantized
 from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
@@ -407,6 +407,14 @@ class Diffusers(CheckpointModel):
             "quantize",
             "torchao is not installed, pip install torchao",
         )
+        self._check_quantized()
+
+    def _check_quantized(self) -> None:
+        """Raise `SettingError` for a setting that does not go with weights that are quantised."""
+        for quantization in self.checkpoint.quantizations[:1]:
+            already = f"not with weights that are quantised already: {quantization.config}"
+            refuse_if(self.options.quantize, "quantize", already)
+            refuse_if(self.is_sharded, "shard", already)
 
     def _check_shard(self, site: Site) -> None:
         """Raise `SettingError` for a `shard` with nothing to share, for quantization and LoRA
@@ -509,6 +517,7 @@ class Diffusers(CheckpointModel):
         else:
             unused_packages.append("peft")
         packages += attention_packages(self.options.attention_backend or "")
+        packages += quantized.packages(self.checkpoint.quantizations)
         if not _schedules_with_scipy(Path(self.checkpoint.model)):
             # scikit-learn needs scipy, and some versions of transformers import it
             unused_packages += ["scipy", "sklearn"]
@@ -571,6 +580,7 @@ class Diffusers(CheckpointModel):
         if options.compile != "auto" or options.offload in self.offloads or self.gpus > 1:
             return settled
         is_proven = self._adapter is not None and self._adapter.compiles
+        is_proven = is_proven and not self.checkpoint.quantizations
         if is_proven and self.weight_bytes >= COMPILE_BYTES:
             return settled.with_params(compile="if possible")
         return settled

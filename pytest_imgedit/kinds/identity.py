@@ -68,11 +68,11 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     digests = checkpoint_files.Digests(cache)
     is_custom = model.target.is_custom
     sources: Mapping[str, Path] = {}
-    libraries = model.requirements.packages
+    composition = model.compose(where, digests)
+    libraries = model.requirements.packages  # those of quantised weights, which are here by then
     if is_custom:
         sources, packages = user_code.source_closure(model.target.module)
         libraries = user_code.libraries_behind(packages)
-    composition = model.compose(where, digests)
     parts = {**_code_of(model, sources), **composition.parts}
     deciding = model.deciding(where.resolved_dtype(model.params))
     named = _with_content(model, deciding, sources, digests)

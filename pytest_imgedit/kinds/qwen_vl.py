@@ -13,6 +13,7 @@ from pydantic import Field
 
 from pytest_imgedit.core import errors, files, requests, strict_json
 from pytest_imgedit.core.text import plain
+from pytest_imgedit.kinds import quantized
 from pytest_imgedit.kinds.base import (
     CheckpointModel,
     Composition,
@@ -348,6 +349,8 @@ def unpackable(config: Mapping[str, Any]) -> str:
         return f"it has layers of {', '.join(sorted(kinds))}"
     if text.get("use_sliding_window"):
         return "it attends through a sliding window"
+    if any(part.get("quantization_config") is not None for part in (config, text)):
+        return "its weights are quantised"
     return ""
 
 
@@ -375,11 +378,13 @@ def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
         "use_safetensors": True,
         "trust_remote_code": False,
     }
+    is_plain = quantized.read(folder / "config.json") is None
+    placement = {"cuda": {"": "cuda:0"}, "balanced": "auto"}.get(device)
     with tensor_checks.whole_checkpoints(folder):
-        if device == "cuda":
+        if device == "cuda" and is_plain:
             return fast_loading.load_on_gpu(folder, "cuda:0", dtype, **options).eval()
         return AutoModelForImageTextToText.from_pretrained(
-            folder, dtype=dtype, device_map="auto" if device == "balanced" else None, **options
+            folder, dtype=dtype, device_map=placement, **options
         ).eval()
 
 
@@ -460,7 +465,8 @@ class QwenVL(CheckpointModel):
 
     @property
     def requirements(self) -> Requirements:
-        """Packages of an adapter and of attention kernels count if they are used.
+        """Packages of an adapter, of quantised weights and of attention kernels count if they are
+        used.
 
         Scipy is for losses of object detection, which transformers imports with every model;
         scikit-learn, which needs it, is for decoding with an assistant.
@@ -472,4 +478,5 @@ class QwenVL(CheckpointModel):
         else:
             unused_packages += ("peft",)
         packages += tuple(attention_packages(self.options.attention))
+        packages += tuple(quantized.packages(self.checkpoint.quantizations))
         return Requirements(packages=packages, unused_packages=unused_packages)

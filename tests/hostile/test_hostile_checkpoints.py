@@ -10,7 +10,6 @@ import pickle
 import shutil
 
 import pytest
-from checkpoint_files import pipeline
 from later import Later
 
 from pytest_imgedit.core.errors import UsageError
@@ -247,13 +246,3 @@ def test_an_index_of_names_that_no_file_can_have_is_refused(tmp_path, name, plac
     with pytest.raises(UsageError, match="no such folder, expected the component") as raised:
         Checkpoint(str(tmp_path / "model"), Layout.PIPELINE).component_bytes("auto")
     assert len(str(raised.value)) < 500
-
-
-@pytest.mark.parametrize("method", ["bitsandbytes", "bitsandbytes_4bit", "bitsandbytes_8bit"])
-def test_weights_of_bitsandbytes_name_the_package_that_is_missing(tmp_path, monkeypatch, method):
-    folder = pipeline(tmp_path / "model")
-    config = folder / "unet" / "config.json"
-    config.write_text(json.dumps({"quantization_config": {"quant_method": method}}))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"unet/config\.json: .*expected the package bitsandbyt"):
-        Checkpoint(str(folder), Layout.PIPELINE).component_bytes("auto")
