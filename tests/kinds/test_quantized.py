@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -339,3 +340,76 @@ def test_float8_without_scales_edits_as_the_same_weights_cast_by_hand(tiny, tmp_
         images[name] = edited(folder)
     assert (images["float8"] == images["by hand"]).all()
     assert (images["float8"] != images["whole"]).any()
+
+
+def by_hand(network: object, values: dict[str, torch.Tensor], to: Path) -> None:
+    """Save a network with other values of some of its weights."""
+    with torch.no_grad():
+        for name, value in values.items():
+            network.get_parameter(name).copy_(value)
+    network.save_pretrained(to)
+
+
+@pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
+@pytest.mark.parametrize(("kind", "rounding"), [("Float8", 0), ("Int8", 1)])
+def test_weights_of_torchao_edit_as_their_values_saved_plainly(tiny, tmp_path, kind, rounding):
+    """float8 to the bit. Products with int8 weights are scaled after the sum, and so round
+    otherwise: a few values of an edit by one level of 255.
+    """
+    from torchao import quantization
+
+    base_folder = tiny("instruct-pix2pix")
+    as_torchao = diffusers.TorchAoConfig(
+        quantization.Float8WeightOnlyConfig()
+        if kind == "Float8"
+        else quantization.Int8WeightOnlyConfig(version=2)
+    )
+    load = diffusers.UNet2DConditionModel.from_pretrained
+    network = load(base_folder / "unet", quantization_config=as_torchao, dtype=torch.float32)
+    folders = {
+        name: shutil.copytree(base_folder, tmp_path / name) for name in ("quantised", "by hand")
+    }
+    (folders["quantised"] / "unet" / UNET).unlink()
+    network.save_pretrained(folders["quantised"] / "unet")
+    stored = {
+        name: value.dequantize()
+        for name, value in network.state_dict().items()
+        if type(value).__name__ == f"{kind}Tensor"
+    }
+    assert len(stored) > 20
+    by_hand(load(base_folder / "unet"), stored, folders["by hand"] / "unet")
+    Diffusers.of("diffusers", str(folders["quantised"]), {}).check(Site(may_have_gpus=False))
+    quantised = edited(folders["quantised"])
+    difference = np.abs(quantised - edited(folders["by hand"]))
+    assert difference.max() <= rounding
+    assert (difference > 0).mean() < 0.01
+    assert np.abs(quantised - edited(base_folder)).max() > rounding
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+def test_a_text_encoder_in_nf4_edits_as_its_values_saved_plainly(tiny, tmp_path):
+    """transformers loads it on the CPU too."""
+    import transformers
+    from bitsandbytes import functional, nn
+
+    base_folder = tiny("instruct-pix2pix")
+    nf4 = transformers.BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
+    )
+    load = transformers.CLIPTextModel.from_pretrained
+    encoder = load(base_folder / "text_encoder", quantization_config=nf4, dtype=torch.float32)
+    folders = {
+        name: shutil.copytree(base_folder, tmp_path / name) for name in ("quantised", "by hand")
+    }
+    encoder.save_pretrained(folders["quantised"] / "text_encoder")
+    stored = {
+        f"{name}.weight": functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+        for name, layer in encoder.named_modules()
+        if isinstance(layer, nn.Linear4bit)
+    }
+    assert stored
+    by_hand(load(base_folder / "text_encoder"), stored, folders["by hand"] / "text_encoder")
+    Diffusers.of("diffusers", str(folders["quantised"]), {}).check(Site(may_have_gpus=False))
+    quantised = edited(folders["quantised"])
+    assert np.abs(quantised - edited(folders["by hand"])).max() <= 1
+    assert (quantised != edited(base_folder)).any()
