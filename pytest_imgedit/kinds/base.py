@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.core import errors, targets
+from pytest_imgedit.core import environments, errors, targets
 from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Measure
@@ -526,6 +526,11 @@ class Model:
         """How many servers must first answer a question as the first server did."""
         return 0
 
+    def check_environment(self, here: environments.Environment, asked: Sequence[str]) -> None:
+        """Raise `UsageError` for what it lacks where its workers are about to start; `asked` are
+        the packages of which the environment tells, which tells of none if it did not answer.
+        """
+
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""
 
@@ -604,7 +609,8 @@ class CheckpointModel(Model):
         super().check(site)
         for quantization in self.checkpoint.quantizations:
             if site.is_here:
-                quantization.require_packages(versions_of(quantization.needs.packages))
+                asked = quantization.needs.packages
+                quantization.require_packages(versions_of(asked), asked)
             if not site.may_have_gpus:
                 quantization.require_gpu()
         if self._offload in self.offloads:
@@ -616,6 +622,13 @@ class CheckpointModel(Model):
         kind of model.
         """
         self.checkpoint.component_bytes("auto")
+
+    def check_environment(self, here: environments.Environment, asked: Sequence[str]) -> None:
+        for quantization in self.checkpoint.quantizations:
+            if here.versions:
+                quantization.require_packages(here.versions, asked)
+            if here.device == "cpu":
+                quantization.require_gpu()
 
     def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         self.check_folder()

@@ -119,12 +119,14 @@ class Quantization:
         """The packages whose versions decide what the weights compute."""
         return tuple(name for name in self.needs.packages if name != _ACCELERATE)
 
-    def require_packages(self, versions: Mapping[str, str]) -> None:
-        """Raise `UsageError` for a package that is missing or too old, where these versions are
-        installed.
+    def require_packages(self, versions: Mapping[str, str], asked: Collection[str]) -> None:
+        """Raise `UsageError` for one of the packages `asked` that is missing or too old, where
+        these versions of them are installed.
         """
         for name, oldest in self.needs.packages.items():
             found = versions.get(name)
+            if name not in asked:
+                continue
             if found is None:
                 raise errors.UsageError(
                     f"{self._found}, expected the package {name}: pip install {name}"

@@ -108,8 +108,10 @@ class Launcher:
         """Make a pool of workers of a model, one per GPU group; no process is started yet.
 
         Workers on other hosts compare what they find there with the `identity` of the model. A
-        server is asked from here, with the API key of this environment.
+        server is asked from here, with the API key of this environment. Raises `UsageError` for
+        what the model lacks there.
         """
+        model.check_environment(identity.here, identity.libraries)
         hosts = None if model.is_served else self.hosts
         slots = self._slots(model)
         message = _preparing(model, identity)

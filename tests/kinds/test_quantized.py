@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -413,3 +414,20 @@ def test_a_text_encoder_in_nf4_edits_as_its_values_saved_plainly(tiny, tmp_path)
     quantised = edited(folders["quantised"])
     assert np.abs(quantised - edited(folders["by hand"])).max() <= 1
     assert (quantised != edited(base_folder)).any()
+
+
+@pytest.mark.skipif(find_spec("torchao") is not None, reason="torchao is installed")
+def test_a_package_that_another_interpreter_lacks_ends_the_run_before_its_worker(bench, tiny):
+    """The interpreter is this one by another name, as far as the run knows."""
+    other = bench.path / "other-python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    folder = shutil.copytree(tiny("instruct-pix2pix"), bench.path / "model")
+    add_config(folder / "unet" / "config.json", {"quant_method": "torchao"})
+    result = bench.run(
+        "--imgedit-editor=diffusers:model",
+        "--imgedit-judge=none",
+        f"--imgedit-set=workers.editor_python={other}",
+    )
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*unet/config.json: *expected the package torchao: pip install*"])
