@@ -23,6 +23,7 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import base, checkpoint_files
+from pytest_imgedit.kinds.pipeline_index import pipeline_source
 from pytest_imgedit.kinds.user_code import Signature, signature, source_file
 
 Size = tuple[int, int]
@@ -500,13 +501,8 @@ def _assigned_texts(node: ast.ClassDef) -> set[str]:
 @cache
 def call_signature(name: str) -> Signature | None:
     """Return the signature of a diffusers pipeline's call; `None` if its source is not found."""
-    package = source_file("diffusers")
-    if package is None:
-        return None
-    for path in sorted(package.parent.glob("pipelines/**/*.py")):
-        if f"class {name}(" in path.read_text("utf-8"):
-            return signature(path, name, "__call__")
-    return None
+    path = pipeline_source(name)
+    return None if path is None else signature(path, name, "__call__")
 
 
 def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
