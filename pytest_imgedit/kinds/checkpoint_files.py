@@ -21,7 +21,7 @@ from typing import Any
 from pytest_imgedit.core import errors, file_types, files, folders, locks, strict_json
 from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
 from pytest_imgedit.core.text import shorten
-from pytest_imgedit.kinds import pipeline_index, quantized
+from pytest_imgedit.kinds import quantized
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
@@ -391,7 +391,7 @@ def _components(folder: Path, layout: Layout) -> list[Path]:
 
 def _indexed_folders(folder: Path) -> Iterator[Path]:
     """Yield the folders that a pipeline's model_index.json names; raise `UsageError` if one is
-    missing or holds code, if the file names no pipeline, or not what its pipeline needs.
+    missing or holds code, or if the file names no pipeline.
     """
     index = read_object(folder / "model_index.json", "a diffusers checkpoint")
     if not isinstance(index.get("_class_name"), str):
@@ -414,7 +414,6 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
                 "that model_index.json names"
             )
         yield component
-    pipeline_index.require_components(folder / "model_index.json", index)
 
 
 def used_variant(folder: Path, layout: Layout, variant: str | None) -> str | None:

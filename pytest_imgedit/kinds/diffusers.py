@@ -42,6 +42,7 @@ from pytest_imgedit.kinds.pipeline_arguments import (
     pipeline_class,
     without_call_defaults,
 )
+from pytest_imgedit.kinds.pipeline_index import require_components
 
 if TYPE_CHECKING:
     import torch
@@ -408,6 +409,7 @@ class Diffusers(CheckpointModel):
             "torchao is not installed, pip install torchao",
         )
         self._check_quantized()
+        require_components(Path(self.checkpoint.snapshot or self.checkpoint.model))
 
     def _check_quantized(self) -> None:
         """Raise `SettingError` for a setting that does not go with weights that are quantised."""
@@ -499,6 +501,7 @@ class Diffusers(CheckpointModel):
 
     def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         composition = super().compose(where, digests)
+        require_components(self.checkpoint.folder)
         if self._adapter is not None:
             composition.computation["size"] = self._adapter.size
         return replace(composition, lossy=self.lossy)

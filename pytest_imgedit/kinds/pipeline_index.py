@@ -8,20 +8,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import errors
-from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core import errors, files
 from pytest_imgedit.kinds.user_code import signature, source_file
 
 _OPTIONAL = "_optional_components"
 
 
-def require_components(path: Path, index: JsonObject) -> None:
-    """Raise `UsageError` for a component that the pipeline's class needs, and that the index at
-    `path` lacks or has as null, and for a class that diffusers does not have.
+def require_components(folder: Path) -> None:
+    """Raise `UsageError` for a component that the class of the pipeline in a folder needs, and that
+    its index lacks or has as null, and for a class that diffusers does not have.
 
-    An index of a pipeline that the installed diffusers lacks is not looked at.
+    The index of a pipeline that the installed diffusers lacks is not looked at, nor is one that is
+    not here.
     """
-    pipeline = str(index["_class_name"])
+    path = folder / "model_index.json"
+    if not path.is_file():
+        return
+    index = files.read_object(path, "a diffusers checkpoint")
+    pipeline = str(index.get("_class_name"))
     if pipeline_source(pipeline) is None:
         return
     for name in needed_components(pipeline):

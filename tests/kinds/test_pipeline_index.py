@@ -9,7 +9,8 @@ import pytest
 from later import Later
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout
+from pytest_imgedit.kinds.base import Site
+from pytest_imgedit.kinds.diffusers import Diffusers
 from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
 from pytest_imgedit.kinds.pipeline_index import lacks_class, needed_components
 
@@ -74,7 +75,7 @@ def test_an_index_without_what_its_pipeline_needs_is_refused(tiny, tmp_path, cha
 
     path = indexed(folder, changed)
     with pytest.raises(UsageError) as raised:
-        Checkpoint(str(folder), Layout.PIPELINE).component_bytes("auto")
+        Diffusers.of("diffusers", str(folder), {}).check(Site())
     assert str(raised.value) == f"{path}: {said}"
 
 
@@ -89,4 +90,4 @@ def test_the_line_ends_the_run(bench, tiny):
 def test_optional_components_may_be_null(tiny, tmp_path, name, value):
     folder = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
     indexed(folder, lambda index: index.update({name: value}))
-    assert Checkpoint(str(folder), Layout.PIPELINE).component_bytes("auto")
+    Diffusers.of("diffusers", str(folder), {}).check(Site())
