@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from pytest_imgedit.core.shards import shards_below, step_of
 from pytest_imgedit.core.text import first_of
 
 _ENTRY = re.compile(r"(models|datasets|spaces)--(.+)")
@@ -28,17 +29,16 @@ _STATES = (
     "zero_to_fp32.py",
     "global_step*",
     "distributed_checkpoint",
+    "model_world_size_*_rank_*.pt",
+    "*_model_states.pt",
+    "pytorch_model_fsdp.bin",
+    "common.pt",
 )
 #: What the package datasets writes beside the data.
 _INFO = "dataset_info.json"
 #: The most files and folders that are looked at below a folder.
 _MOST_SEEN = 10_000
 _LORA = ("pytorch_lora_weights.safetensors", "adapter_model.safetensors")
-_MERGES = (
-    ("zero_to_fp32.py", "zero_to_fp32.py beside it merges DeepSpeed's shards"),
-    ("pytorch_model_fsdp_*", "accelerate merge-weights merges FSDP's shards"),
-    ("*.distcp", "accelerate merge-weights merges FSDP's shards"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,14 @@ def hub_cache_hint(folder: Path) -> str | None:
 
 
 def trainer_hint(folder: Path, is_pipeline: bool) -> str | None:
-    """Return what a folder is, and what to give instead, if it holds an adapter, a trainer's state,
-    or what the model is not: where it `is_pipeline`, one network or a folder of checkpoints, and
-    else a pipeline. `None` for any other folder.
+    """Return what a folder is, and what to give instead, if it holds an adapter, a trainer's state
+    or shards, or what the model is not: where it `is_pipeline`, one network or a folder of
+    checkpoints, and else a pipeline. `None` for any other folder.
     """
     main = "model_index.json" if is_pipeline else "config.json"
     class_name = _class_name(folder)
     if is_pipeline and class_name:
-        return _network(folder, class_name)
+        return shards_hint(folder, is_pipeline) or _network(folder, class_name)
     for name in _LORA:
         if (folder / name).is_file():
             setting = f"judge.adapter={folder}"
@@ -125,14 +125,25 @@ def trainer_hint(folder: Path, is_pipeline: bool) -> str | None:
             return f"an adapter, expected the model that it was trained on, and {setting}"
     networks = [path.name for path in _folders(folder) if _class_name(path)]
     if any(any(folder.glob(pattern)) for pattern in _STATES):
-        return _state(folder, networks, main)
+        return _state(folder, networks, is_pipeline)
     inside = [path for path in _folders(folder) if (path / main).is_file()]
     if is_pipeline and inside:
-        names = first_of([str(path) for path in sorted(inside, key=_number)[::-1]])
+        names = first_of([str(path) for path in sorted(inside, key=step_of)[::-1]])
         return f"a folder of checkpoints, expected one of them: {names}"
     if not is_pipeline and (folder / "model_index.json").is_file():
         return "a diffusers pipeline, expected the folder of one model with config.json"
-    return None
+    return shards_hint(folder, is_pipeline)
+
+
+def shards_hint(folder: Path, is_pipeline: bool) -> str | None:
+    """Return what the shards of a trainer in a folder, or below it, are and the command that merges
+    them into one model; `None` if there are none.
+    """
+    shards = shards_below(folder, is_pipeline)
+    if shards is None:
+        return None
+    place = "" if shards.folder == folder else f" in {shards.folder}"
+    return f"{shards.found}{place}, expected what save_pretrained writes: {shards.remedy}"
 
 
 def _network(folder: Path, class_name: str) -> str:
@@ -145,14 +156,15 @@ def _network(folder: Path, class_name: str) -> str:
     )
 
 
-def _state(folder: Path, networks: list[str], main: str) -> str:
-    """Return what to give instead of a trainer's state, which may hold `networks` in folders of
-    these names; `main` is the file that a model has.
+def _state(folder: Path, networks: list[str], is_pipeline: bool) -> str:
+    """Return what to give instead of a trainer's state, which may hold shards, or `networks` in
+    folders of these names.
     """
+    main = "model_index.json" if is_pipeline else "config.json"
     found = f"the state of a trainer without {main}"
-    for pattern, remedy in _MERGES:
-        if any(folder.glob(pattern)):
-            return f"{found}, expected a model that was saved with save_pretrained: {remedy}"
+    hint = shards_hint(folder, is_pipeline)
+    if hint is not None:
+        return f"{found}: {hint}"
     if networks:
         with_networks = ", ".join(
             f"{name}={_class_name(folder / name)}.from_pretrained({str(folder / name)!r})"
@@ -213,9 +225,3 @@ def _folders(folder: Path) -> Iterator[Path]:
     """Yield the folders below one, in order; none where it cannot be read."""
     with suppress(OSError):
         yield from sorted(path for path in folder.iterdir() if path.is_dir())
-
-
-def _number(path: Path) -> int:
-    """Return the number at the end of a folder's name, 500 for checkpoint-500; 0 without one."""
-    match = re.search(r"(\d{1,18})$", path.name)
-    return int(match[1]) if match else 0

@@ -478,12 +478,21 @@ def weight_files(folder: Path, variant: str | None = None) -> list[Path]:
     paths = _stored_weights(folder, variant) or _stored_weights(folder, None)
     if paths is not None:
         return paths
+    shards = folders.shards_hint(folder, _is_of_diffusers(folder))
+    if shards is not None:
+        raise errors.UsageError(f"{folder}: {shards}")
     for path in sorted(folder.iterdir()):
         if path.suffix in _PICKLES and path.is_file():
             raise errors.UsageError(
                 f"{path}: weights that can run code when they load, expected safetensors"
             )
     raise errors.UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
+
+
+def _is_of_diffusers(folder: Path) -> bool:
+    """Tell whether the config in a folder is that of a network of diffusers."""
+    config = folder / "config.json"
+    return config.is_file() and '"_class_name"' in config.read_text("utf-8", "replace")
 
 
 def _stored_weights(folder: Path, variant: str | None) -> list[Path] | None:
@@ -493,9 +502,7 @@ def _stored_weights(folder: Path, variant: str | None) -> list[Path] | None:
     Of one file and the index of several, diffusers takes the index and transformers the one file.
     Each looks for its own name first.
     """
-    config = folder / "config.json"
-    is_diffusers = config.is_file() and '"_class_name"' in config.read_text("utf-8", "replace")
-    for name in _WEIGHTS if is_diffusers else _WEIGHTS[::-1]:
+    for name in _WEIGHTS if _is_of_diffusers(folder) else _WEIGHTS[::-1]:
         index = folder / _index_of(name, variant)
         single = folder / name
         if variant is not None:

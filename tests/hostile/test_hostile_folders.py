@@ -5,6 +5,11 @@ suite's data: the line says what each is, and what to give.
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -140,21 +145,159 @@ def test_a_network_of_a_trainer_s_checkpoint_says_how_it_becomes_a_pipeline(tmp_
     assert "save_pretrained it" in line
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("zero_to_fp32.py", "zero_to_fp32.py beside it merges"),
-        ("pytorch_model_fsdp_0/__0_0.distcp", "accelerate merge-weights merges"),
-        ("random_states_0.pkl", "saved with save_pretrained"),
-        ("trainer_state.json", "saved with save_pretrained"),
-    ],
-)
+@pytest.mark.parametrize("name", ["random_states_0.pkl", "trainer_state.json"])
 @pytest.mark.parametrize("layout", Layout)
-def test_the_state_of_a_trainer_is_said_to_be_one(tmp_path, name, said, layout):
+def test_the_state_of_a_trainer_is_said_to_be_one(tmp_path, name, layout):
     write(tmp_path / "checkpoint-500" / name)
     line = refusal(tmp_path / "checkpoint-500", layout)
     assert "the state of a trainer without" in line
-    assert said in line
+    assert "saved with save_pretrained" in line
+
+
+LOAD = "load_state_dict it into the network that was trained, and save_pretrained the whole"
+DCP = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+#: Files below the folder that is given, of which the first are shards; the command, in which ROOT
+#: is that folder, for a pipeline and for a judge (`None`: the same).
+SHARDS = {
+    "deepspeed": (
+        ["zero_to_fp32.py", "global_step9/mp_rank_00_model_states.pt"],
+        "shards of DeepSpeed, expected what save_pretrained writes: python ROOT/zero_to_fp32.py ROOT "
+        f"ROOT-merged --safe_serialization makes safetensors in ROOT-merged: {LOAD}",
+        None,
+    ),
+    "accelerate": (
+        ["pytorch_model_fsdp_0/__0_0.distcp", "optimizer_0/__0_0.distcp", "scheduler.bin"],
+        "shards of FSDP as accelerate writes them in ROOT/pytorch_model_fsdp_0, expected what "
+        "save_pretrained writes: accelerate merge-weights ROOT/pytorch_model_fsdp_0 "
+        "ROOT/pytorch_model_fsdp_0-merged makes "
+        f"ROOT/pytorch_model_fsdp_0-merged/model.safetensors: {LOAD}",
+        None,
+    ),
+    "dcp": (
+        ["__0_0.distcp", "__1_0.distcp", ".metadata"],
+        "shards of torch.distributed.checkpoint, expected what save_pretrained writes: "
+        f"{DCP} ROOT ROOT-merged.pt makes ROOT-merged.pt, a pickle: {LOAD}",
+        None,
+    ),
+    "lightning": (
+        ["epoch=0-step=3.ckpt/__0_0.distcp", "epoch=0-step=3.ckpt/meta.pt"],
+        "shards of Lightning in ROOT/epoch=0-step=3.ckpt, expected what save_pretrained writes: "
+        "python -m lightning.pytorch.utilities.consolidate_checkpoint ROOT/epoch=0-step=3.ckpt makes "
+        f"ROOT/epoch=0-step=3.ckpt.consolidated, a pickle: {LOAD}",
+        None,
+    ),
+    "verl": (
+        ["global_step_100/actor/model_world_size_2_rank_0.pt", "latest_checkpointed_iteration.txt"],
+        "shards of FSDP as verl-omni writes them in ROOT/global_step_100/actor, expected what "
+        "save_pretrained writes: python -m verl_omni.model_merger merge --backend fsdp --local_dir "
+        "ROOT/global_step_100/actor --target_dir ROOT/global_step_100/actor-merged --base_model BASE "
+        "--trust-checkpoint makes the pipeline ROOT/global_step_100/actor-merged, where BASE is the "
+        "one that was trained",
+        "shards of FSDP as verl writes them in ROOT/global_step_100/actor, expected what "
+        "save_pretrained writes: python -m verl.model_merger merge --backend fsdp --local_dir "
+        "ROOT/global_step_100/actor --target_dir ROOT/global_step_100/actor-merged makes the model "
+        "ROOT/global_step_100/actor-merged",
+    ),
+    "megatron of verl": (
+        ["actor/dist_ckpt/__0_0.distcp", "actor/dist_ckpt/common.pt"],
+        "shards of Megatron in ROOT/actor/dist_ckpt, expected what save_pretrained writes: "
+        "python -m verl.model_merger merge --backend megatron --local_dir ROOT/actor --target_dir "
+        "ROOT/actor-merged makes the model ROOT/actor-merged",
+        None,
+    ),
+    "megatron": (
+        ["iter_0000100/__0_0.distcp", "iter_0000100/common.pt", "iter_0000100/metadata.json"],
+        "shards of Megatron in ROOT/iter_0000100, expected what save_pretrained writes: "
+        f"{DCP} ROOT/iter_0000100 ROOT/iter_0000100-merged.pt makes ROOT/iter_0000100-merged.pt, a "
+        f"pickle with Megatron's names, which the trainer's own exporter maps: {LOAD}",
+        "shards of Megatron in ROOT/iter_0000100, expected what save_pretrained writes: "
+        "python -c 'from megatron.bridge import AutoBridge; "
+        'AutoBridge.from_hf_pretrained("BASE").export_ckpt("ROOT/iter_0000100", '
+        '"ROOT/iter_0000100-merged")\' makes the model ROOT/iter_0000100-merged, where BASE is the '
+        "one that was trained",
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("name", SHARDS)
+def test_shards_name_the_command_that_merges_them(tmp_path, name, layout):
+    files, of_pipeline, of_judge = SHARDS[name]
+    for file in files:
+        write(tmp_path / "run" / file)
+    said = of_pipeline if layout is Layout.PIPELINE else of_judge or of_pipeline
+    assert refusal(tmp_path / "run", layout).endswith(said.replace("ROOT", f"{tmp_path}/run"))
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_of_many_steps_the_last_one_is_named_from_the_folder_of_the_run(tmp_path, layout):
+    for step in (500, 1000, 900):
+        write(tmp_path / f"checkpoint-{step}" / "pytorch_model_fsdp_0" / "__0_0.distcp")
+    shards = f"{tmp_path}/checkpoint-1000/pytorch_model_fsdp_0"
+    assert f"accelerate merge-weights {shards} {shards}-merged" in refusal(tmp_path, layout)
+
+
+def test_a_step_of_deepspeed_and_the_config_of_verl_name_the_folder_above(tmp_path):
+    write(tmp_path / "a" / "zero_to_fp32.py")
+    write(tmp_path / "a" / "global_step9" / "mp_rank_00_model_states.pt")
+    line = refusal(tmp_path / "a" / "global_step9")
+    assert f"python {tmp_path}/a/zero_to_fp32.py {tmp_path}/a {tmp_path}/a-merged" in line
+    write(tmp_path / "actor" / "model_world_size_1_rank_0.pt")
+    write(tmp_path / "actor" / "huggingface" / "config.json", {"model_type": "qwen3_vl"})
+    line = refusal(tmp_path / "actor" / "huggingface", Layout.MODEL)
+    assert f"--local_dir {tmp_path}/actor --target_dir {tmp_path}/actor-merged" in line
+
+
+@pytest.mark.parametrize("name", ["__0_0.distcp", "model_world_size_1_rank_0.pt"])
+def test_shards_in_the_folder_of_a_component_name_the_command(tmp_path, name):
+    folder = pipeline(tmp_path / "model") / "unet"
+    (folder / "diffusion_pytorch_model.safetensors").unlink()
+    write(folder / "config.json", {"_class_name": "UNet2DConditionModel"})
+    write(folder / name)
+    with pytest.raises(UsageError) as raised:
+        Checkpoint(str(folder.parent), Layout.PIPELINE).component_bytes("auto")
+    assert f"{folder}: shards of" in str(raised.value)
+    command = f"{DCP} {folder} " if name.endswith("distcp") else f"--local_dir {folder} "
+    assert command in str(raised.value)
+
+
+def test_paths_with_spaces_are_quoted_for_the_shell(tmp_path):
+    write(tmp_path / "my run" / "__0_0.distcp")
+    line = refusal(tmp_path / "my run")
+    assert f"{DCP} '{tmp_path}/my run' '{tmp_path}/my run-merged.pt' makes" in line
+
+
+def test_a_folder_without_end_is_looked_at_no_longer_than_need_be(tmp_path):
+    for number in range(300):
+        (tmp_path / f"folder-{number}" / "below").mkdir(parents=True)
+    started = time.process_time()
+    with pytest.raises(UsageError, match=r"model_index\.json"):
+        Checkpoint(str(tmp_path), Layout.PIPELINE).component_bytes("auto")
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("inside", ["pytorch_model_fsdp_0", "dcp"])
+def test_the_command_for_shards_of_torch_makes_the_weights_of_them(tmp_path, inside):
+    """Runs it, in a process of its own: that takes four seconds of CPU time."""
+    pytest.importorskip("accelerate")
+    import torch.distributed.checkpoint
+    from safetensors.torch import load_file
+
+    weights = {"a.weight": torch.randn(3, 2), "a.bias": torch.randn(3)}
+    torch.distributed.checkpoint.save(
+        {"model": weights}, checkpoint_id=tmp_path / inside, no_dist=True
+    )
+    command, _, made = (
+        refusal(tmp_path).partition("save_pretrained writes: ")[2].partition(" makes ")
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(shlex.split(command), check=True, env={**os.environ, "PATH": path})
+    made = made.partition(":")[0].removesuffix(", a pickle")
+    merged = load_file(made) if made.endswith("safetensors") else torch.load(made)["model"]
+    assert merged.keys() == weights.keys()
+    assert all(torch.equal(merged[name], weights[name]) for name in weights)
 
 
 def test_the_state_beside_a_whole_pipeline_names_it(tmp_path):
