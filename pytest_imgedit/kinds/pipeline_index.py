@@ -1,9 +1,10 @@
-"""What a pipeline's model_index.json must name, read from the source of diffusers; imports neither
-torch nor diffusers.
+"""What a pipeline's model_index.json must name, read from the source of diffusers and transformers,
+which are not imported.
 """
 
 import ast
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.kinds.user_code import signature, source_file
 
 _OPTIONAL = "_optional_components"
+#: The module of diffusers that maps names that transformers has given up.
+_RENAMED = "diffusers.utils.deprecation_utils"
+#: What stands before a class that is saved in the format of flashpack.
+_READER = "FlashPack"
 
 
 def require_components(folder: Path) -> None:
     """Raise `UsageError` for a component that the class of the pipeline in a folder needs, and that
-    its index lacks or has as null, and for a class that diffusers does not have.
+    its index lacks or has as null, and for a class that its library does not have.
 
     The index of a pipeline that the installed diffusers lacks is not looked at, nor is one that is
     not here.
@@ -41,11 +46,13 @@ def require_components(folder: Path) -> None:
                 f"that {pipeline} needs"
             )
     for name, value in index.items():
-        is_of_diffusers = not name.startswith("_") and _is_entry(value) and value[0] == "diffusers"
-        if is_of_diffusers and lacks_class(value[1]):
+        if name.startswith("_") or not _is_entry(value):
+            continue
+        library, class_name = value[0], value[1].removeprefix(_READER)
+        if library in _LACKS and _LACKS[library](class_name):
             raise errors.UsageError(
-                f"{path}: {name!r} is {value[1]!r:.60}, which the installed diffusers does not "
-                "have, expected one of its classes: a newer diffusers may have it"
+                f"{path}: {name!r} is {class_name!r:.60}, which the installed {library} does not "
+                f"have, expected one of its classes: another version may have it"
             )
 
 
@@ -92,12 +99,48 @@ def _optional_components(path: Path, name: str) -> list[str]:
 
 
 @cache
-def lacks_class(name: str) -> bool:
+def lacks_diffusers(name: str) -> bool:
     """Tell whether the installed diffusers exports no class of this name, by the lists in its
-    source; the classes of Flax stand for those without that prefix, as its loader takes them.
+    source.
     """
     package = source_file("diffusers")
-    if package is None:
+    return package is not None and not _quotes(package, name)
+
+
+@cache
+def lacks_transformers(name: str) -> bool:
+    """Tell whether no source of the installed transformers holds the name of a class, and diffusers
+    does not know another name for it. A tokenizer `…Fast` may stand for the one without that
+    ending, which the source need not say.
+
+    The lists of the automatic classes and the folders of models whose names the class begins with
+    are looked at first: they have nearly all that pipelines name.
+    """
+    package = source_file("transformers")
+    renamed = source_file(_RENAMED)
+    if package is None or renamed is None or _quotes(renamed, name):
         return False
-    exported = package.read_text("utf-8")
-    return not re.search(rf"[\"']{re.escape(name.removeprefix('Flax'))}[\"']", exported)
+    root = package.parent
+    word = re.compile(rf"\b{re.escape(name.removesuffix('Fast'))}(Fast)?\b")
+    likely = [
+        folder
+        for folder in sorted((root / "models").glob("*/"))
+        if name.lower().startswith(folder.name.replace("_", "")) or folder.name == "auto"
+    ]
+    for folder in (*likely, root):
+        for path in folder.rglob("*.py"):
+            if word.search(path.read_text("utf-8", "replace")):
+                return False
+    return True
+
+
+def _quotes(path: Path, name: str) -> bool:
+    """Tell whether a source file holds a name in quotes."""
+    return re.search(rf"[\"']{re.escape(name)}[\"']", path.read_text("utf-8")) is not None
+
+
+#: How it is known, by library, that it lacks a class.
+_LACKS: dict[str, Callable[[str], bool]] = {
+    "diffusers": lacks_diffusers,
+    "transformers": lacks_transformers,
+}

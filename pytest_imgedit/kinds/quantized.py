@@ -71,6 +71,7 @@ METHODS: dict[Library, dict[str, Method]] = {
         "higgs": Method(
             {"flute-kernel": "", "fast-hadamard-transform": "", **_ACCELERATED}, needs_gpu=True
         ),
+        "gguf": Method(refusal="transformers reads GGUF from a single file alone"),
         "hqq": Method({"hqq": "0.2.1"}),
         "mxfp4": Method(_ACCELERATED),
         "mxfp8": Method(_ACCELERATED),

@@ -12,9 +12,14 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import Diffusers
 from pytest_imgedit.kinds.pipeline_arguments import ADAPTERS
-from pytest_imgedit.kinds.pipeline_index import lacks_class, needed_components
+from pytest_imgedit.kinds.pipeline_index import (
+    lacks_diffusers,
+    lacks_transformers,
+    needed_components,
+)
 
 diffusers = Later("diffusers")
+transformers = Later("transformers")
 
 
 def test_needed_components_are_those_that_diffusers_itself_wants():
@@ -25,11 +30,18 @@ def test_needed_components_are_those_that_diffusers_itself_wants():
         assert set(needed_components(name)) == wanted
 
 
-def test_classes_that_diffusers_exports_are_not_said_to_be_missing():
-    for name in ("UNet2DConditionModel", "FlaxUNet2DConditionModel", "AutoencoderKL", *ADAPTERS):
-        assert not lacks_class(name)
-    assert lacks_class("NoSuchModel")
-    assert lacks_class("UNet2DCondition")
+def test_classes_that_a_library_has_are_not_said_to_be_missing():
+    for name in ("UNet2DConditionModel", "AutoencoderKL", *ADAPTERS):
+        assert not lacks_diffusers(name)
+    assert lacks_diffusers("NoSuchModel")
+    assert lacks_diffusers("UNet2DCondition")
+    for name in ("CLIPTextModelWithProjection", "T5TokenizerFast", "Qwen2VLProcessor"):
+        assert hasattr(transformers, name)
+        assert not lacks_transformers(name)
+    assert not lacks_transformers("CLIPFeatureExtractor")  # diffusers takes another for it
+    for name in ("DPTFeatureExtractor", "NoSuchTokenizerFast"):
+        assert not hasattr(transformers, name)
+        assert lacks_transformers(name)
 
 
 def indexed(folder, change):
@@ -59,13 +71,21 @@ NEEDED = "expected the component that StableDiffusionInstructPix2PixPipeline nee
         pytest.param(
             {"unet": ["diffusers", "NoSuchModel"]},
             "'unet' is 'NoSuchModel', which the installed diffusers does not have, expected one of "
-            "its classes: a newer diffusers may have it",
+            "its classes: another version may have it",
             id="class",
+        ),
+        pytest.param(
+            {"feature_extractor": ["transformers", "DPTFeatureExtractor"]},
+            "'feature_extractor' is 'DPTFeatureExtractor', which the installed transformers does "
+            "not have, expected one of its classes: another version may have it",
+            id="class-of-transformers",
         ),
     ],
 )
 def test_an_index_without_what_its_pipeline_needs_is_refused(tiny, tmp_path, change, said):
     folder = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
+
+    (folder / "feature_extractor").mkdir()
 
     def changed(index):
         index.update(change)

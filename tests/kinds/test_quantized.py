@@ -58,8 +58,7 @@ def test_every_method_of_a_library_is_in_the_table(library):
     known = quantized.known_methods(library)
     assert len(known) >= 10
     without_needs = {"gemma", "metal"} if library == "transformers" else set()
-    of_both = {"gguf"}  # of transformers, a file that a loader names
-    assert known - quantized.METHODS[library].keys() <= without_needs | of_both
+    assert known - quantized.METHODS[library].keys() <= without_needs
 
 
 @pytest.mark.parametrize(
@@ -107,9 +106,16 @@ def test_bits_stand_for_bitsandbytes_whatever_the_method_is(tmp_path, bits, name
     assert quantized.read(path).method == f"bitsandbytes_{bits}bit"
 
 
-def test_nvfp4_says_that_it_cannot_be_loaded(tmp_path):
-    with pytest.raises(UsageError, match="transformers loads no weights that are already in NVFP4"):
-        quantized.read(config(tmp_path / "config.json", {"quant_method": "nvfp4"}))
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("nvfp4", "transformers loads no weights that are already in NVFP4"),
+        ("gguf", "transformers reads GGUF from a single file alone"),
+    ],
+)
+def test_a_method_that_no_folder_is_loaded_by_says_why(tmp_path, method, reason):
+    with pytest.raises(UsageError, match=f"quant_method is '{method}': {reason}"):
+        quantized.read(config(tmp_path / "config.json", {"quant_method": method}))
 
 
 PACKAGES = [
