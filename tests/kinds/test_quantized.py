@@ -23,7 +23,7 @@ from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout
 from pytest_imgedit.kinds.diffusers import Diffusers, DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
-from pytest_imgedit.kinds.qwen_vl import QwenVL, read_config, unpackable
+from pytest_imgedit.kinds.qwen_vl import QwenVL, QwenVLJudge, read_config, unpackable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -437,3 +437,31 @@ def test_a_package_that_another_interpreter_lacks_ends_the_run_before_its_worker
     )
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*unet/config.json: *expected the package torchao: pip install*"])
+
+
+@pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
+def test_a_judge_in_float8_answers_as_its_values_saved_plainly(tiny, tmp_path):
+    """Bit by bit, in transformers' own decoder."""
+    import transformers
+    from torchao import quantization
+
+    folder = tiny("judge-qwen3-vl")
+    float8 = transformers.TorchAoConfig(quantization.Float8WeightOnlyConfig())
+    load = transformers.AutoModelForImageTextToText.from_pretrained
+    model = load(folder, quantization_config=float8, dtype=torch.float32)
+    judges = {name: shutil.copytree(folder, tmp_path / name) for name in ("quantised", "by hand")}
+    model.save_pretrained(judges["quantised"])
+    stored = {
+        name: value.dequantize()
+        for name, value in model.named_parameters()
+        if type(value).__name__ == "Float8Tensor"
+    }
+    assert len(stored) > 10
+    by_hand(load(folder), stored, judges["by hand"])
+    QwenVL.of("qwen-vl", str(judges["quantised"]), {}).check(Site(may_have_gpus=False))
+    quantised = QwenVLJudge(str(judges["quantised"]), device="cpu").self_check()
+    assert (
+        quantised
+        == QwenVLJudge(str(judges["by hand"]), device="cpu", attention="sdpa").self_check()
+    )
+    assert quantised != QwenVLJudge(str(folder), device="cpu", attention="sdpa").self_check()
