@@ -517,6 +517,11 @@ class Model:
         return ""
 
     @property
+    def remarks(self) -> Sequence[str]:
+        """Lines about settings that are allowed but hardly meant; usually none."""
+        return ()
+
+    @property
     def first_requests(self) -> int:
         """How many requests its servers get before the first edit, to try them: one each."""
         return 0

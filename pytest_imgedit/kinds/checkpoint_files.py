@@ -70,7 +70,7 @@ _HUB_ID = re.compile(
 #: The first bytes of a safetensors file, which hold the length of its header, and the most bytes of
 #: that header.
 _LENGTH_BYTES = 8
-_MAX_HEADER = 100 * 2**20
+MAX_HEADER = 100 * 2**20
 _HUB_SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
 
 
@@ -566,7 +566,7 @@ def tensors_in(path: Path) -> dict[str, strict_json.JsonObject]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             header: strict_json.JsonObject = {}
-            if length <= _MAX_HEADER:
+            if length <= MAX_HEADER:
                 header = json.loads(file.read(length))
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         ends: list[int] = []
@@ -583,7 +583,7 @@ def tensors_in(path: Path) -> dict[str, strict_json.JsonObject]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"{path}: no readable header, expected a safetensors file"
         data_start = _LENGTH_BYTES + length
-        if _LENGTH_BYTES < size < data_start <= _MAX_HEADER:
+        if _LENGTH_BYTES < size < data_start <= MAX_HEADER:
             problem = f"{path}: {size} bytes, expected over {data_start}: the file was cut short"
         raise files.unusable(path, "a safetensors file", problem) from error
     expected_size = _LENGTH_BYTES + length + end

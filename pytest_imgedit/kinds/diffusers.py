@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -18,7 +17,7 @@ from PIL import Image
 from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.text import one_line
-from pytest_imgedit.kinds import checkpoint_files, edit_checks, quantized
+from pytest_imgedit.kinds import checkpoint_files, edit_checks, quantized, schedulers
 from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
@@ -73,7 +72,7 @@ class DiffusersEditor:
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
         import torch
 
-        from pytest_imgedit.kinds.compute import acceleration, lora, numerics, pipeline
+        from pytest_imgedit.kinds.compute import acceleration, lora, numerics, pipeline, scheduling
 
         options = DiffusersParameters.parse(params)
         numerics.set_deterministic(options.deterministic)
@@ -84,6 +83,7 @@ class DiffusersEditor:
             "cpu" if is_offloaded else device,
             numerics.pick_dtype(options.dtype, device),
             variant=options.variant,
+            **scheduling.built_scheduler(model, options),
         )
         lora.take_loras(self.pipeline, options.loras)
         self.compiled = acceleration.accelerate(self.pipeline, options)
@@ -364,6 +364,11 @@ class Diffusers(CheckpointModel):
         return ADAPTERS.get(pipeline_class(self.checkpoint.model) or "")
 
     @property
+    def _scheduler(self) -> schedulers.Scheduler:
+        """The scheduler in use."""
+        return schedulers.scheduler_of(self.checkpoint.model, self.options.scheduler)
+
+    @property
     def max_sources(self) -> int | None:
         return self._adapter.max_sources if self._adapter else None
 
@@ -401,6 +406,9 @@ class Diffusers(CheckpointModel):
         _check_loras(self.options.loras)
         self._check_options()
         check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
+        schedulers.check(
+            self.checkpoint.model, self.options.scheduler, self.options.model_extra or {}
+        )
         self._check_batches()
         self._check_shard(site)
         refuse_if(
@@ -489,6 +497,10 @@ class Diffusers(CheckpointModel):
         params = DiffusersParameters.deciding(
             without_call_defaults(self.checkpoint.model, dict(self.params))
         )
+        if "scheduler" in params:
+            params["scheduler"] = schedulers.deciding(self.checkpoint.model, params["scheduler"])
+            if not params["scheduler"]:
+                del params["scheduler"]
         if "loras" in params:  # what they are called in messages decides nothing
             params["loras"] = [
                 {"path": lora["path"], "weight": lora.get("weight", 1)} for lora in params["loras"]
@@ -521,7 +533,7 @@ class Diffusers(CheckpointModel):
             unused_packages.append("peft")
         packages += attention_packages(self.options.attention_backend or "")
         packages += quantized.packages(self.checkpoint.quantizations)
-        if not _schedules_with_scipy(Path(self.checkpoint.model)):
+        if not schedulers.needs_scipy(self._scheduler):
             # scikit-learn needs scipy, and some versions of transformers import it
             unused_packages += ["scipy", "sklearn"]
         return Requirements(
@@ -598,6 +610,17 @@ class Diffusers(CheckpointModel):
         )
 
     @property
+    def remarks(self) -> Sequence[str]:
+        options = self.options
+        return [
+            line
+            for lora in options.loras
+            for line in schedulers.adapter_remarks(
+                self.checkpoint.model, options.scheduler, options.model_extra or {}, lora.path
+            )
+        ]
+
+    @property
     def lossy(self) -> tuple[str, ...]:
         """The parameters, as `key=value`, that trade quality for speed."""
         lossy: list[str] = []
@@ -607,20 +630,6 @@ class Diffusers(CheckpointModel):
         if re.search("sage|int8|fp8", backend):  # they compute in fewer bits
             lossy.append(f"attention_backend={backend}")
         return tuple(lossy)
-
-
-def _schedules_with_scipy(folder: Path) -> bool:
-    """Tell whether the scheduler of a pipeline may need scipy; it may if its config cannot be
-    read.
-    """
-    try:
-        config = json.loads((folder / "scheduler" / "scheduler_config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return True
-    return bool(
-        config.get("use_beta_sigmas")
-        or str(config.get("_class_name")).startswith(("LMS", "DPMSolverSDE"))
-    )
 
 
 def _check_loras(loras: list[LoraParameters]) -> None:

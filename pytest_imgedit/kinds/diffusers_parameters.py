@@ -1,6 +1,6 @@
 """What the editor `diffusers` takes."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -80,6 +80,12 @@ class DiffusersParameters(ComputeParameters):
     loras: list[LoraParameters] = Field(
         default_factory=list,
         description='LoRA adapters: `[{path = "a.safetensors", weight = 0.8}]` (extra `lora`)',
+    )
+    scheduler: dict[str, Any] = Field(
+        default_factory=dict,
+        description="a scheduler of diffusers, laid over the model's own configuration: "
+        '`{class = "FlowMatchEulerDiscreteScheduler", shift = 3.0}`, without `class` the model\'s '
+        'own; `"none"` stands for None',
     )
     shard: ShardParameters = indifferent(
         ShardParameters(),

@@ -18,7 +18,7 @@ import torch
 from pytest_imgedit.core import errors, images, requests, strict_json, wire
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import GIB
-from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
+from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, scheduling, seeding
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 
@@ -77,6 +77,7 @@ class ShardedEditor(DiffusersEditor):
             options.shard,
             prepare,
             variant=options.variant,
+            **scheduling.built_scheduler(setup["model"], options),
         )
         _print_memory(setup["rank"], "after loading", device.type)
         lora.take_loras(pipeline, options.loras)

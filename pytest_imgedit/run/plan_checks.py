@@ -90,6 +90,8 @@ def plan_warnings(plan: RunPlan, lacks: Sequence[Lack]) -> Iterator[str]:
         yield from edit.batch_lines(plan.editor.model, plan.works)
     if plan.judge is not None and plan.scorer is not None:
         yield from _judge_warnings(plan, plan.judge, plan.scorer)
+    for remark in plan.models["editor"].remarks:
+        yield f"plan: {remark}"
     warm_up = plan.models["editor"].warm_up_line
     if warm_up and missing_edits(plan.works):
         yield f"plan: {warm_up}"

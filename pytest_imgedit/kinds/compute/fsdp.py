@@ -41,6 +41,7 @@ def load_sharded(
     *,
     variant: str | None = None,
     rank0_reads: bool = True,
+    **components: Any,
 ) -> Any:
     """Load a pipeline over the ranks of the default process group; all ranks call this together.
 
@@ -48,18 +49,19 @@ def load_sharded(
     image. Otherwise rank 0 reads the weights of what is sharded and passes them on, tensor by
     tensor, so that other ranks hold one whole tensor at a time; without `rank0_reads` every rank
     reads them. What is not sharded, such as the VAE, is whole on every rank. `prepare` may change
-    the pipeline before it is sharded. `variant` is as `load_pipeline` takes it. Raise `SetupError`
-    for a pipeline that cannot be sharded.
+    the pipeline before it is sharded. `variant` is as `load_pipeline` takes it. `components`, such
+    as a scheduler, are used as they are, in place of those in the folder. Raise `SetupError` for a
+    pipeline that cannot be sharded.
     """
     if shard.strategy == "context":
-        pipeline = load_pipeline(folder, str(device), dtype, variant=variant)
+        pipeline = load_pipeline(folder, str(device), dtype, variant=variant, **components)
         prepare(pipeline)
         _split_context(pipeline)
         return pipeline
     used = checkpoint_files.used_variant(folder, checkpoint_files.Layout.PIPELINE, variant)
     classes = _sharded_classes(folder, shard)
     empty = {name: _empty(cls, folder / name) for name, cls in classes.items()}
-    pipeline = load_pipeline(folder, "cpu", dtype, variant=variant, **empty)
+    pipeline = load_pipeline(folder, "cpu", dtype, variant=variant, **empty, **components)
     prepare(pipeline)
     for name, component in pipeline.components.items():
         if isinstance(component, torch.nn.Module) and name not in empty:

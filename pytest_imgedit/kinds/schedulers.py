@@ -1,0 +1,514 @@
+"""The scheduler of a diffusers pipeline: what `editor.scheduler` may say of it, what that changes,
+and whether the pipeline can use it, read from diffusers' source; imports neither torch nor
+diffusers.
+"""
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pytest_imgedit.core import errors, files
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import did_you_mean, first_of
+from pytest_imgedit.kinds import checkpoint_files
+from pytest_imgedit.kinds.base import refuse_if, without_defaults
+from pytest_imgedit.kinds.pipeline_arguments import call_signature, pipeline_class
+from pytest_imgedit.kinds.pipeline_index import pipeline_source
+from pytest_imgedit.kinds.user_code import Signature, signature, source_file
+
+#: Where a scheduler's configuration lies in a pipeline's folder.
+CONFIG = "scheduler/scheduler_config.json"
+#: The text that stands for None, which TOML lacks. No scheduler takes a text of this name.
+NONE = "none"
+#: The key of `editor.scheduler` that names the class.
+CLASS = "class"
+#: Arguments of `set_timesteps` that hold a schedule.
+SCHEDULES = ("sigmas", "timesteps")
+#: What Qwen-Image-Lightning was distilled with, by its authors' `generate_with_diffusers.py`: a
+#: shift of 3, so a base and a largest shift of ln 3, and no stretching to a last sigma.
+LIGHTNING: Mapping[str, Any] = {
+    "base_shift": math.log(3),
+    "max_shift": math.log(3),
+    "shift": 1.0,
+    "shift_terminal": NONE,
+    "time_shift_type": "exponential",
+    "use_dynamic_shifting": True,
+}
+#: A number of steps in the name of an adapter, such as `4steps` or `8-step`.
+_STEPS = re.compile(r"(?<![0-9.])([0-9]{1,3})[-_ ]?steps?(?![a-z])", re.IGNORECASE)
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "list": (list,),
+}
+
+
+@dataclass(frozen=True)
+class Class:
+    """What the source of a scheduler says: the arguments of `__init__` and of `set_timesteps`, all
+    names that its instances have, and its text.
+    """
+
+    init: Signature
+    set_timesteps: Signature
+    names: frozenset[str]
+    text: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a pipeline's source does with its scheduler: the attributes that it reads, whether it
+    passes sigmas of its own, `may_drop_sigmas` where the scheduler's `use_flow_sigmas` is set, and
+    the further arguments of `set_timesteps`, such as `mu`.
+    """
+
+    attributes: frozenset[str]
+    passes_sigmas: bool
+    may_drop_sigmas: bool
+    further: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """The scheduler of a pipeline: the `base` configuration of its folder, with the table of
+    `editor.scheduler` laid over it.
+    """
+
+    base: JsonObject
+    table: JsonObject
+
+    @property
+    def name(self) -> str:
+        """Its class; empty if neither the table nor the base names one."""
+        return str(self.table.get(CLASS) or self.base.get("_class_name") or "")
+
+    @property
+    def given(self) -> JsonObject:
+        """The arguments of its class that the table holds."""
+        return {
+            key: None if value == NONE else value
+            for key, value in self.table.items()
+            if key != CLASS
+        }
+
+    @property
+    def config(self) -> JsonObject:
+        """All arguments of its class as they hold: given, of the base, or defaults. Defaults that
+        are no plain values are left out.
+        """
+        known = class_of(self.name)
+        if known is None:
+            return self.given
+        config: JsonObject = {}
+        for key in known.init.annotations:
+            for source in (self.given, self.base, known.init.defaults):
+                if key in source:
+                    config[key] = source[key]
+                    break
+        return config
+
+    def over_base(self, base: JsonObject) -> JsonObject:
+        """Return the least table that makes this scheduler of another one's configuration `base`;
+        None is written as the text `none`.
+        """
+        name = {} if self.name == base.get("_class_name") else {CLASS: self.name}
+        differing = without_defaults(self.config, Scheduler(base, name).config)
+        return {
+            **name,
+            **{key: NONE if value is None else value for key, value in differing.items()},
+        }
+
+
+def scheduler_of(model: str, table: Mapping[str, Any]) -> Scheduler:
+    """Return the scheduler of a pipeline with a table laid over it; its base is empty if the
+    pipeline has none or is not on this machine.
+    """
+    return Scheduler(_base_config(model), dict(table))
+
+
+def _base_config(model: str) -> JsonObject:
+    checkpoint = checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE)
+    path = Path(checkpoint.snapshot or model) / CONFIG
+    if not checkpoint_files.is_local(model) and checkpoint.snapshot is None:
+        from huggingface_hub import try_to_load_from_cache
+
+        repository, revision = checkpoint_files.split_id(model)
+        cached = try_to_load_from_cache(repository, CONFIG, revision=revision)
+        if not isinstance(cached, str):
+            return {}
+        path = Path(cached)
+    return files.read_object(path, "the config of a scheduler") if path.is_file() else {}
+
+
+def deciding(model: str, table: Mapping[str, Any]) -> JsonObject:
+    """Return what of a table changes the scheduler of a pipeline; the whole table where its own
+    configuration is not known.
+    """
+    scheduler = scheduler_of(model, table)
+    if not scheduler.base or class_of(scheduler.name) is None:
+        return dict(table)
+    return scheduler.over_base(scheduler.base)
+
+
+@cache
+def names() -> frozenset[str]:
+    """Return the names of the schedulers that diffusers offers; none if its source is not found."""
+    offered = source_file("diffusers.schedulers")
+    if offered is None:
+        return frozenset()
+    found = re.findall(r'"(\w+)"', offered.read_text("utf-8"))
+    return frozenset(name for name in found if name in _files())
+
+
+@cache
+def _files() -> Mapping[str, Path]:
+    """Return the source file of each class of schedulers."""
+    offered = source_file("diffusers.schedulers")
+    found: dict[str, Path] = {}
+    for path in sorted(offered.parent.rglob("scheduling_*.py")) if offered else ():
+        for name in re.findall(r"^class (\w+)\([^)]*SchedulerMixin", path.read_text("utf-8"), re.M):
+            found.setdefault(name, path)
+    return found
+
+
+@cache
+def class_of(name: str) -> Class | None:
+    """Return what the source of a scheduler says; `None` for one that diffusers does not offer."""
+    if name not in names():
+        return None
+    path = _files()[name]
+    init = signature(path, name, "__init__")
+    set_timesteps = signature(path, name, "set_timesteps")
+    text = path.read_text("utf-8")
+    if init is None or set_timesteps is None:
+        return None
+    bodies = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    own = frozenset(_names_of(next(node for node in bodies if node.name == name)))
+    return Class(init, set_timesteps, own, text)
+
+
+def _names_of(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names of methods, attributes of the class, and what methods assign to `self`."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.FunctionDef):
+            yield part.name
+        elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+            yield part.attr
+        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+
+
+@cache
+def use_of(pipeline: str) -> Use | None:
+    """Return what a pipeline's source does with its scheduler; `None` if it is not found."""
+    path = pipeline_source(pipeline)
+    if path is None:
+        return None
+    nodes = ast.parse(path.read_text("utf-8")).body
+    body = next(node for node in nodes if isinstance(node, ast.ClassDef) and node.name == pipeline)
+    attributes: set[str] = set()
+    asked: set[str] = set()
+    further: set[str] = set()
+    has_sigmas = has_own_sigmas = False
+    keys_of: dict[str, set[str]] = {}
+    for node in ast.walk(body):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            keys = [str(getattr(key, "value", "")) for key in node.value.keys]
+            keys_of.setdefault(ast.unparse(node.targets[0]), set()).update(keys)
+    for node in ast.walk(body):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self.scheduler":
+            attributes.add(node.attr)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "sigmas":
+            has_own_sigmas |= ast.unparse(node.value) != "None"
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            words = [word.arg for word in node.keywords if word.arg]
+            if called == "hasattr" and ast.unparse(node.args[0]) == "self.scheduler":
+                asked.add(str(getattr(node.args[1], "value", "")))
+            if called in ("retrieve_timesteps", "self.scheduler.set_timesteps"):
+                has_sigmas |= "sigmas" in words
+                for word in node.keywords:
+                    if word.arg is None:  # such as `**scheduler_kwargs`
+                        words += keys_of.get(ast.unparse(word.value), ())
+                further |= set(words) - {"num_inference_steps", "device", "scheduler", *SCHEDULES}
+    may_drop = "use_flow_sigmas" in ast.unparse(body)
+    attributes -= asked | {"config", "order"}
+    return Use(frozenset(attributes), has_sigmas and has_own_sigmas, may_drop, frozenset(further))
+
+
+def check(model: str, table: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+    """Raise `SettingError` for a table that no scheduler of diffusers takes, for a scheduler that
+    the pipeline of a checkpoint cannot use, and for one that does not take the `sigmas` or
+    `timesteps` of `call`.
+
+    What cannot be known without the checkpoint (a hub id that is not here) is left to the worker.
+    """
+    schedules = [name for name in SCHEDULES if name in call]
+    if (not table and not schedules) or not names():
+        return
+    scheduler = scheduler_of(model, table)
+    if table:
+        _check_table(scheduler)
+    known = class_of(scheduler.name)
+    pipeline = pipeline_class(model)
+    use = use_of(pipeline) if pipeline else None
+    if known is None or use is None:
+        return
+    problem = _why_unusable(known, use, scheduler.config) if table else ""
+    refuse_if(
+        problem,
+        "scheduler",
+        f"{pipeline} cannot use {scheduler.name}: {problem}, expected one such as "
+        f"{first_of(_usable(use, scheduler))}",
+    )
+    for name in schedules:
+        refuse_if(
+            name not in known.set_timesteps.annotations,
+            name,
+            f"{scheduler.name} takes no {name} of its own, expected a scheduler that does, such as "
+            f"{first_of(_usable(use, scheduler, name))}",
+        )
+
+
+def _check_table(scheduler: Scheduler) -> None:
+    """Raise `SettingError` for an unknown class or key, and for a value of another type."""
+    name = scheduler.table.get(CLASS)
+    refuse_if(
+        name is not None and name not in names(),
+        f"scheduler.{CLASS}",
+        f"found {name!r}, expected a scheduler of diffusers, such as "
+        f"FlowMatchEulerDiscreteScheduler{did_you_mean(str(name), names())}",
+    )
+    known = class_of(scheduler.name)
+    if known is None:
+        return
+    for key, value in scheduler.given.items():
+        refuse_if(
+            key not in known.init.annotations,
+            f"scheduler.{key}",
+            f"{scheduler.name} takes no such key{did_you_mean(key, known.init.annotations)}",
+        )
+        expected = _expected(known.init, key, value)
+        refuse_if(expected, f"scheduler.{key}", f"found {value!r}, expected {expected}")
+
+
+def _expected(init: Signature, key: str, value: Any) -> str:
+    """Return what an argument takes if that is known and `value` is not of it, else an empty
+    text.
+    """
+    annotation = init.annotations[key]
+    takes_none = init.defaults.get(key, "") is None or key not in init.defaults
+    if not annotation or (value is None and takes_none):
+        return ""
+    parts: list[str] = []
+    for part in _union(ast.parse(annotation, mode="eval").body):
+        if isinstance(part, ast.Subscript) and ast.unparse(part.value).endswith("Literal"):
+            choices = ast.literal_eval(part.slice)
+            choices = choices if isinstance(choices, tuple) else (choices,)
+            if value in choices:
+                return ""
+            parts += map(repr, choices)
+            continue
+        name = ast.unparse(part.value if isinstance(part, ast.Subscript) else part)
+        if name == "None":
+            if value is None:
+                return ""
+            parts.append(f'"{NONE}"')
+        elif name in _TYPES:
+            is_bool = isinstance(value, bool)
+            if isinstance(value, _TYPES[name]) and is_bool == (name == "bool"):
+                return ""
+            parts.append(name)
+        elif name not in ("np.ndarray", "torch.Tensor", "Callable"):
+            return ""
+    return " or ".join(parts)
+
+
+def _union(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the types of an annotation such as `float | None`, `Optional[float]` or
+    `Union[str, float]`.
+    """
+    if isinstance(node, ast.BinOp):
+        yield from _union(node.left)
+        yield from _union(node.right)
+    elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(
+        ("Optional", "Union")
+    ):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for part in inner:
+            yield from _union(part)
+        if ast.unparse(node.value).endswith("Optional"):
+            yield ast.Constant(None)
+    else:
+        yield node
+
+
+def _why_unusable(known: Class, use: Use, config: JsonObject) -> str:
+    """Return why a pipeline cannot use a scheduler, or an empty text."""
+    missing = sorted(use.attributes - known.names)
+    if missing:
+        return f"it has no {missing[0]}"
+    taken = known.set_timesteps.annotations
+    drops_sigmas = use.may_drop_sigmas and bool(config.get("use_flow_sigmas"))
+    if use.passes_sigmas and not drops_sigmas and "sigmas" not in taken:
+        return "it takes no sigmas of the pipeline"
+    untaken = sorted(use.further - taken.keys())
+    if untaken:
+        return f"it takes no {untaken[0]} of the pipeline"
+    if "mu" in taken and "mu" not in use.further and config.get("use_dynamic_shifting"):
+        return "use_dynamic_shifting needs a mu, which the pipeline does not pass"
+    return ""
+
+
+def _usable(use: Use, scheduler: Scheduler, schedule: str = "") -> list[str]:
+    """Return the schedulers that a pipeline can use, the base's class first, and only those that
+    take a `schedule` if one is named.
+    """
+    found: list[str] = []
+    for name in sorted(names(), key=lambda name: (name != scheduler.base.get("_class_name"), name)):
+        known = class_of(name)
+        if known is None or _why_unusable(known, use, {}):
+            continue
+        if not schedule or schedule in known.set_timesteps.annotations:
+            found.append(name)
+    return found
+
+
+def needs_scipy(scheduler: Scheduler) -> bool:
+    """Tell whether a scheduler may need scipy; it may if nothing is known of it."""
+    if not scheduler.name:
+        return True
+    is_beta = bool(scheduler.config.get("use_beta_sigmas"))
+    return is_beta or scheduler.name.startswith(("LMS", "DPMSolverSDE"))
+
+
+def as_toml(table: Mapping[str, Any]) -> str:
+    """Return a table as one line of TOML."""
+    pairs = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    return "{" + ", ".join(pairs) + "}"
+
+
+def adapter_remarks(
+    model: str, table: Mapping[str, Any], call: Mapping[str, Any], adapter: str
+) -> Iterator[str]:
+    """Yield lines about an adapter that is used with another scheduler than it names, or, as far as
+    its name says Lightning or a number of steps, with other settings than it was made for.
+    """
+    scheduler = scheduler_of(model, table)
+    path = Path(adapter)
+    named = adapter_scheduler(path)
+    if named and scheduler.base:
+        yield from _named_remark(scheduler, named, adapter)
+    yield from _name_remark(model, scheduler, call, path, has_scheduler=bool(named))
+
+
+def _named_remark(scheduler: Scheduler, named: JsonObject, adapter: str) -> Iterator[str]:
+    """Yield a line if a configuration that an adapter names differs from the scheduler in use."""
+    is_whole = "_class_name" in named
+    wanted = Scheduler(named if is_whole else {**scheduler.base, **named}, {})
+    if class_of(wanted.name) is None:
+        return
+    keys = without_defaults(wanted.config, scheduler.config)
+    differing = [
+        f"{key} {value!r}, not {scheduler.config.get(key)!r}" for key, value in keys.items()
+    ]
+    if wanted.name != scheduler.name:
+        differing.insert(0, f"{wanted.name}, not {scheduler.name}")
+    if differing:
+        remedy = as_toml(wanted.over_base(scheduler.base))
+        yield (
+            f"{adapter} names another scheduler than the one in use ({', '.join(differing)}); "
+            f"editor.scheduler={remedy} is what it names"
+        )
+
+
+def _name_remark(
+    model: str, scheduler: Scheduler, call: Mapping[str, Any], path: Path, *, has_scheduler: bool
+) -> Iterator[str]:
+    """Yield a line if the name of an adapter says other steps than the call takes, and what else
+    few steps want.
+    """
+    count = _STEPS.search(path.stem)
+    is_lightning = "lightning" in path.stem.lower()
+    pipeline = pipeline_class(model)
+    taken = call_signature(pipeline) if pipeline else None
+    if pipeline is None or taken is None or not (count or is_lightning):
+        return
+    found: list[str] = []
+    settings: list[str] = []
+    in_use = {**taken.defaults, **call}
+    steps = in_use.get("num_inference_steps")
+    if count and int(count[1]) != steps and not set(SCHEDULES) & call.keys():
+        found.append(f"{steps} steps")
+        settings.append(f"editor.num_inference_steps={count[1]}")
+    key = _guidance_key(pipeline, taken)
+    scale = in_use.get(key)
+    if isinstance(scale, int | float) and scale > 1:
+        found.append(f"{key} {scale}")
+        settings.append(f"editor.{key}=1.0")
+    is_base = scheduler.base and not scheduler.over_base(scheduler.base)
+    if is_lightning and is_base and not has_scheduler:
+        wanted = Scheduler(scheduler.base, dict(LIGHTNING)).over_base(scheduler.base)
+        if pipeline.startswith("QwenImage") and wanted:
+            found.append("the model's own scheduler")
+            settings.append(f"editor.scheduler={as_toml(wanted)}")
+    if found:
+        made_for = f"{count[1]} steps" if count else "few steps"
+        yield (
+            f"{path} is by its name an adapter for {made_for}, found {', '.join(found)}; "
+            f"expected {', '.join(settings)}"
+        )
+
+
+def _guidance_key(pipeline: str, taken: Signature) -> str:
+    """Return the argument of a call that runs classifier-free guidance if it is above 1; empty if
+    there is none.
+    """
+    if "true_cfg_scale" in taken.annotations:
+        return "true_cfg_scale"
+    path = pipeline_source(pipeline)
+    is_guided = path is not None and "classifier_free_guidance" in path.read_text("utf-8")
+    return "guidance_scale" if is_guided and "guidance_scale" in taken.annotations else ""
+
+
+def adapter_scheduler(path: Path) -> JsonObject:
+    """Return the configuration of a scheduler that lies beside an adapter's file or in its folder,
+    or that the metadata of the file holds; empty if there is none that can be read.
+    """
+    folder = path if path.is_dir() else path.parent
+    for name in ("scheduler_config.json", CONFIG):
+        with suppress(errors.UsageError):
+            if (folder / name).is_file():
+                return files.read_object(folder / name, "the config of a scheduler")
+    metadata = adapter_metadata(path)
+    for key in ("scheduler", "scheduler_config"):
+        with suppress(ValueError):
+            value = json.loads(metadata.get(key, ""))
+            if isinstance(value, dict):
+                return value
+    return {}
+
+
+def adapter_metadata(path: Path) -> Mapping[str, str]:
+    """Return the metadata of a safetensors file, or of the only one in a folder; empty if there is
+    none that can be read.
+    """
+    found = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if len(found) != 1:
+        return {}
+    with suppress(OSError, ValueError, OverflowError, MemoryError), found[0].open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length <= checkpoint_files.MAX_HEADER:
+            header = json.loads(file.read(length))
+            metadata = header.get("__metadata__") if isinstance(header, dict) else None
+            return metadata if isinstance(metadata, dict) else {}
+    return {}

@@ -1,0 +1,295 @@
+"""`editor.scheduler`: laid over the base's configuration, part of the key where it changes it,
+refused before weights load where it cannot be used, and asked for by adapters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+from later import Later
+from PIL import Image
+
+from pytest_imgedit.core.errors import SettingError, SetupError
+from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.kinds import schedulers
+from pytest_imgedit.kinds.base import Site
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
+from pytest_imgedit.kinds.identity import identify
+from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.user_code import source_file
+
+torch = Later("torch")
+safetensors = Later("safetensors.torch")
+diffusers = Later("diffusers")
+fsdp = Later("pytest_imgedit.kinds.compute.fsdp")
+scheduling = Later("pytest_imgedit.kinds.compute.scheduling")
+
+PHOTO = Image.linear_gradient("L").convert("RGB").resize((64, 64))
+SMALL = {"height": 64, "width": 64, "num_inference_steps": 2}
+#: A table that changes the schedule, by the tiny pipeline.
+CHANGED = {
+    "qwen-image-edit": {"shift": 3.0},
+    "flux-kontext": {"class": "FlowMatchLCMScheduler", "shift": 3.0},
+    "instruct-pix2pix": {"class": "EulerDiscreteScheduler", "timestep_spacing": "trailing"},
+}
+#: The scheduler of Qwen/Qwen-Image-Edit and of its 2509, as its scheduler_config.json has it.
+QWEN = {
+    "_class_name": "FlowMatchEulerDiscreteScheduler",
+    "base_image_seq_len": 256,
+    "base_shift": 0.5,
+    "invert_sigmas": False,
+    "max_image_seq_len": 8192,
+    "max_shift": 0.9,
+    "num_train_timesteps": 1000,
+    "shift": 1.0,
+    "shift_terminal": 0.02,
+    "stochastic_sampling": False,
+    "time_shift_type": "exponential",
+    "use_beta_sigmas": False,
+    "use_dynamic_shifting": True,
+    "use_exponential_sigmas": False,
+    "use_karras_sigmas": False,
+}
+#: What generate_with_diffusers.py of ModelTC/Qwen-Image-Lightning builds its scheduler from.
+UPSTREAM = QWEN | {"base_shift": math.log(3), "max_shift": math.log(3), "shift_terminal": None}
+LIGHTNING_FILE = "Qwen-Image-Edit-Lightning-4steps-V1.0.safetensors"
+
+
+def call_of(name):
+    return {"num_inference_steps": 2} if name == "instruct-pix2pix" else SMALL
+
+
+def edited(editor):
+    return np.asarray(editor.edit(EditRequest("a", "physics", "make it snow", PHOTO, 5)), int)
+
+
+def made(model, **params):
+    return DiffusersEditor(str(model), device="cpu", **params)
+
+
+def key(tmp_path, model, **params):
+    spec = f"diffusers:{model}"
+    return identify(make_model("editor", spec, params), tmp_path / "cache.json").digest
+
+
+def refused(model, **params):
+    with pytest.raises(SettingError) as caught:
+        make_model("editor", f"diffusers:{model}", params).check(Site())
+    return caught.value.key, str(caught.value)
+
+
+@pytest.fixture
+def qwen(tiny, tmp_path):
+    """The tiny Qwen-Image-Edit with the scheduler of the real one."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny("qwen-image-edit"), folder)
+    (folder / schedulers.CONFIG).write_text(json.dumps(QWEN))
+    return folder
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    """Return a function that writes an adapter with a name and metadata."""
+
+    def write(name=LIGHTNING_FILE, **metadata):
+        path = tmp_path / "adapters" / name
+        path.parent.mkdir(exist_ok=True)
+        header = json.dumps(
+            {
+                "__metadata__": metadata,
+                "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+            }
+        ).encode()
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        return path
+
+    return write
+
+
+def remarks(model, path, **params):
+    given = {"loras": [{"path": str(path)}], **params}
+    return list(make_model("editor", f"diffusers:{model}", given).remarks)
+
+
+@pytest.mark.everyday_for("qwen-image-edit")
+@pytest.mark.parametrize("name", CHANGED)
+def test_another_schedule_changes_edit_and_key_as_the_pipeline_itself_does(tiny, tmp_path, name):
+    model, table, call = tiny(name), CHANGED[name], call_of(name)
+    plain, changed = made(model, **call), made(model, **call, scheduler=table)
+    edit = edited(changed)
+    assert (edit != edited(plain)).any()
+    assert key(tmp_path, model, **call) != key(tmp_path, model, **call, scheduler=table)
+    pipeline = plain.pipeline
+    chosen = getattr(diffusers, table.get("class", type(pipeline.scheduler).__name__))
+    given = {name: value for name, value in table.items() if name != "class"}
+    pipeline.scheduler = chosen.from_config(pipeline.scheduler.config, **given)
+    assert (edited(plain) == edit).all()
+    assert dict(changed.pipeline.scheduler.config) == dict(pipeline.scheduler.config)
+
+
+@pytest.mark.parametrize("as_float", [True, False])
+def test_the_bases_own_configuration_changes_neither_edit_nor_key(qwen, tmp_path, as_float):
+    table = {"class": QWEN["_class_name"], "shift": 1.0 if as_float else 1, "base_shift": 0.5}
+    assert key(tmp_path, qwen, scheduler=table) == key(tmp_path, qwen)
+    assert key(tmp_path, qwen, scheduler={"class": QWEN["_class_name"]}) == key(tmp_path, qwen)
+    options = DiffusersParameters.parse({"scheduler": table})
+    built = scheduling.built_scheduler(str(qwen), options)["scheduler"]
+    own = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(qwen, subfolder="scheduler")
+    for scheduler in (built, own):
+        scheduler.set_timesteps(4, mu=0.7)
+    assert built.sigmas.equal(own.sigmas)
+
+
+def test_two_spellings_of_one_schedule_have_one_key(qwen, tmp_path):
+    short = {"base_shift": 1, "shift_terminal": "none"}
+    long = {**QWEN, "base_shift": 1.0, "shift_terminal": "none", "class": QWEN["_class_name"]}
+    del long["_class_name"]
+    assert key(tmp_path, qwen, scheduler=short) == key(tmp_path, qwen, scheduler=long)
+    assert key(tmp_path, qwen, scheduler={"base_shift": 1}) != key(tmp_path, qwen, scheduler=short)
+    assert schedulers.deciding(str(qwen), long) == {"base_shift": 1.0, "shift_terminal": "none"}
+
+
+def test_of_a_hub_id_that_is_not_here_the_whole_table_counts():
+    assert schedulers.deciding("no/model-here", {"shift": 3}) == {"shift": 3}
+    schedulers.check("no/model-here", {"shift": 3}, {"sigmas": [1.0]})
+
+
+def test_no_scheduler_takes_the_text_that_stands_for_none():
+    for path in source_file("diffusers.schedulers").parent.rglob("scheduling_*.py"):
+        text = path.read_text("utf-8")
+        assert '"none"' not in text, path
+        assert "'none'" not in text, path
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "reason"),
+    [
+        ({"class": "FlowMatchEuler"}, "scheduler.class", "expected a scheduler of diffusers"),
+        ({"class": "EulerDiscreteSchedulr"}, "scheduler.class", "'EulerDiscreteScheduler'?"),
+        ({"shfit": 3.0}, "scheduler.shfit", "did you mean 'shift'?"),
+        ({"_class_name": "X"}, "scheduler._class_name", "takes no such key"),
+        ({"shift": "3"}, "scheduler.shift", "found '3', expected float"),
+        ({"shift": True}, "scheduler.shift", "found True, expected float"),
+        ({"shift": "none"}, "scheduler.shift", "found None, expected float"),
+        ({"time_shift_type": "cubic"}, "scheduler.time_shift_type", "'exponential' or 'linear'"),
+        (
+            {"class": "FlowMatchHeunDiscreteScheduler"},
+            "scheduler",
+            "takes no sigmas of the pipeline, expected one such as FlowMatchEulerDiscreteSched",
+        ),
+        ({"class": "EulerDiscreteScheduler"}, "scheduler", "it has no set_begin_index|takes no mu"),
+    ],
+)
+def test_what_no_scheduler_takes_is_refused_before_weights_load(qwen, table, place, reason):
+    if place == "scheduler" and "|" in reason:
+        _, text = refused(qwen, scheduler=table)
+        assert any(part in text for part in reason.split("|"))
+        return
+    found, text = refused(qwen, scheduler=table)
+    assert found == place
+    assert reason in text
+    assert "\n" not in text
+
+
+def test_a_worker_refuses_as_the_check_does(qwen):
+    options = DiffusersParameters.parse({"scheduler": {"shfit": 3.0}})
+    with pytest.raises(SetupError, match=r"editor\.scheduler\.shfit: .*did you mean 'shift'"):
+        scheduling.built_scheduler(str(qwen), options)
+    options = DiffusersParameters.parse(
+        {"scheduler": {"use_karras_sigmas": True, "use_beta_sigmas": True}}
+    )
+    with pytest.raises(SetupError, match=r"editor\.scheduler: FlowMatchEuler.*Only one of"):
+        scheduling.built_scheduler(str(qwen), options)
+
+
+def test_schedules_of_the_call_need_a_scheduler_that_takes_them(tiny, qwen):
+    make_model("editor", f"diffusers:{qwen}", {"sigmas": [1.0, 0.5]}).check(Site())
+    joy = refused(tiny("qwen-image-edit"), timesteps=[900, 500])
+    assert joy[0] == "timesteps"
+    place, text = refused(qwen, sigmas=[1.0], scheduler={"class": "FlowMatchHeunDiscreteScheduler"})
+    assert place == "scheduler"
+    assert "takes no sigmas" in text
+
+
+def test_sigmas_are_shifted_by_the_scheduler_and_set_the_number_of_steps(qwen):
+    editor = made(
+        qwen, height=64, width=64, sigmas=[1.0, 0.5], scheduler=dict(schedulers.LIGHTNING)
+    )
+    edited(editor)
+    sigmas = editor.pipeline.scheduler.sigmas  # a shift of 3 makes 3·0.5 / (1 + 2·0.5) of 0.5
+    assert sigmas.tolist() == pytest.approx([1.0, 0.75, 0.0])
+
+
+def test_lightnings_table_over_the_real_base_is_what_upstream_builds(qwen):
+    """The sigmas of 4 steps at 1024², which are 4096 patches."""
+    options = DiffusersParameters.parse({"scheduler": dict(schedulers.LIGHTNING)})
+    ours = scheduling.built_scheduler(str(qwen), options)["scheduler"]
+    upstream = diffusers.FlowMatchEulerDiscreteScheduler.from_config(dict(UPSTREAM))
+    shift = Later("diffusers.pipelines.qwenimage.pipeline_qwenimage_edit").calculate_shift
+    for scheduler in (ours, upstream):
+        config = scheduler.config
+        mu = shift(4096, 256, 8192, config.base_shift, config.max_shift)
+        scheduler.set_timesteps(sigmas=np.linspace(1.0, 1 / 4, 4), mu=mu)
+    assert ours.sigmas.equal(upstream.sigmas)
+    # a shift of 3: 3s / (1 + 2s) of s = 1, 3/4, 1/2, 1/4
+    assert ours.sigmas.tolist() == pytest.approx([1.0, 0.9, 0.75, 0.5, 0.0])
+
+
+def test_an_adapter_that_says_its_steps_is_told_what_it_wants(qwen, adapter):
+    path = adapter()
+    [line] = remarks(qwen, path)
+    assert "adapter for 4 steps, found 50 steps, true_cfg_scale 4.0, the model's own sched" in line
+    assert "editor.num_inference_steps=4, editor.true_cfg_scale=1.0, editor.scheduler={" in line
+    assert 'shift_terminal = "none"' in line
+    right = {"num_inference_steps": 4, "true_cfg_scale": 1.0}
+    [line] = remarks(qwen, path, **right)
+    assert "found the model's own scheduler; expected editor.scheduler=" in line
+    assert not remarks(qwen, path, **right, scheduler=dict(schedulers.LIGHTNING))
+    assert not remarks(qwen, adapter("plain.safetensors"))
+
+
+@pytest.mark.parametrize("place", ["beside", "folder", "metadata"])
+def test_an_adapter_that_names_a_scheduler_is_told_how_it_differs(qwen, adapter, place):
+    metadata = {"scheduler_config": json.dumps(UPSTREAM)} if place == "metadata" else {}
+    path = adapter("a.safetensors", **metadata)
+    if place != "metadata":
+        (path.parent / "scheduler").mkdir()
+        name = "scheduler_config.json" if place == "beside" else schedulers.CONFIG
+        (path.parent / name).write_text(json.dumps(UPSTREAM))
+    [line] = remarks(qwen, path.parent if place == "folder" else path)
+    assert "base_shift 1.0986122886681098, not 0.5" in line
+    assert "shift_terminal None, not 0.02" in line
+    assert "editor.scheduler={base_shift = 1.0986122886681098, max_shift" in line
+    assert not remarks(qwen, path, scheduler=dict(schedulers.LIGHTNING))
+
+
+def test_scipy_is_needed_by_the_scheduler_in_use(tiny):
+    model = tiny("qwen-image-edit")
+
+    def unused(**params):
+        return make_model("editor", f"diffusers:{model}", params).requirements.unused_packages
+
+    assert "scipy" in unused()
+    assert "scipy" not in unused(scheduler={"use_beta_sigmas": True})
+
+
+def test_shards_are_loaded_with_the_scheduler(qwen, monkeypatch):
+    taken = {}
+
+    def load(folder, device, dtype, **components):
+        taken.update(components)
+        raise SetupError("seen")
+
+    monkeypatch.setattr(fsdp, "load_pipeline", load)
+    options = DiffusersParameters.parse(
+        {"scheduler": {"shift": 3.0}, "shard": {"strategy": "context"}}
+    )
+    built = scheduling.built_scheduler(str(qwen), options)
+    with pytest.raises(SetupError, match="seen"):
+        fsdp.load_sharded(qwen, torch.device("cpu"), torch.float32, options.shard, **built)
+    assert taken["scheduler"].config.shift == 3.0
