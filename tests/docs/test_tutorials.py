@@ -177,9 +177,35 @@ def gedit(folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     }
 
 
+def few_step_adapters(folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """A tiny Qwen-Image-Edit with small edits, and adapters of random weights with the names of
+    Lightning's.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(0)
+    (folder / "adapters").mkdir()
+    for steps in (8, 4):
+        tensors = {
+            f"transformer.transformer_blocks.0.attn.to_{part}.lora_{side}.weight": torch.randn(
+                shape, generator=generator
+            )
+            for part in "qk"
+            for side, shape in {"A": (4, 32), "B": (32, 4)}.items()
+        }
+        name = f"Qwen-Image-Edit-Lightning-{steps}steps-V1.0.safetensors"
+        save_file(tensors, folder / "adapters" / name)
+    return {
+        "MODEL": str(request.getfixturevalue("tiny")("qwen-image-edit")),
+        "PYTEST_ADDOPTS": "--imgedit-set=editor.height=64 --imgedit-set=editor.width=64",
+    }
+
+
 #: What the reader of a tutorial has: files, and environment variables.
 PREPARATIONS = {
     "own-data": own_photographs,
+    "few-steps": few_step_adapters,
     "checkpoint-in-ci": two_checkpoints,
     "public-benchmark": gedit,
 }

@@ -20,7 +20,14 @@ from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 
-SIZES = {"qwen-image-edit": {"true_cfg_scale": 4.0, "height": 64, "width": 64}}
+SIZES = {
+    "qwen-image-edit": {
+        "true_cfg_scale": 4.0,
+        "height": 64,
+        "width": 64,
+        "scheduler": {"shift": 3.0},
+    }
+}
 BOTH = """
 import json, os, sys
 import numpy as np
