@@ -121,7 +121,7 @@ def trainer_hint(folder: Path, is_pipeline: bool) -> str | None:
         if (folder / name).is_file():
             setting = f"judge.adapter={folder}"
             if is_pipeline:
-                setting = f"editor.loras names {folder / name}"
+                setting = f"editor.loras names {folder}"
             return f"an adapter, expected the model that it was trained on, and {setting}"
     networks = [path.name for path in _folders(folder) if _class_name(path)]
     if any(any(folder.glob(pattern)) for pattern in _STATES):

@@ -3,8 +3,6 @@ hub, which of its files are loaded, whether these are whole, in safetensors, and
 their digests.
 """
 
-import json
-import operator
 import os
 import re
 import socket
@@ -21,7 +19,7 @@ from typing import Any
 from pytest_imgedit.core import errors, file_types, files, folders, locks, strict_json
 from pytest_imgedit.core.files import digest, is_file, is_folder, read_object, write_json
 from pytest_imgedit.core.text import shorten
-from pytest_imgedit.kinds import quantized
+from pytest_imgedit.kinds import quantized, safetensors_header
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
@@ -67,10 +65,6 @@ ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
 _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
 )
-#: The first bytes of a safetensors file, which hold the length of its header, and the most bytes of
-#: that header.
-_LENGTH_BYTES = 8
-MAX_HEADER = 100 * 2**20
 _HUB_SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
 
 
@@ -205,7 +199,10 @@ class Checkpoint:
         for component in _components(self.folder, self.layout):
             config = component / "config.json"
             if config.exists():  # schedulers and tokenizers have no weights
-                headers = {path: tensors_in(path) for path in weight_files(component, variant)}
+                headers = {
+                    path: safetensors_header.read(path).tensors
+                    for path in weight_files(component, variant)
+                }
                 is_quantized = quantized.read(config) is not None
                 if not is_quantized:
                     quantized.require_plain(headers)
@@ -527,71 +524,16 @@ def _shards(index: Path) -> list[str]:
     raise errors.UsageError(f"{index}: no 'weight_map', expected file names by tensor")
 
 
-def tensor_bytes(path: Path) -> int:
-    """Return the bytes of the tensors in a safetensors file; raise `UsageError` as `tensors_in`
-    does.
-    """
-    return sum(_stored_bytes(entry) for entry in tensors_in(path).values())
-
-
 def loaded_bytes(entry: strict_json.JsonObject, dtype: str, *, is_quantized: bool = False) -> int:
     """Return the bytes that a tensor, by its entry in a header, takes at least where it is loaded
     as `dtype`: float32, or any other for two bytes a value. A quantised model keeps its float8.
     """
-    size = _stored_bytes(entry)
+    size = safetensors_header.stored_bytes(entry)
     if entry["dtype"] == "F32" and dtype != "float32":
         return size // 2
     if quantized.is_float8(entry) and not is_quantized:
         return size * (4 if dtype == "float32" else 2)
     return size
-
-
-def _stored_bytes(entry: strict_json.JsonObject) -> int:
-    start, stop = entry["data_offsets"]
-    return int(stop - start)
-
-
-def tensors_in(path: Path) -> dict[str, strict_json.JsonObject]:
-    """Return the entries of the tensors in the header of a safetensors file, by name; raise
-    `UsageError` for a file that cannot be read, is of another format, or is cut short.
-
-    Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype`, `shape` and
-    `data_offsets` for each tensor, then the data.
-    """
-    size = length = 0
-    try:
-        if os.path.exists(path) and not is_file(path):  # noqa: PTH110 - reading a pipe would wait
-            raise errors.UsageError(f"{path}: not a regular file, expected weights in safetensors")
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-            header: strict_json.JsonObject = {}
-            if length <= MAX_HEADER:
-                header = json.loads(file.read(length))
-        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        ends: list[int] = []
-        for entry in tensors.values():
-            _, stop = map(operator.index, entry["data_offsets"])
-            if not isinstance(entry["dtype"], str):
-                raise TypeError("dtype is no text")  # told as every other damage of a header
-            ends.append(stop)
-        end = max(ends)
-    except OSError as error:
-        expected = "weights in safetensors"
-        problem = f"{path}: {error.strerror}, expected {expected}"
-        raise files.unusable(path, expected, problem) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        problem = f"{path}: no readable header, expected a safetensors file"
-        data_start = _LENGTH_BYTES + length
-        if _LENGTH_BYTES < size < data_start <= MAX_HEADER:
-            problem = f"{path}: {size} bytes, expected over {data_start}: the file was cut short"
-        raise files.unusable(path, "a safetensors file", problem) from error
-    expected_size = _LENGTH_BYTES + length + end
-    if size != expected_size:
-        raise errors.UsageError(
-            f"{path}: {size} bytes, expected {expected_size}: the file was cut short or damaged"
-        )
-    return tensors
 
 
 @dataclass

@@ -17,7 +17,13 @@ from PIL import Image
 from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.text import one_line
-from pytest_imgedit.kinds import checkpoint_files, edit_checks, quantized, schedulers
+from pytest_imgedit.kinds import (
+    adapter_files,
+    checkpoint_files,
+    edit_checks,
+    quantized,
+    schedulers,
+)
 from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
@@ -37,6 +43,7 @@ from pytest_imgedit.kinds.pipeline_arguments import (
     adapter_of,
     attention_backends,
     call_arguments,
+    changeable_components,
     check_arguments,
     pipeline_class,
     without_call_defaults,
@@ -78,6 +85,7 @@ class DiffusersEditor:
         numerics.set_deterministic(options.deterministic)
         self.deterministic = options.deterministic
         is_offloaded = options.offload in OFFLOADS
+        adapters = lora.read_loras(Path(model), options.loras)
         self.pipeline = pipeline.load_pipeline(
             Path(model),
             "cpu" if is_offloaded else device,
@@ -85,7 +93,7 @@ class DiffusersEditor:
             variant=options.variant,
             **scheduling.built_scheduler(model, options),
         )
-        lora.take_loras(self.pipeline, options.loras)
+        lora.use_loras(self.pipeline, adapters)
         self.compiled = acceleration.accelerate(self.pipeline, options)
         self.runs_inference = self.compiled and not is_offloaded
         if is_offloaded:
@@ -403,7 +411,7 @@ class Diffusers(CheckpointModel):
             "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that",
         )
         super().check(site)
-        _check_loras(self.options.loras)
+        self._check_loras()
         self._check_options()
         check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
         schedulers.check(
@@ -425,6 +433,45 @@ class Diffusers(CheckpointModel):
             already = f"not with weights that are quantised already: {quantization.config}"
             refuse_if(self.options.quantize, "quantize", already)
             refuse_if(self.is_sharded, "shard", already)
+
+    def _check_loras(self) -> None:
+        """Raise `SettingError` for an adapter that is missing, not in safetensors, or not plain
+        LoRA, that does not fit whole as far as the headers of its file and of the base tell, and
+        for a name or file that is given twice.
+        """
+        loras = self.options.loras
+        names = [lora.name for lora in loras if lora.name]
+        refuse_if(len(set(names)) < len(names), "loras", "a name is given twice")
+        try:
+            found = [adapter_files.find(lora.path) for lora in loras]
+            paths = [adapter.weights.resolve() for adapter in found]
+            refuse_if(len(set(paths)) < len(paths), "loras", "a file is given twice")
+            for adapter in found:
+                self._check_fit(adapter)
+        except errors.SettingError:
+            raise
+        except errors.UsageError as error:
+            raise errors.SettingError("loras", str(error)) from None
+
+    def _check_fit(self, adapter: adapter_files.AdapterFile) -> None:
+        """Raise `UsageError` for an adapter that does not fit the base, if its names are those of
+        the base's modules and both are here; others are looked at in a worker.
+        """
+        name = pipeline_class(self.checkpoint.model)
+        components = changeable_components(name or "")
+        try:
+            folder = self.checkpoint.local_folder
+        except errors.UsageError:
+            return
+        if name is None or components is None:
+            return
+        bases = {
+            component: adapter_files.base_layers(folder / component)
+            for component in components
+            if (folder / component / "config.json").is_file()
+        }
+        if not adapter_files.needs_conversion(adapter, bases):
+            adapter_files.check(adapter, name, adapter.tensors, bases, components)
 
     def _check_shard(self, site: Site) -> None:
         """Raise `SettingError` for a `shard` with nothing to share, for quantization and LoRA
@@ -502,9 +549,7 @@ class Diffusers(CheckpointModel):
             if not params["scheduler"]:
                 del params["scheduler"]
         if "loras" in params:  # what they are called in messages decides nothing
-            params["loras"] = [
-                {"path": lora["path"], "weight": lora.get("weight", 1)} for lora in params["loras"]
-            ]
+            params["loras"] = [_deciding_lora(lora) for lora in params["loras"]]
         if self.is_sharded and self.options.shard.strategy == "context":
             return {**params, "shard": {"strategy": "context", "ranks": self.gpus}}
         if self.is_sharded and self.options.shard.param_dtype not in ("auto", dtype):
@@ -516,6 +561,10 @@ class Diffusers(CheckpointModel):
         require_components(self.checkpoint.folder)
         if self._adapter is not None:
             composition.computation["size"] = self._adapter.size
+        for lora in self.options.loras:
+            config = adapter_files.find(lora.path).config
+            if config is not None:  # workers on other hosts must find the same
+                digests.of(config.parent, [config.name], is_sent=True)
         return replace(composition, lossy=self.lossy)
 
     @property
@@ -545,7 +594,8 @@ class Diffusers(CheckpointModel):
     def component_bytes(self) -> dict[str, int]:
         """Return the bytes of weights in memory by component, with those of LoRA adapters."""
         return super().component_bytes() | {
-            lora.path: Path(lora.path).stat().st_size for lora in self.options.loras
+            lora.path: adapter_files.find(lora.path).weights.stat().st_size
+            for lora in self.options.loras
         }
 
     def memory(self) -> Memory:
@@ -632,21 +682,12 @@ class Diffusers(CheckpointModel):
         return tuple(lossy)
 
 
-def _check_loras(loras: list[LoraParameters]) -> None:
-    """Raise `SettingError` for a LoRA file that is missing or not in safetensors, and for a name or
-    file that is given twice.
-    """
-    names = [lora.name for lora in loras if lora.name]
-    paths = [lora.path for lora in loras]
-    refuse_if(len(set(names)) < len(names), "loras", "a name is given twice")
-    refuse_if(len(set(paths)) < len(paths), "loras", "a file is given twice")
-    for path in paths:
-        refuse_if(
-            not path.endswith(".safetensors"),
-            "loras",
-            f"{path}: weights that can run code when they load, expected safetensors",
-        )
-        try:
-            checkpoint_files.tensor_bytes(Path(path))
-        except errors.UsageError as error:
-            raise errors.SettingError("loras", str(error)) from None
+def _deciding_lora(lora: Mapping[str, Any]) -> strict_json.JsonObject:
+    """Return what an adapter decides: the file of its weights, and how these are scaled."""
+    adapter = adapter_files.find(lora["path"])
+    settings = adapter.settings.deciding if adapter.settings is not None else None
+    return {
+        "path": str(adapter.weights),
+        "weight": lora.get("weight", 1),
+        "scale": settings,
+    }

@@ -33,7 +33,9 @@ class ShardParameters(Parameters):
 class LoraParameters(Parameters):
     """One entry of `editor.loras`."""
 
-    path: str = Field(min_length=1, description="a file of safetensors")
+    path: str = Field(
+        min_length=1, description="a file of safetensors, or the folder of one adapter"
+    )
     weight: float = Field(default=1.0, allow_inf_nan=False, description="how strongly it counts")
     name: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$", description="a name for messages"

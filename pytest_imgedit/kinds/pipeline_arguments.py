@@ -24,7 +24,7 @@ from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import base, checkpoint_files
 from pytest_imgedit.kinds.pipeline_index import pipeline_source
-from pytest_imgedit.kinds.user_code import Signature, signature, source_file
+from pytest_imgedit.kinds.user_code import Signature, signature, source_file, with_bases
 
 Size = tuple[int, int]
 #: Arguments that the harness sets for every pair.
@@ -503,6 +503,25 @@ def call_signature(name: str) -> Signature | None:
     """Return the signature of a diffusers pipeline's call; `None` if its source is not found."""
     path = pipeline_source(name)
     return None if path is None else signature(path, name, "__call__")
+
+
+@cache
+def changeable_components(name: str) -> tuple[str, ...] | None:
+    """Return the components of which a diffusers pipeline takes LoRA adapters, none if it takes no
+    adapters; `None` if its source is not found.
+    """
+    package = source_file("diffusers")
+    path = pipeline_source(name)
+    if package is None or path is None:
+        return None
+    loaders = package.parent / "loaders" / "lora_pipeline.py"
+    for _, class_node in with_bases([path, loaders], name):
+        for line in class_node.body:
+            if isinstance(line, ast.Assign) and (
+                ast.unparse(line.targets[0]) == "_lora_loadable_modules"
+            ):
+                return tuple(ast.literal_eval(line.value))
+    return ()
 
 
 def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:

@@ -30,9 +30,9 @@ from pytest_imgedit.kinds.checkpoint_files import (
     ADAPTER_WEIGHTS,
     Digests,
     Layout,
-    tensor_bytes,
     weight_files,
 )
+from pytest_imgedit.kinds.safetensors_header import tensor_bytes
 
 if TYPE_CHECKING:
     import torch

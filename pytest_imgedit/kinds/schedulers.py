@@ -17,7 +17,7 @@ from typing import Any
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import did_you_mean, first_of
-from pytest_imgedit.kinds import checkpoint_files
+from pytest_imgedit.kinds import adapter_files, checkpoint_files
 from pytest_imgedit.kinds.base import refuse_if, without_defaults
 from pytest_imgedit.kinds.pipeline_arguments import call_signature, pipeline_class
 from pytest_imgedit.kinds.pipeline_index import pipeline_source
@@ -499,16 +499,7 @@ def adapter_scheduler(path: Path) -> JsonObject:
 
 
 def adapter_metadata(path: Path) -> Mapping[str, str]:
-    """Return the metadata of a safetensors file, or of the only one in a folder; empty if there is
-    none that can be read.
-    """
-    found = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-    if len(found) != 1:
-        return {}
-    with suppress(OSError, ValueError, OverflowError, MemoryError), found[0].open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length <= checkpoint_files.MAX_HEADER:
-            header = json.loads(file.read(length))
-            metadata = header.get("__metadata__") if isinstance(header, dict) else None
-            return metadata if isinstance(metadata, dict) else {}
+    """Return the metadata of an adapter's weights; empty for one that cannot be read."""
+    with suppress(errors.UsageError):
+        return adapter_files.find(str(path)).metadata
     return {}

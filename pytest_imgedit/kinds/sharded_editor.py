@@ -69,6 +69,7 @@ class ShardedEditor(DiffusersEditor):
         def prepare(pipeline: Any) -> None:
             self.compiled = acceleration.accelerate(pipeline, options)
 
+        adapters = lora.read_loras(Path(setup["model"]), options.loras)
         _print_memory(setup["rank"], "before loading", device.type)
         pipeline = fsdp.load_sharded(
             Path(setup["model"]),
@@ -80,7 +81,7 @@ class ShardedEditor(DiffusersEditor):
             **scheduling.built_scheduler(setup["model"], options),
         )
         _print_memory(setup["rank"], "after loading", device.type)
-        lora.take_loras(pipeline, options.loras)
+        lora.use_loras(pipeline, adapters)
         self._take(pipeline, options.model_extra or {}, options.area)
         torch.distributed.barrier()
 

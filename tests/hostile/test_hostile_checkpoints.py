@@ -13,7 +13,8 @@ import pytest
 from later import Later
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, tensor_bytes
+from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout
+from pytest_imgedit.kinds.safetensors_header import tensor_bytes
 
 safetensors = Later("safetensors.torch")
 

@@ -20,8 +20,9 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import files, images
 from pytest_imgedit.core.errors import ImageError, UsageError
-from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files, tensor_bytes
+from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files
 from pytest_imgedit.kinds.pipeline_arguments import pipeline_class
+from pytest_imgedit.kinds.safetensors_header import tensor_bytes
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.report.read import as_baseline, read_results
 from pytest_imgedit.store.journal import EditRecord, Journal

@@ -5,10 +5,12 @@ the model is refused.
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,59 +20,257 @@ from safetensors import safe_open
 
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.text import one_line, shorten
+from pytest_imgedit.kinds import adapter_files
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers_parameters import LoraParameters
 
 
-def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
-    """Have a pipeline use these adapters instead of those that it had; the base's weights stay as
-    they are.
+@dataclass(frozen=True)
+class Part:
+    """What an adapter adds to one component: `tensors` by PEFT's names, and PEFT's `settings`."""
 
-    Raise `SetupError` if the pipeline takes no adapters, if peft is not installed, or if an adapter
-    cannot be loaded or has tensors that fit none of the pipeline's networks.
+    tensors: Mapping[str, torch.Tensor]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter that was read and fits: its `parts` by component, its name and its weight."""
+
+    path: Path
+    name: str
+    weight: float
+    parts: Mapping[str, Part]
+
+
+def read_loras(folder: Path, loras: Sequence[LoraParameters]) -> list[Adapter]:
+    """Read adapters for the pipeline in a folder, of which only headers are read.
+
+    Raise `SetupError` if the pipeline's class takes no adapters, if peft is not installed, or if an
+    adapter cannot be read or does not fit whole.
     """
-    if not loras and not getattr(pipeline, "_imgedit_loras", False):
-        return
-    if not hasattr(pipeline, "load_lora_weights"):
-        raise errors.SetupError(f"editor.loras: {type(pipeline).__name__} takes no LoRA adapters")
-    _require_peft("editor.loras")
+    if not loras:
+        return []
+    import diffusers
+
+    index = json.loads((folder / "model_index.json").read_text("utf-8"))
+    kind = getattr(diffusers, index["_class_name"])
+    bases = {
+        name: adapter_files.base_layers(folder / name)
+        for name in _changeable(kind)
+        if (folder / name / "config.json").is_file()
+    }
+    return _read_all(kind, bases, loras)
+
+
+def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
+    """Have a loaded pipeline use these adapters instead of those that it had; the base's weights
+    stay as they are.
+
+    Raise `SetupError` as `read_loras` and `use_loras` do.
+    """
+    components = {name: getattr(pipeline, name, None) for name in _changeable(type(pipeline))}
+    bases = {name: _layers(network) for name, network in components.items() if network is not None}
+    use_loras(pipeline, _read_all(type(pipeline), bases, loras))
+
+
+def use_loras(pipeline: Any, adapters: Sequence[Adapter]) -> None:
+    """Have a pipeline use adapters that were read instead of those that it had; raise `SetupError`
+    if one cannot be loaded whole.
+    """
     if getattr(pipeline, "_imgedit_loras", False):
         pipeline.unload_lora_weights()
-    names = [lora.name or f"lora_{number}" for number, lora in enumerate(loras)]
-    for name, lora in zip(names, loras, strict=True):
-        _load(pipeline, name, Path(lora.path))
-    if names:
-        pipeline.set_adapters(names, [lora.weight for lora in loras])
-    pipeline._imgedit_loras = bool(names)
+    for adapter in adapters:
+        _load(pipeline, adapter)
+    if adapters:
+        pipeline.set_adapters(
+            [adapter.name for adapter in adapters], [adapter.weight for adapter in adapters]
+        )
+    pipeline._imgedit_loras = bool(adapters)
 
 
-def _load(pipeline: Any, name: str, path: Path) -> None:
-    """Load the adapter in a file as `name`; raise `SetupError` unless it fits the pipeline and all
-    of it is used.
+def _changeable(kind: type[Any]) -> list[str]:
+    """Return the components of which a class of pipelines takes adapters."""
+    return list(getattr(kind, "_lora_loadable_modules", ()))
+
+
+def _layers(network: Any) -> adapter_files.Bases:
+    """Return the shapes of the weights of a loaded network's layers; `None` if it is quantized."""
+    if getattr(network.config, "quantization_config", None) is not None:
+        return None
+    return {
+        name.removesuffix(".weight").removesuffix(".base_layer"): tuple(weight.shape)
+        for name, weight in network.named_parameters()
+        if name.endswith(".weight") and ".lora_" not in name
+    }
+
+
+def _read_all(
+    kind: type[Any], bases: Mapping[str, adapter_files.Bases], loras: Sequence[LoraParameters]
+) -> list[Adapter]:
+    if not loras:
+        return []
+    if not hasattr(kind, "load_lora_weights"):
+        raise errors.SetupError(f"editor.loras: {kind.__name__} takes no LoRA adapters")
+    _require_peft("editor.loras")
+    return [_read(kind, bases, lora, f"lora_{number}") for number, lora in enumerate(loras)]
+
+
+def _read(
+    kind: type[Any], bases: Mapping[str, adapter_files.Bases], lora: LoraParameters, name: str
+) -> Adapter:
+    """Read an adapter and check that all of it fits; raise `SetupError` if it does not."""
+    try:
+        found = adapter_files.find(lora.path)
+        tensors: Mapping[str, torch.Tensor] = _tensors(found)
+        if adapter_files.needs_conversion(found, bases):
+            tensors = _converted(kind, found)
+        shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+        placed = adapter_files.check(found, kind.__name__, shapes, bases, _changeable(kind))
+    except errors.UsageError as error:
+        raise errors.SetupError(f"editor.loras: {error}") from error
+    parts = {
+        component: _part(layers, tensors, found.settings_of(component))
+        for component, layers in placed.items()
+    }
+    return Adapter(found.weights, lora.name or name, lora.weight, parts)
+
+
+def _tensors(found: adapter_files.AdapterFile) -> dict[str, torch.Tensor]:
+    with safe_open(found.weights, "pt") as file:
+        return {name: file.get_tensor(name) for name in found.tensors}
+
+
+def _converted(kind: type[Any], found: adapter_files.AdapterFile) -> dict[str, torch.Tensor]:
+    """Return an adapter's tensors by the names of diffusers' modules, as its pipeline converts
+    them; raise `UsageError` unless all of it is converted.
     """
     with _diffusers_warnings() as warnings:
         try:
-            pipeline.load_lora_weights(
-                str(path.parent), weight_name=path.name, adapter_name=name, use_safetensors=True
+            converted = kind.lora_state_dict(
+                str(found.weights.parent), weight_name=found.weights.name, use_safetensors=True
             )
         except Exception as error:
             if errors.is_out_of_memory(error):
                 raise
-            reason = shorten(" ".join(str(error).split()), 300)
-            raise errors.SetupError(
-                f"editor.loras: {path}: {type(error).__name__}: {reason}"
+            raise errors.UsageError(
+                f"{found.weights}: its names cannot be converted for {kind.__name__}: "
+                f"{type(error).__name__}: {one_line(error)}"
             ) from error
     for record in warnings:
-        text = record.getMessage()
-        # diffusers only warns of an adapter that does not fit the networks.
-        if "unexpected keys" in text or "missing keys" in text:
-            raise errors.SetupError(f"editor.loras: {path}: {' '.join(text.split())[:300]}")
-    if not any(name in adapters for adapters in pipeline.get_list_adapters().values()):
-        raise errors.SetupError(
-            f"editor.loras: {path}: none of its tensors fits a network of {type(pipeline).__name__}"
+        raise errors.UsageError(
+            f"{found.weights}: its names cannot be converted whole for {kind.__name__}: "
+            f"{one_line(record.getMessage())}"
         )
-    _require_all_used(pipeline, name, path)
+    tensors, alphas = converted if isinstance(converted, tuple) else (converted, None)
+    tensors = {**tensors, **{name: torch.as_tensor(a) for name, a in (alphas or {}).items()}}
+    before, after = (
+        adapter_files.outputs({name: tuple(shape) for name, shape in shapes.items()})
+        for shapes in (found.tensors, {name: t.shape for name, t in tensors.items()})
+    )
+    if before != after:
+        raise errors.UsageError(
+            f"{found.weights}: converted for {kind.__name__}, {after} of its {before} outputs of "
+            "layers are left"
+        )
+    return tensors
+
+
+def _part(
+    layers: Mapping[str, adapter_files.Layer],
+    tensors: Mapping[str, torch.Tensor],
+    settings: adapter_files.Settings | None,
+) -> Part:
+    """Return what an adapter adds to one component, each layer with the alpha that gives its
+    scale.
+    """
+    named: dict[str, torch.Tensor] = {}
+    ranks: dict[str, int] = {}
+    alphas: dict[str, float] = {}
+    for name, layer in layers.items():
+        assert layer.down is not None
+        assert layer.up is not None
+        down, up = tensors[layer.down], tensors[layer.up]
+        rank = down.shape[0]
+        scale = 1.0
+        if layer.alpha is not None:
+            scale = float(tensors[layer.alpha]) / rank
+        elif settings is not None:
+            scale = settings.scale_of(name)
+        named[f"{name}.lora_A.weight"] = down.contiguous()
+        named[f"{name}.lora_B.weight"] = up.contiguous()
+        ranks[f"^{name}"] = rank
+        alphas[f"^{name}"] = scale * rank
+    first = next(iter(ranks))
+    return Part(
+        named,
+        {
+            "r": ranks[first],
+            "lora_alpha": alphas[first],
+            "rank_pattern": {name: rank for name, rank in ranks.items() if rank != ranks[first]},
+            "alpha_pattern": {
+                name: alpha for name, alpha in alphas.items() if alpha != alphas[first]
+            },
+            "target_modules": sorted(layers),
+        },
+    )
+
+
+def _load(pipeline: Any, adapter: Adapter) -> None:
+    """Load an adapter; raise `SetupError` unless all of it is used."""
+    for component, part in adapter.parts.items():
+        network = getattr(pipeline, component)
+        with _diffusers_warnings() as warnings:
+            try:
+                _load_part(pipeline, component, adapter.name, part)
+            except Exception as error:
+                if errors.is_out_of_memory(error):
+                    raise
+                reason = shorten(" ".join(str(error).split()), 300)
+                raise errors.SetupError(
+                    f"editor.loras: {adapter.path}: {type(error).__name__}: {reason}"
+                ) from error
+        for record in warnings:
+            text = record.getMessage()
+            # diffusers only warns of an adapter that does not fit the networks.
+            if "unexpected keys" in text or "missing keys" in text:
+                raise errors.SetupError(
+                    f"editor.loras: {adapter.path}: {' '.join(text.split())[:300]}"
+                )
+        used = sum(
+            f".{adapter.name}." in key and "lora_" in key for key, _ in network.named_parameters()
+        )
+        if used != len(part.tensors):
+            raise errors.SetupError(
+                f"editor.loras: {adapter.path}: {len(part.tensors)} tensors of the {component}, "
+                f"of which its layers took {used}"
+            )
+
+
+def _load_part(pipeline: Any, component: str, name: str, part: Part) -> None:
+    network = getattr(pipeline, component)
+    if component.startswith("text_encoder"):
+        start = f"{component}."
+        pipeline.load_lora_into_text_encoder(
+            {start + key: tensor for key, tensor in part.tensors.items()},
+            network_alphas=None,
+            text_encoder=network,
+            prefix=component,
+            adapter_name=name,
+            metadata={start + key: value for key, value in part.settings.items()},
+            _pipeline=pipeline,
+            low_cpu_mem_usage=True,
+        )
+        return
+    network.load_lora_adapter(
+        dict(part.tensors),
+        prefix=None,
+        adapter_name=name,
+        metadata=dict(part.settings),
+        _pipeline=pipeline,
+        low_cpu_mem_usage=True,
+    )
 
 
 @contextmanager
@@ -89,32 +289,6 @@ def _diffusers_warnings() -> Iterator[list[logging.LogRecord]]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-
-
-def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
-    """Raise `SetupError` if a file in diffusers' or PEFT's format has more tensors, scales left
-    out, than the networks hold of the adapter `name`.
-
-    Files in other formats pass: they are converted while they load, so that their tensors cannot be
-    counted.
-    """
-    with safe_open(path, "pt") as file:
-        keys = [key for key in file.keys() if not key.endswith("alpha")]  # noqa: SIM118
-    if not all(".lora_A." in key or ".lora_B." in key for key in keys):
-        return
-    used = 0
-    for network in pipeline.components.values():
-        if isinstance(network, torch.nn.Module):
-            used += sum(
-                f".{name}." in key and "lora_" in key for key, _ in network.named_parameters()
-            )
-    if used < len(keys):
-        components = pipeline.components
-        unplaced = [key for key in keys if key.partition(".")[0] not in components] or keys
-        raise errors.SetupError(
-            f"editor.loras: {path}: {len(keys) - used} of {len(keys)} tensors fit no network, "
-            f"such as {min(unplaced)}"
-        )
 
 
 def merge_lora(model: Any, folder: Path) -> Any:

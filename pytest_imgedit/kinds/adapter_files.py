@@ -1,0 +1,502 @@
+"""The files of LoRA adapters as trainers write them: which file of a folder is one, what its header
+says of the layers that it changes, and whether these are in the base.
+
+Nothing but headers and configs is read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_imgedit.core import errors, strict_json
+from pytest_imgedit.core.files import read_object
+from pytest_imgedit.core.text import shorten
+from pytest_imgedit.kinds import checkpoint_files, safetensors_header
+from pytest_imgedit.kinds.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+
+Shape = tuple[int, ...]
+#: Shapes of the weights of a component's layers by name; `None` where they are not known.
+Bases = Mapping[str, Shape] | None
+
+#: The file that diffusers' `save_lora_weights` writes.
+DIFFUSERS_WEIGHTS = "pytorch_lora_weights.safetensors"
+#: The entry of a file's metadata in which diffusers keeps the settings of its adapters.
+SETTINGS_ENTRY = "lora_adapter_metadata"
+#: Components that a name without one may belong to, in the order in which they are tried.
+NETWORKS = ("transformer", "unet")
+#: How many of the layers that do not fit a message names.
+_SHOWN = 3
+
+_PEFT_PREFIX = "base_model.model."
+#: What ComfyUI and the trainers that write for it call the network.
+_COMFY_PREFIXES = ("model.diffusion_model.", "diffusion_model.")
+_TENSOR = re.compile(
+    r"(?P<layer>.+?)\.(?:lora_(?P<half>A|B|down|up)(?:\.(?!weight$)[\w-]+)?\.weight"
+    r"|lora(?:_linear_layer)?\.(?P<old>down|up)\.weight|(?P<alpha>alpha))"
+)
+#: A layer of an attention processor, as diffusers named it before it used peft.
+_PROCESSOR = re.compile(r"(.+)\.processor\.(to_q|to_k|to_v|to_out)_lora\.(down|up)\.weight")
+#: Names that are not those of diffusers' modules: kohya's, Black Forest Labs' and XLabs'.
+_FOREIGN = re.compile(
+    r"^(lora_unet_|lora_te|lora_transformer_|lycoris_)|(^|\.)(double|single)_blocks\.|\.processor\."
+    r"|^unet\.(input|middle|output)_blocks"
+)
+_LYCORIS = {"lokr_": "LoKr", "hada_": "LoHa", "oft_": "OFT", "glora_": "GLoRA", "boft_": "BOFT"}
+#: Ways to start a training that change the base's weights, which the adapter then goes with.
+_CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+#: Settings of PEFT with which more or other than plain LoRA was trained, and what to write.
+_REFUSED_SETTINGS = {
+    "modules_to_save": "whole modules that were trained",
+    "trainable_token_indices": "trained tokens",
+    "layer_replication": "layers that repeat",
+    "target_parameters": "adapted parameters that are no layers",
+    "lora_bias": "a bias of the adapter",
+    "use_qalora": "QALoRA",
+    "use_dora": "DoRA",
+    "alora_invocation_tokens": "activated LoRA",
+    "megatron_config": "parallel linear layers",
+    "arrow_config": "a router of adapters",
+    "velora_config": "VeLoRA",
+    "use_bdlora": "block-diagonal LoRA",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the scale of an adapter's layers, as PEFT has it.
+
+    Patterns give other ranks and alphas by regular expressions of names.
+    """
+
+    r: int
+    lora_alpha: float
+    rank_pattern: Mapping[str, int] = field(default_factory=dict)
+    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    use_rslora: bool = False
+
+    def rank_of(self, layer: str) -> int:
+        """Return the rank of a layer."""
+        return _by_pattern(self.rank_pattern, layer, self.r)
+
+    def scale_of(self, layer: str) -> float:
+        """Return the factor of B A in a layer: alpha / r, or with rsLoRA alpha / sqrt(r)."""
+        rank = self.rank_of(layer)
+        alpha = _by_pattern(self.alpha_pattern, layer, self.lora_alpha)
+        return alpha / (math.sqrt(rank) if self.use_rslora else rank)
+
+    @property
+    def deciding(self) -> strict_json.JsonObject:
+        """The settings as they are in the key."""
+        return {
+            "r": self.r,
+            "lora_alpha": self.lora_alpha,
+            "rank_pattern": dict(self.rank_pattern),
+            "alpha_pattern": dict(self.alpha_pattern),
+            "use_rslora": self.use_rslora,
+        }
+
+
+def _by_pattern(patterns: Mapping[str, Any], layer: str, default: Any) -> Any:
+    for pattern, value in patterns.items():
+        if re.match(rf"(.*\.)?({pattern})$", layer):
+            return value
+    return default
+
+
+@dataclass(frozen=True)
+class AdapterFile:
+    """An adapter: its weights, PEFT's config beside them if it counts, and what both say.
+
+    `metadata` is that of the file's header, `tensors` holds shapes by name. `settings` are those of
+    `config`.
+    """
+
+    weights: Path
+    config: Path | None
+    metadata: Mapping[str, str]
+    tensors: Mapping[str, Shape]
+    settings: Settings | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether diffusers must convert the names, which are not those of its modules."""
+        return any(_FOREIGN.search(name) for name in self.tensors)
+
+    def settings_of(self, component: str) -> Settings | None:
+        """Return the settings of a component's layers: of `config`, or of the file's metadata as
+        diffusers writes it; `None` without.
+        """
+        if self.settings is not None:
+            return self.settings
+        try:
+            told = strict_json.loads(self.metadata.get(SETTINGS_ENTRY, "{}"))
+        except ValueError as error:
+            raise errors.UsageError(
+                f"{self.weights}: {SETTINGS_ENTRY} of its metadata is no JSON"
+            ) from error
+        if not isinstance(told, dict):
+            raise errors.UsageError(f"{self.weights}: {SETTINGS_ENTRY} is no table")
+        start = f"{component}."
+        own = {name.removeprefix(start): told[name] for name in told if name.startswith(start)}
+        return _settings(self.weights, own) if own else None
+
+
+@dataclass
+class Layer:
+    """What an adapter holds of one layer: the names of its tensors in the file, and their shapes.
+
+    `down` is A, (r, in), `up` is B, (out, r); of convolutions two dimensions follow. `alpha` is the
+    name of a tensor with one number.
+    """
+
+    down: str | None = None
+    up: str | None = None
+    alpha: str | None = None
+
+
+def find(path: str | Path) -> AdapterFile:
+    """Return the adapter that a path names: a file of safetensors, or a folder that holds one.
+
+    Raise `UsageError`, which names the file and what to do, if there is none or several, if it
+    cannot be read, and if it is more or other than plain LoRA.
+    """
+    path = Path(path)
+    weights = _in_folder(path) if path.is_dir() else path
+    if weights.suffix != ".safetensors":
+        raise errors.UsageError(
+            f"{weights}: weights that can run code when they load, expected safetensors "
+            "(safetensors.torch.save_file saves them so)"
+        )
+    header = safetensors_header.read(weights)
+    metadata, tensors = header.metadata, header.shapes
+    config = weights.parent / ADAPTER_CONFIG
+    is_peft = weights.name == ADAPTER_WEIGHTS
+    is_direct = not any(_FOREIGN.search(name) for name in tensors)
+    has_prefix = any(name.startswith(_PEFT_PREFIX) for name in tensors)
+    has_alphas = any(name.endswith(".alpha") for name in tensors)
+    if not (is_peft or (has_prefix and is_direct and not has_alphas)):
+        found = AdapterFile(weights, None, metadata, tensors)
+    elif config.is_file():
+        told = read_object(config, "the config of an adapter")
+        found = AdapterFile(weights, config, metadata, tensors, _settings(config, told))
+    else:
+        raise errors.UsageError(
+            f"{weights}: no {ADAPTER_CONFIG} beside it, expected the one that peft saved with it: "
+            "without, its alpha is unknown"
+        )
+    _require_lora(found)
+    return found
+
+
+def _in_folder(folder: Path) -> Path:
+    """Return the file of weights in an adapter's folder; raise `UsageError` unless it is clear."""
+    known = [folder / ADAPTER_WEIGHTS, folder / DIFFUSERS_WEIGHTS]
+    found = [path for path in known if path.is_file()] or sorted(folder.glob("*.safetensors"))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(path.name for path in found)
+        raise errors.UsageError(
+            f"{folder}: {len(found)} files of safetensors ({shorten(names, 200)}), expected one: "
+            "name it"
+        )
+    pickles = [
+        path for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth", ".ckpt")
+    ]
+    if pickles:
+        return pickles[0]
+    raise errors.UsageError(
+        f"{folder}: no adapter, expected {ADAPTER_WEIGHTS} with {ADAPTER_CONFIG}, "
+        f"{DIFFUSERS_WEIGHTS} or one other file of safetensors"
+    )
+
+
+def _settings(path: Path, told: Mapping[str, Any]) -> Settings:
+    """Return the settings that a file tells; raise `UsageError` for one that is not plain LoRA."""
+    kind = told.get("peft_type", "LORA")
+    if kind != "LORA":
+        raise errors.UsageError(f"{path}: peft_type is {kind!r:.40}, expected 'LORA'")
+    for name, meaning in _REFUSED_SETTINGS.items():
+        if told.get(name):
+            raise errors.UsageError(
+                f"{path}: {name} is {shorten(repr(told[name]), 100)}: {meaning}, expected LoRA "
+                "alone: merge it into the base and save that as a checkpoint"
+            )
+    if told.get("bias", "none") != "none":
+        raise errors.UsageError(
+            f"{path}: bias is {told['bias']!r:.40}: trained biases, expected 'none': merge it into "
+            "the base and save that as a checkpoint"
+        )
+    start = told.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith(_CHANGED_BASE):
+        raise errors.UsageError(
+            f"{path}: init_lora_weights is {start!r:.40}, which changed the base's weights: save "
+            "it with path_initial_model_for_weight_conversion"
+        )
+    settings = Settings(
+        told.get("r", 8),
+        told.get("lora_alpha", 8),
+        told.get("rank_pattern") or {},
+        told.get("alpha_pattern") or {},
+        bool(told.get("use_rslora")),
+    )
+    _require_numbers(path, settings)
+    return settings
+
+
+def _require_numbers(path: Path, settings: Settings) -> None:
+    """Raise `UsageError` for a rank that is no positive integer, an alpha that is no number, and
+    for a pattern that is no regular expression.
+    """
+    patterns = (settings.rank_pattern, settings.alpha_pattern)
+    if not all(isinstance(pattern, dict) for pattern in patterns):
+        raise errors.UsageError(f"{path}: rank_pattern and alpha_pattern, expected tables")
+    for rank in (settings.r, *settings.rank_pattern.values()):
+        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+            raise errors.UsageError(f"{path}: rank {rank!r:.40}, expected a positive integer")
+    for alpha in (settings.lora_alpha, *settings.alpha_pattern.values()):
+        is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+        if not is_number or not math.isfinite(alpha):
+            raise errors.UsageError(f"{path}: alpha {alpha!r:.40}, expected a number")
+    for pattern in (*settings.rank_pattern, *settings.alpha_pattern):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise errors.UsageError(
+                f"{path}: {pattern!r:.80}: {error}, expected a regular expression"
+            ) from None
+
+
+def _require_lora(adapter: AdapterFile) -> None:
+    """Raise `UsageError` for tensors that are not those of plain LoRA, with how many they are and
+    the first of them.
+    """
+    others = sorted(name for name in adapter.tensors if _split(name) is None)
+    if adapter.is_foreign:  # what its conversion leaves over is refused there
+        others = [name for name in others if _kind(name) != "not those of LoRA"]
+    if others:
+        shown = ", ".join(others[:_SHOWN])
+        raise errors.UsageError(
+            f"{adapter.weights}: {len(others)} of {len(adapter.tensors)} tensors are "
+            f"{_kind(others[0])}, expected LoRA alone: {shorten(shown, 400)}"
+        )
+
+
+def _kind(name: str) -> str:
+    """Return what a tensor is that is not of LoRA, as a phrase."""
+    for part, kind in _LYCORIS.items():
+        if f".{part}" in name:
+            return f"those of {kind}"
+    if ".lora_magnitude_vector" in name or name.endswith(".dora_scale"):
+        return "those of DoRA"
+    if "lora_embedding_" in name or "token_adapter" in name:
+        return "trained tokens"
+    if name.endswith((".bias", ".diff_b")):
+        return "trained biases"
+    if "lora_" in name and "diff" not in name:
+        return "not those of LoRA"
+    return "whole weights" if name.endswith((".weight", ".diff")) else "not those of LoRA"
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    """Return the layer and the part (`down`, `up`, `alpha`) that a tensor's name tells; `None` for
+    a tensor that is none of LoRA.
+    """
+    old = _PROCESSOR.fullmatch(name)
+    if old is not None:
+        inner = "to_out.0" if old[2] == "to_out" else old[2]
+        return f"{old[1]}.{inner}", old[3]
+    match = _TENSOR.fullmatch(name)
+    if match is None:
+        return None
+    part = match["half"] or match["old"] or match["alpha"]
+    return match["layer"], {"A": "down", "B": "up"}.get(part, part)
+
+
+def layers_of(names: Iterable[str], bases: Mapping[str, Bases]) -> dict[str, dict[str, Layer]]:
+    """Return what tensors of LoRA are, by component and layer.
+
+    `bases` holds the layers of the components that adapters may change, and `None` for unknown
+    ones. A name without a component belongs to the first network that has a layer of such names,
+    else to the first component at all.
+    """
+    placed: dict[str, dict[str, Layer]] = {}
+    alone: dict[str, Layer] = {}
+    for name in names:
+        split = _split(name)
+        if split is None:
+            continue
+        layer, part = split
+        component, layer = _component(layer, bases)
+        layers = alone if component is None else placed.setdefault(component, {})
+        entry = layers.setdefault(layer, Layer())
+        setattr(entry, part, name)
+    if alone:
+        placed.setdefault(_best(alone, bases), {}).update(alone)
+    return placed
+
+
+def _component(layer: str, bases: Mapping[str, Bases]) -> tuple[str | None, str]:
+    """Return the component that a layer's name begins with, if any, and the layer in it."""
+    layer = layer.removeprefix(_PEFT_PREFIX)
+    for prefix in _COMFY_PREFIXES:
+        if layer.startswith(prefix):
+            return _network(bases), layer.removeprefix(prefix)
+    first, _, rest = layer.partition(".")
+    if first in bases or re.fullmatch(r"(transformer|unet|text_encoder)(_\d)?", first):
+        return first, plain(rest, first)
+    return None, layer
+
+
+def _network(bases: Mapping[str, Bases]) -> str:
+    return next((name for name in NETWORKS if name in bases), next(iter(bases), NETWORKS[0]))
+
+
+def _best(layers: Iterable[str], bases: Mapping[str, Bases]) -> str:
+    """Return the component whose layers have these names, networks first."""
+    for component in sorted(bases, key=lambda name: (name not in NETWORKS, name)):
+        known = bases[component]
+        if known is not None and any(plain(layer, component) in known for layer in layers):
+            return component
+    return _network(bases)
+
+
+def plain(layer: str, component: str) -> str:
+    """Return a layer's name as every version of transformers has it: CLIP's begin with `text_model`
+    in some.
+    """
+    return layer.removeprefix("text_model.") if component.startswith("text_encoder") else layer
+
+
+def base_layers(folder: Path) -> Bases:
+    """Return the shapes of the weights of a component's layers, from the headers of its files;
+    `None` where these do not tell, such as those of quantized weights.
+    """
+    config = read_object(folder / "config.json", "the config of a model")
+    if config.get("quantization_config"):
+        return None
+    layers: dict[str, Shape] = {}
+    for path in checkpoint_files.weight_files(folder):
+        for name, shape in safetensors_header.read(path).shapes.items():
+            if name.endswith(".weight"):
+                layers[plain(name.removesuffix(".weight"), folder.name)] = shape
+    return layers
+
+
+def needs_conversion(adapter: AdapterFile, bases: Mapping[str, Bases]) -> bool:
+    """Tell whether diffusers must convert an adapter's names: they are not its modules' own, or
+    stand without a component and none of them is in the base.
+    """
+    if adapter.is_foreign:
+        return True
+    if adapter.config is not None or all(base is None for base in bases.values()):
+        return False
+    if any(_component(name, {})[0] in bases for name in adapter.tensors if _has_own(name)):
+        return False
+    placed = layers_of(adapter.tensors, bases)
+    return not any(layer in (bases.get(name) or ()) for name in placed for layer in placed[name])
+
+
+def _has_own(name: str) -> bool:
+    """Tell whether a tensor's name begins with a component rather than with ComfyUI's prefix."""
+    return not name.startswith(_COMFY_PREFIXES)
+
+
+def outputs(shapes: Mapping[str, Shape]) -> int:
+    """Return the outputs of all layers together, which stay when a layer is cut in several."""
+    return sum(shape[0] for name, shape in shapes.items() if (_split(name) or ("", ""))[1] == "up")
+
+
+def check(
+    adapter: AdapterFile,
+    pipeline: str,
+    shapes: Mapping[str, Shape],
+    bases: Mapping[str, Bases],
+    loadable: Sequence[str],
+) -> dict[str, dict[str, Layer]]:
+    """Return an adapter's layers by component; raise `UsageError` unless all of them are whole and
+    fit the base, and the class `pipeline` takes adapters of these components (`loadable`).
+
+    `shapes` are those of the adapter's tensors by the names of the base's modules. A message tells
+    how many layers do not fit, and of the first three what was found and expected. Where a base is
+    `None`, only halves and ranks are looked at.
+    """
+    others = sorted(name for name in shapes if _split(name) is None)
+    if others:
+        raise errors.UsageError(
+            f"{adapter.weights}: {len(others)} of {len(shapes)} tensors are {_kind(others[0])}, "
+            f"expected LoRA alone: {shorten(', '.join(others[:_SHOWN]), 400)}"
+        )
+    placed = layers_of(shapes, bases)
+    require_loadable(adapter.weights, pipeline, placed, loadable)
+    for component, layers in placed.items():
+        settings = adapter.settings_of(component)
+        base = bases.get(component)
+        problems = [
+            f"{name}: {problem}"
+            for name, layer in sorted(layers.items())
+            if (problem := _problem(name, layer, shapes, base, settings))
+        ]
+        if problems:
+            raise errors.UsageError(
+                f"{adapter.weights}: {len(problems)} of {len(layers)} layers do not fit the "
+                f"{component.replace('_', ' ')}: {'; '.join(problems[:_SHOWN])}"
+            )
+    return placed
+
+
+def _problem(
+    name: str,
+    layer: Layer,
+    shapes: Mapping[str, Shape],
+    base: Bases,
+    settings: Settings | None,
+) -> str:
+    """Return what is wrong with a layer of an adapter; empty if nothing is."""
+    if base is not None and name not in base:
+        return "no such layer"
+    if layer.down is None or layer.up is None:
+        return f"no {'lora_A' if layer.down is None else 'lora_B'}"
+    down, up = shapes[layer.down], shapes[layer.up]
+    if len(down) < 2 or len(up) != len(down):
+        return f"lora_A is {_shown(down)} and lora_B {_shown(up)}, expected (r, in) and (out, r)"
+    if down[0] != up[1]:
+        return f"lora_A has rank {down[0]}, lora_B {up[1]}"
+    if settings is not None and settings.rank_of(name) != down[0]:
+        return f"rank {down[0]}, its config says {settings.rank_of(name)}"
+    if base is None:
+        return ""
+    weight = base[name]
+    if len(weight) != len(down):
+        return f"lora_A is {_shown(down)}, the layer's weight {_shown(weight)}"
+    if weight[1] != down[1]:
+        return f"lora_A takes {down[1]} inputs, the layer has {weight[1]}"
+    if weight[0] != up[0]:
+        return f"lora_B gives {up[0]} outputs, the layer has {weight[0]}"
+    if weight[2:] != down[2:]:
+        return f"lora_A has a kernel of {_shown(down[2:])}, the layer of {_shown(weight[2:])}"
+    return ""
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "a number"
+
+
+def require_loadable(
+    path: Path, pipeline: str, layers: Mapping[str, Mapping[str, Layer]], loadable: Sequence[str]
+) -> None:
+    """Raise `UsageError` for layers of a component of which a pipeline's class takes no adapter."""
+    for component, own in layers.items():
+        if component not in loadable:
+            tensors = sum(
+                name is not None for layer in own.values() for name in (layer.down, layer.up)
+            )
+            raise errors.UsageError(
+                f"{path}: {component}.…: {tensors} tensors: {pipeline} takes no adapter of its "
+                f"{component.replace('_', ' ')}"
+            )
