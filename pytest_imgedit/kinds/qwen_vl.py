@@ -429,6 +429,12 @@ class QwenVL(CheckpointModel):
                 "adapter",
                 f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
             )
+        refuse_if(
+            adapter is not None and self.checkpoint.quantizations,
+            "adapter",
+            "not with weights that are quantised, which merging would round again: expected the "
+            "model before that",
+        )
         if adapter is not None:
             files.read_object(Path(adapter, ADAPTER_CONFIG), "the config of an adapter")
             tensor_bytes(Path(adapter, ADAPTER_WEIGHTS))

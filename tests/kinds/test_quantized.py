@@ -20,7 +20,7 @@ from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds import base, quantized
 from pytest_imgedit.kinds.base import Site
-from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout
+from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Checkpoint, Layout
 from pytest_imgedit.kinds.diffusers import Diffusers, DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.qwen_vl import QwenVL, QwenVLJudge, read_config, unpackable
@@ -242,6 +242,16 @@ def test_a_quantised_judge_is_decoded_by_transformers_and_counts_its_package(tin
     add_config(folder / "config.json", {"quant_method": "torchao"})
     assert unpackable(read_config(folder)) == "its weights are quantised"
     assert "torchao" in QwenVL.of("qwen-vl", str(folder), {}).requirements.packages
+
+
+def test_no_adapter_is_merged_into_quantised_weights(tiny, tmp_path):
+    folder = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
+    add_config(folder / "config.json", {"quant_method": "fp8"})
+    for name in ADAPTER_FILES:
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(SettingError, match="which merging would round again") as raised:
+        QwenVL.of("qwen-vl", str(folder), {"adapter": str(tmp_path)}).check(Site())
+    assert raised.value.key == "adapter"
 
 
 def weights(path: Path, tensors: dict[str, tuple[str, list[int], int]]) -> None:

@@ -26,7 +26,9 @@ class Sized(Diffusers):
 
     @property
     def checkpoint(self):
-        return SimpleNamespace(model="model", folder=Path("model"), local_folder=Path("model"))
+        return SimpleNamespace(
+            quantizations=[], model="model", folder=Path("model"), local_folder=Path("model")
+        )
 
     def component_bytes(self):
         return {name: gib * GIB for name, gib in self.editing.items()}
