@@ -37,13 +37,16 @@ _PEFT_PREFIX = "base_model.model."
 _COMFY_PREFIXES = ("model.diffusion_model.", "diffusion_model.")
 _TENSOR = re.compile(
     r"(?P<layer>.+?)\.(?:lora_(?P<half>A|B|down|up)(?:\.(?!weight$)[\w-]+)?\.weight"
-    r"|lora(?:_linear_layer)?\.(?P<old>down|up)\.weight|(?P<alpha>alpha))"
+    r"|lora(?:_linear_layer)?\.(?P<old>down|up)\.weight(?P<whose>\.alpha)?|(?P<alpha>alpha))"
 )
-#: A layer of an attention processor, as diffusers named it before it used peft.
-_PROCESSOR = re.compile(r"(.+)\.processor\.(to_q|to_k|to_v|to_out)_lora\.(down|up)\.weight")
+#: A layer of an attention, as diffusers named it before it used peft.
+_OLD_LAYER = re.compile(
+    r"(?P<attention>.+?)(\.processor)?\.to_(?P<end>q|k|v|out)_lora\.(?P<half>down|up)\.weight"
+    r"(?P<alpha>\.alpha)?"
+)
 #: Names that are not those of diffusers' modules: kohya's, Black Forest Labs' and XLabs'.
 _FOREIGN = re.compile(
-    r"^(lora_unet_|lora_te|lora_transformer_|lycoris_)|(^|\.)(double|single)_blocks\.|\.processor\."
+    r"^(lora_unet_|lora_te|lora_transformer_|lycoris_)|(^|\.)(double|single)_blocks\.|\.processor\.\w*lora\d"
     r"|^unet\.(input|middle|output)_blocks"
 )
 _LYCORIS = {"lokr_": "LoKr", "hada_": "LoHa", "oft_": "OFT", "glora_": "GLoRA", "boft_": "BOFT"}
@@ -81,12 +84,12 @@ class Settings:
 
     def rank_of(self, layer: str) -> int:
         """Return the rank of a layer."""
-        return _by_pattern(self.rank_pattern, layer, self.r)
+        return int(_by_pattern(self.rank_pattern, layer, self.r))
 
     def scale_of(self, layer: str) -> float:
         """Return the factor of B A in a layer: alpha / r, or with rsLoRA alpha / sqrt(r)."""
         rank = self.rank_of(layer)
-        alpha = _by_pattern(self.alpha_pattern, layer, self.lora_alpha)
+        alpha = float(_by_pattern(self.alpha_pattern, layer, self.lora_alpha))
         return alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
     @property
@@ -307,13 +310,17 @@ def _split(name: str) -> tuple[str, str] | None:
     """Return the layer and the part (`down`, `up`, `alpha`) that a tensor's name tells; `None` for
     a tensor that is none of LoRA.
     """
-    old = _PROCESSOR.fullmatch(name)
+    old = _OLD_LAYER.fullmatch(name)
     if old is not None:
-        inner = "to_out.0" if old[2] == "to_out" else old[2]
-        return f"{old[1]}.{inner}", old[3]
+        end = "to_out.0" if old["end"] == "out" else f"to_{old['end']}"
+        if old["attention"].endswith(".self_attn"):  # CLIP's
+            end = f"{old['end']}_proj"
+        return f"{old['attention']}.{end}", "alpha" if old["alpha"] else old["half"]
     match = _TENSOR.fullmatch(name)
     if match is None:
         return None
+    if match["whose"]:
+        return match["layer"], "alpha"
     part = match["half"] or match["old"] or match["alpha"]
     return match["layer"], {"A": "down", "B": "up"}.get(part, part)
 

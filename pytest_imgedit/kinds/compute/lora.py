@@ -71,7 +71,9 @@ def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
     Raise `SetupError` as `read_loras` and `use_loras` do.
     """
     components = {name: getattr(pipeline, name, None) for name in _changeable(type(pipeline))}
-    bases = {name: _layers(network) for name, network in components.items() if network is not None}
+    bases = {
+        name: _layers(name, network) for name, network in components.items() if network is not None
+    }
     use_loras(pipeline, _read_all(type(pipeline), bases, loras))
 
 
@@ -95,12 +97,14 @@ def _changeable(kind: type[Any]) -> list[str]:
     return list(getattr(kind, "_lora_loadable_modules", ()))
 
 
-def _layers(network: Any) -> adapter_files.Bases:
+def _layers(component: str, network: Any) -> adapter_files.Bases:
     """Return the shapes of the weights of a loaded network's layers; `None` if it is quantized."""
     if getattr(network.config, "quantization_config", None) is not None:
         return None
     return {
-        name.removesuffix(".weight").removesuffix(".base_layer"): tuple(weight.shape)
+        adapter_files.plain(
+            name.removesuffix(".weight").removesuffix(".base_layer"), component
+        ): tuple(weight.shape)
         for name, weight in network.named_parameters()
         if name.endswith(".weight") and ".lora_" not in name
     }
@@ -109,6 +113,9 @@ def _layers(network: Any) -> adapter_files.Bases:
 def _read_all(
     kind: type[Any], bases: Mapping[str, adapter_files.Bases], loras: Sequence[LoraParameters]
 ) -> list[Adapter]:
+    """Read adapters for a class of pipelines whose components have these layers; raise `SetupError`
+    as `read_loras` does.
+    """
     if not loras:
         return []
     if not hasattr(kind, "load_lora_weights"):
@@ -161,7 +168,7 @@ def _converted(kind: type[Any], found: adapter_files.AdapterFile) -> dict[str, t
     for record in warnings:
         raise errors.UsageError(
             f"{found.weights}: its names cannot be converted whole for {kind.__name__}: "
-            f"{one_line(record.getMessage())}"
+            f"{shorten(' '.join(record.getMessage().split()), 300)}"
         )
     tensors, alphas = converted if isinstance(converted, tuple) else (converted, None)
     tensors = {**tensors, **{name: torch.as_tensor(a) for name, a in (alphas or {}).items()}}
@@ -249,11 +256,13 @@ def _load(pipeline: Any, adapter: Adapter) -> None:
 
 
 def _load_part(pipeline: Any, component: str, name: str, part: Part) -> None:
+    """Add a part of an adapter to a component of a pipeline under the name of the adapter."""
     network = getattr(pipeline, component)
     if component.startswith("text_encoder"):
         start = f"{component}."
+        inner = f"{start}text_model." if hasattr(network, "text_model") else start
         pipeline.load_lora_into_text_encoder(
-            {start + key: tensor for key, tensor in part.tensors.items()},
+            {inner + key: tensor for key, tensor in part.tensors.items()},
             network_alphas=None,
             text_encoder=network,
             prefix=component,
