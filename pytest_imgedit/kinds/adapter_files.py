@@ -46,9 +46,12 @@ _OLD_LAYER = re.compile(
 )
 #: Names that are not those of diffusers' modules: kohya's, Black Forest Labs' and XLabs'.
 _FOREIGN = re.compile(
-    r"^(lora_unet_|lora_te|lora_transformer_|lycoris_)|(^|\.)(double|single)_blocks\.|\.processor\.\w*lora\d"
+    r"^(lora_unet_|lora_te|lora_transformer_|lycoris_|text_encoders\.)|(^|\.)(double|single)_blocks\.|\.processor\.\w*lora\d"
     r"|^unet\.(input|middle|output)_blocks"
 )
+#: What the names of tensors of LoRA hold in any dialect, and what those of B end with.
+_ANY_LORA = re.compile(r"lora\w*\.(\w+\.)*weight$")
+_OUTPUTS = re.compile(r"(lora_B(\.\w+)?|lora_up|lora\w*\.up)\.weight$")
 _LYCORIS = {"lokr_": "LoKr", "hada_": "LoHa", "oft_": "OFT", "glora_": "GLoRA", "boft_": "BOFT"}
 #: Ways to start a training that change the base's weights, which the adapter then goes with.
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
@@ -301,7 +304,7 @@ def _kind(name: str) -> str:
         return "trained tokens"
     if name.endswith((".bias", ".diff_b")):
         return "trained biases"
-    if "lora_" in name and "diff" not in name:
+    if _ANY_LORA.search(name):
         return "not those of LoRA"
     return "whole weights" if name.endswith((".weight", ".diff")) else "not those of LoRA"
 
@@ -416,7 +419,7 @@ def _has_own(name: str) -> bool:
 
 def outputs(shapes: Mapping[str, Shape]) -> int:
     """Return the outputs of all layers together, which stay when a layer is cut in several."""
-    return sum(shape[0] for name, shape in shapes.items() if (_split(name) or ("", ""))[1] == "up")
+    return sum(shape[0] for name, shape in shapes.items() if _OUTPUTS.search(name))
 
 
 def check(

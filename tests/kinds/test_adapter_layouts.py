@@ -246,6 +246,18 @@ def test_kohyas_names_of_flux_are_converted_with_their_text_encoder(tiny, tmp_pa
         torch.testing.assert_close(added[layer], 0.5 * up @ down, rtol=1e-5, atol=1e-5)
 
 
+def test_xlabs_names_are_converted(tiny, tmp_path):
+    down, up = torch.randn(4, 32), torch.randn(96, 4)
+    start = "double_blocks.0.processor.qkv_lora1"
+    tensors = {f"{start}.down.weight": down, f"{start}.up.weight": up}
+    safetensors.save_file(tensors, tmp_path / "x.safetensors")
+    layers = {
+        f"transformer_blocks.0.attn.to_{end}": (down, up[32 * part : 32 * part + 32].contiguous())
+        for part, end in enumerate("qkv")
+    }
+    assert_adds(tiny(KONTEXT), tmp_path, "transformer", layers, 1.0)
+
+
 def test_several_adapters_add_up_by_their_weights(tiny, tmp_path):
     model = tiny(QWEN)
     one = random_layers(model / "transformer")
