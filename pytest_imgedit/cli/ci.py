@@ -20,6 +20,7 @@ _PACKAGE = "pytest-imgedit"
 FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}
 #: Extras of this package, by the packages that they install.
 _EXTRAS = {
+    "gguf": "gguf",
     "openai": "openai",
     "peft": "lora",
     "pyarrow": "data",

@@ -637,8 +637,11 @@ class CheckpointModel(Model):
 
     def compose(self, where: Where, digests: checkpoint_files.Digests) -> Composition:
         self.check_folder()
-        folder = self.checkpoint.folder
-        names = checkpoint_files.loaded_files(folder, self.layout, self.checkpoint.variant)
+        checkpoint = self.checkpoint
+        folder = checkpoint.folder
+        names = checkpoint_files.loaded_files(
+            folder, self.layout, checkpoint.variant, checkpoint.without
+        )
         return Composition(
             {"files": digests.of(folder, names)},
             {"dtype": where.resolved_dtype(self.params)},

@@ -108,12 +108,13 @@ class Checkpoint:
 
     A hub id is resolved to a commit once a process. Every later lookup returns the snapshot of that
     commit, even if another one was pushed since. `variant` names one of a pipeline's variants, as
-    `used_variant` takes it.
+    `used_variant` takes it. `without` are the components of a pipeline whose weights are not read.
     """
 
     model: str
     layout: Layout
     variant: str | None = None
+    without: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -169,6 +170,7 @@ class Checkpoint:
                 repository,
                 revision=revision,
                 allow_patterns=["model_index.json"] + patterns,
+                ignore_patterns=[f"{name}/*.safetensors" for name in self.without],
                 local_files_only=not download,
             )
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
@@ -194,9 +196,11 @@ class Checkpoint:
         if an adapter lies beside them, if the checkpoint wants code of its own to be run, and if
         its weights are quantised in a way that its library does not know.
         """
-        variant = used_variant(self.folder, self.layout, self.variant)
+        every = _components(self.folder, self.layout)
+        components = [path for path in every if path.name not in self.without]
+        variant = used_variant(self.folder, self.layout, self.variant, self.without)
         sizes: dict[str, int] = {}
-        for component in _components(self.folder, self.layout):
+        for component in components:
             config = component / "config.json"
             if config.exists():  # schedulers and tokenizers have no weights
                 headers = {
@@ -223,7 +227,8 @@ class Checkpoint:
         components: list[Path] = []
         if folder.is_dir():
             with suppress(errors.UsageError):
-                components = _components(folder, self.layout)
+                every = _components(folder, self.layout)
+                components = [path for path in every if path.name not in self.without]
         configs = [component / "config.json" for component in components]
         said = [quantized.read(config) for config in configs if config.is_file()]
         return [quantization for quantization in said if quantization is not None]
@@ -242,6 +247,7 @@ class Checkpoint:
             "embedded": embedded,
             "layout": self.layout.value,
             "variant": self.variant,
+            "without": self.without,
             "digests": dict(digests),
         }
 
@@ -258,31 +264,35 @@ def require_checkpoint(folder: Path, layout: Layout) -> None:
         raise errors.UsageError(f"model {shorten(str(folder), 400)!r}: {advice}")
 
 
-def loaded_files(folder: Path, layout: Layout, variant: str | None = None) -> list[str]:
+def loaded_files(
+    folder: Path, layout: Layout, variant: str | None = None, without: Sequence[str] = ()
+) -> list[str]:
     """Return the names, relative to a checkpoint's folder, of the files that its loader opens;
-    `variant` is as `used_variant` takes it.
+    `variant` and `without` are as `used_variant` takes them.
 
     What lies beside them, such as a README or the states of an optimizer, is never read and is left
     out. Raises `UsageError`, naming the file, if the weights or a component are missing, a small
     file is not whole, an adapter lies beside the weights, or the checkpoint wants code to be run.
     """
     names: list[str] = []
-    variant = used_variant(folder, layout, variant)
+    variant = used_variant(folder, layout, variant, without)
     for component in _components(folder, layout):
-        paths = [component / name for name in _component_files(component, variant)]
+        has_weights = component.name not in without and (component / "config.json").exists()
+        paths = [component / name for name in _component_files(component, variant, has_weights)]
         names += [str(path.relative_to(folder)) for path in paths]
     if layout is Layout.PIPELINE:
         names.append("model_index.json")
     return sorted(names)
 
 
-def _component_files(folder: Path, variant: str | None) -> Iterator[str]:
-    """Yield the names of the files in a component's folder that its loader opens.
+def _component_files(folder: Path, variant: str | None, has_weights: bool) -> Iterator[str]:
+    """Yield the names of the files in a component's folder that its loader opens, those of its
+    weights if these are read from there.
 
     Raise `UsageError` for missing weights, and for a small file that is not whole.
     """
     names = list(_SMALL)
-    if (folder / "config.json").exists():
+    if has_weights:
         yield from (path.name for path in weight_files(folder, variant))
         names += [_index_of(name, None) for name in _WEIGHTS]
         if variant is not None:
@@ -313,6 +323,7 @@ def find_checkpoint(
     embedded: str | None,
     layout: str,
     variant: str | None,
+    without: Sequence[str],
     digests: Mapping[str, str],
 ) -> str:
     """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this
@@ -333,7 +344,7 @@ def find_checkpoint(
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(user_cache, "pytest-imgedit", "fingerprints.json")
     try:
-        names = loaded_files(local_folder, Layout(layout), variant)
+        names = loaded_files(local_folder, Layout(layout), variant, without)
         local_digests = Digests(cache).of(local_folder, names)
     except errors.UsageError as error:
         raise errors.SetupError(f"{error} (on {host})") from None
@@ -413,17 +424,21 @@ def _indexed_folders(folder: Path) -> Iterator[Path]:
         yield component
 
 
-def used_variant(folder: Path, layout: Layout, variant: str | None) -> str | None:
+def used_variant(
+    folder: Path, layout: Layout, variant: str | None, without: Sequence[str] = ()
+) -> str | None:
     """Return the variant of a pipeline's weights that is loaded, such as `"fp16"`: `variant`, or
     else the only one with weights for all those components that have none without a variant.
 
     Return `None` where every component has weights without one, and for a single model. Components
-    without weights of the variant are loaded without. Raises `UsageError` for a variant that no
+    without weights of the variant are loaded without. The components `without` weights to read do
+    not count. Raises `UsageError` for a variant that no
     component has, and where it is left open which one of several is meant.
     """
     if layout is Layout.MODEL:
         return None
-    found = {path: _variants(path) for path in _components(folder, layout)}
+    components = _components(folder, layout)
+    found = {path: _variants(path) for path in components if path.name not in without}
     if variant is not None:
         known = set[str]().union(*found.values())
         if variant not in known:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from PIL import Image
 
 from pytest_imgedit.core import errors, strict_json, targets
+from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds import (
@@ -23,6 +24,7 @@ from pytest_imgedit.kinds import (
     edit_checks,
     quantized,
     schedulers,
+    single_files,
 )
 from pytest_imgedit.kinds.base import (
     GIB,
@@ -79,19 +81,22 @@ class DiffusersEditor:
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
         import torch
 
-        from pytest_imgedit.kinds.compute import acceleration, lora, numerics, pipeline, scheduling
+        from pytest_imgedit.kinds.compute import acceleration, lora, numerics, pipeline
 
         options = DiffusersParameters.parse(params)
         numerics.set_deterministic(options.deterministic)
         self.deterministic = options.deterministic
         is_offloaded = options.offload in OFFLOADS
-        adapters = lora.read_loras(Path(model), options.loras)
+        folder = Path(model)
+        adapters = lora.read_loras(folder, options.loras)
+        load_to = "cpu" if is_offloaded else device
+        dtype = numerics.pick_dtype(options.dtype, device)
         self.pipeline = pipeline.load_pipeline(
-            Path(model),
-            "cpu" if is_offloaded else device,
-            numerics.pick_dtype(options.dtype, device),
+            folder,
+            load_to,
+            dtype,
             variant=options.variant,
-            **scheduling.built_scheduler(model, options),
+            **pipeline.replaced_components(folder, options, dtype, load_to),
         )
         lora.use_loras(self.pipeline, adapters)
         self.compiled = acceleration.accelerate(self.pipeline, options)
@@ -216,13 +221,21 @@ class DiffusersEditor:
         return values
 
     @staticmethod
-    def warm_up(model: str, *, variant: str | None = None, **_: Any) -> None:
+    def warm_up(
+        model: str, *, variant: str | None = None, single_file: str | None = None, **_: Any
+    ) -> None:
         """Read weights while other workers load theirs."""
         from pytest_imgedit.kinds.compute.fast_loading import read_ahead
 
         layout = checkpoint_files.Layout.PIPELINE
-        names = checkpoint_files.loaded_files(Path(model), layout, variant)
-        read_ahead(Path(model, name) for name in names if name.endswith(".safetensors"))
+        paths: list[Path] = []
+        without: tuple[str, ...] = ()
+        if single_file is not None:
+            paths.append(Path(single_file))
+            without = single_files.read(paths[0]).components
+        names = checkpoint_files.loaded_files(Path(model), layout, variant, without)
+        paths += [Path(model, name) for name in names if name.endswith(".safetensors")]
+        read_ahead(paths)
 
     def run(
         self, request: EditRequest, output_type: str, may_compile: bool = False, **override: int
@@ -347,7 +360,7 @@ class Diffusers(CheckpointModel):
     options: DiffusersParameters
     offloads = OFFLOADS
     pads_batches = True
-    names_files = ("loras",)
+    names_files = ("loras", "single_file")
     libraries = (
         "torch",
         "torchvision",
@@ -359,7 +372,14 @@ class Diffusers(CheckpointModel):
 
     @property
     def checkpoint(self) -> checkpoint_files.Checkpoint:
-        return replace(super().checkpoint, variant=self.params.get("variant"))
+        without = self._single_file.components if self._single_file else ()
+        return replace(super().checkpoint, variant=self.params.get("variant"), without=without)
+
+    @cached_property
+    def _single_file(self) -> single_files.SingleFile | None:
+        """What `editor.single_file` holds; raises `SettingError` as `single_files.read` does."""
+        path = self.params.get("single_file")
+        return single_files.read(Path(path)) if isinstance(path, str) and path else None
 
     @property
     def is_sharded(self) -> bool:
@@ -405,6 +425,7 @@ class Diffusers(CheckpointModel):
         one, or that needs a package which is missing; raise `UsageError` for a checkpoint that is
         not whole or no instruction editor.
         """
+        single_files.refuse_as_folder(self.argument or "")
         refuse_if(
             self.gpus > 1 and self._offload in self.offloads,
             "offload",
@@ -419,6 +440,7 @@ class Diffusers(CheckpointModel):
         )
         self._check_batches()
         self._check_shard(site)
+        self._check_single_file(site)
         refuse_if(
             self.options.quantize and site.is_here and find_spec("torchao") is None,
             "quantize",
@@ -472,6 +494,29 @@ class Diffusers(CheckpointModel):
         }
         if not adapter_files.needs_conversion(adapter, bases):
             adapter_files.check(adapter, name, adapter.tensors, bases, components)
+
+    def _check_single_file(self, site: Site) -> None:
+        """Raise `SettingError` for a single file that does not go with the pipeline or with another
+        setting, or that needs a package which is missing.
+        """
+        file = self._single_file
+        if file is None:
+            return
+        folder = self.checkpoint.snapshot or Path(self.checkpoint.model)
+        if folder.is_dir():
+            index = read_object(folder / "model_index.json", "a diffusers checkpoint")
+            file.require_fit(folder, index)
+        refuse_if(
+            file.is_gguf and site.is_here and find_spec("gguf") is None,
+            "single_file",
+            "gguf is not installed, pip install gguf",
+        )
+        refuse_if(file.is_gguf and self.options.quantize, "quantize", "not with a GGUF file")
+        refuse_if(
+            self.gpus > 1 and self.options.shard.strategy != "context",
+            "single_file",
+            'not with shards, expected editor.shard.strategy "context"',
+        )
 
     def _check_shard(self, site: Site) -> None:
         """Raise `SettingError` for a `shard` with nothing to share, for quantization and LoRA
@@ -576,6 +621,8 @@ class Diffusers(CheckpointModel):
         unused_packages: list[str] = []
         if self.options.quantize:
             packages.append("torchao")
+        if self._single_file and self._single_file.is_gguf:
+            packages.append("gguf")
         if self.options.loras:
             packages.append("peft")
         else:
@@ -592,11 +639,15 @@ class Diffusers(CheckpointModel):
         )
 
     def component_bytes(self) -> dict[str, int]:
-        """Return the bytes of weights in memory by component, with those of LoRA adapters."""
-        return super().component_bytes() | {
-            lora.path: adapter_files.find(lora.path).weights.stat().st_size
-            for lora in self.options.loras
-        }
+        """Return the bytes of weights in memory by component, with those of a single file and of
+        LoRA adapters.
+        """
+        sizes = super().component_bytes()
+        if self._single_file:
+            sizes |= self._single_file.component_bytes(str(self.params.get("dtype", "auto")))
+        for lora in self.options.loras:
+            sizes[lora.path] = adapter_files.find(lora.path).weights.stat().st_size
+        return sizes
 
     def memory(self) -> Memory:
         if not self.is_sharded:
@@ -644,8 +695,9 @@ class Diffusers(CheckpointModel):
         options = settled.options
         if options.compile != "auto" or options.offload in self.offloads or self.gpus > 1:
             return settled
-        is_proven = self._adapter is not None and self._adapter.compiles
-        is_proven = is_proven and not self.checkpoint.quantizations
+        is_gguf = bool(self._single_file and self._single_file.is_gguf)
+        is_plain = not is_gguf and not self.checkpoint.quantizations
+        is_proven = self._adapter is not None and self._adapter.compiles and is_plain
         if is_proven and self.weight_bytes >= COMPILE_BYTES:
             return settled.with_params(compile="if possible")
         return settled
@@ -676,6 +728,8 @@ class Diffusers(CheckpointModel):
         lossy: list[str] = []
         if self.options.quantize:
             lossy.append(f"quantize={self.options.quantize}")
+        if self._single_file and self._single_file.loss:
+            lossy.append(f"single_file={self._single_file.loss}")
         backend = self.options.attention_backend or ""
         if re.search("sage|int8|fp8", backend):  # they compute in fewer bits
             lossy.append(f"attention_backend={backend}")

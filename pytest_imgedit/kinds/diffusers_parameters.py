@@ -53,6 +53,12 @@ class DiffusersParameters(ComputeParameters):
         description='which weights of a checkpoint that stores several, such as `"fp16"`; found by '
         "itself where it is the only one",
     )
+    single_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a file of safetensors or GGUF whose weights take the place of those in the "
+        "pipeline's folder (GGUF: extra `gguf`)",
+    )
     compile: Literal["auto", "if possible"] | bool = Field(
         default="auto",
         description='compile the transformer blocks; `"auto"`: of models of at least 2 GiB on one '

@@ -18,7 +18,8 @@ import torch
 from pytest_imgedit.core import errors, images, requests, strict_json, wire
 from pytest_imgedit.core.text import one_line
 from pytest_imgedit.kinds.base import GIB
-from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, scheduling, seeding
+from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
+from pytest_imgedit.kinds.compute.pipeline import replaced_components
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 
@@ -69,16 +70,18 @@ class ShardedEditor(DiffusersEditor):
         def prepare(pipeline: Any) -> None:
             self.compiled = acceleration.accelerate(pipeline, options)
 
-        adapters = lora.read_loras(Path(setup["model"]), options.loras)
+        folder = Path(setup["model"])
+        adapters = lora.read_loras(folder, options.loras)
         _print_memory(setup["rank"], "before loading", device.type)
+        dtype = numerics.pick_dtype(options.dtype, device.type)
         pipeline = fsdp.load_sharded(
-            Path(setup["model"]),
+            folder,
             device,
-            numerics.pick_dtype(options.dtype, device.type),
+            dtype,
             options.shard,
             prepare,
             variant=options.variant,
-            **scheduling.built_scheduler(setup["model"], options),
+            **replaced_components(folder, options, dtype, str(device)),
         )
         _print_memory(setup["rank"], "after loading", device.type)
         lora.use_loras(pipeline, adapters)

@@ -49,9 +49,9 @@ def load_sharded(
     image. Otherwise rank 0 reads the weights of what is sharded and passes them on, tensor by
     tensor, so that other ranks hold one whole tensor at a time; without `rank0_reads` every rank
     reads them. What is not sharded, such as the VAE, is whole on every rank. `prepare` may change
-    the pipeline before it is sharded. `variant` is as `load_pipeline` takes it. `components`, such
-    as a scheduler, are used as they are, in place of those in the folder. Raise `SetupError` for a
-    pipeline that cannot be sharded.
+    the pipeline before it is sharded. `variant` is as `load_pipeline` takes it. `components` are
+    used as they are, in place of those in the folder; networks with the strategy `"context"` alone.
+    Raise `SetupError` for a pipeline that cannot be sharded.
     """
     if shard.strategy == "context":
         pipeline = load_pipeline(folder, str(device), dtype, variant=variant, **components)

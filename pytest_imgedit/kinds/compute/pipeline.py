@@ -18,7 +18,8 @@ from PIL import Image
 from pytest_imgedit.core import strict_json
 from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.checkpoint_files import Layout
-from pytest_imgedit.kinds.compute import qwen_inputs, tensor_checks
+from pytest_imgedit.kinds.compute import qwen_inputs, scheduling, single_file, tensor_checks
+from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 
@@ -35,10 +36,12 @@ def load_pipeline(
     or `"balanced"` over all of them.
 
     `variant` is as `checkpoint_files.used_variant` takes it. `components` are used as they are, in
-    place of those in the folder. Raise `SetupError` for weights that do not fit their configs.
+    place of those in the folder, which may have no weights of them. Raise `SetupError` for weights
+    that do not fit their configs.
     """
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     kind = str(index["_class_name"])
+    variant = checkpoint_files.used_variant(folder, Layout.PIPELINE, variant, tuple(components))
     if importlib.util.find_spec("torchvision") is None:
         components = {**_without_torchvision(folder, index), **components}
     placement = {"device_map": device} if device in ("cuda", "balanced") else {}
@@ -46,7 +49,7 @@ def load_pipeline(
         pipeline = DiffusionPipeline.from_pretrained(
             str(folder),
             dtype=dtype,
-            variant=checkpoint_files.used_variant(folder, Layout.PIPELINE, variant),
+            variant=variant,
             use_safetensors=True,
             trust_remote_code=False,
             **placement,
@@ -56,6 +59,21 @@ def load_pipeline(
         pipeline.to(device)  # a device_map does not tell GPUs apart
     _mend(pipeline, folder, kind)
     return pipeline
+
+
+def replaced_components(
+    folder: Path, options: DiffusersParameters, dtype: torch.dtype, device: str
+) -> dict[str, Any]:
+    """Return the components that take the place of those in a pipeline's folder: its scheduler with
+    other settings, and what a single file holds, on the device.
+
+    Raise `SetupError` for a scheduler that the pipeline cannot use, and for a file that does not
+    hold the whole of a component.
+    """
+    components = scheduling.built_scheduler(str(folder), options)
+    if options.single_file is not None:
+        components |= single_file.load(Path(options.single_file), folder, dtype, device)
+    return components
 
 
 def _without_torchvision(folder: Path, index: strict_json.JsonObject) -> strict_json.JsonObject:
