@@ -77,9 +77,9 @@ class Layout(Enum):
     MODEL = "model"
 
 
-#: Snapshots by model and layout. A hub id that was resolved once stays the same commit for the
+#: Snapshots by model, layout and components without weights. A hub id that was resolved once stays the same commit for the
 #: whole run.
-_PINNED: dict[tuple[str, Layout], Path] = {}
+_PINNED: dict[tuple[str, Layout, tuple[str, ...]], Path] = {}
 
 
 def is_local(model: str) -> bool:
@@ -131,7 +131,7 @@ class Checkpoint:
         """The snapshot to which `folder` has pinned a hub id; `None` for a folder or an unpinned
         id.
         """
-        return _PINNED.get((self.model, self.layout))
+        return _PINNED.get((self.model, self.layout, self.without))
 
     @property
     def commit(self) -> str | None:
@@ -183,7 +183,7 @@ class Checkpoint:
                 f"model {self.model!r}: not a local folder, and not available on the Hub: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-        return _PINNED.setdefault((self.model, self.layout), Path(snapshot))
+        return _PINNED.setdefault((self.model, self.layout, self.without), Path(snapshot))
 
     def component_bytes(self, dtype: str) -> dict[str, int]:
         """Return the bytes that the models take at least in memory, by the names of their folders.

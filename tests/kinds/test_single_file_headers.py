@@ -13,7 +13,7 @@ import pytest
 
 from pytest_imgedit.core.errors import SettingError
 from pytest_imgedit.kinds import diffusers as diffusers_kind
-from pytest_imgedit.kinds import single_files
+from pytest_imgedit.kinds import checkpoint_files, single_files
 from pytest_imgedit.kinds.base import Site, Where
 from pytest_imgedit.kinds.checkpoint_files import find_checkpoint
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
@@ -316,6 +316,23 @@ def test_another_host_finds_the_folder_without_the_replaced_weights(folder, tmp_
     assert "transformer/config.json" in identity.recipe["files"]
     there = json.loads(json.dumps(editor.checkpoint.elsewhere(identity.recipe["files"])))
     assert find_checkpoint(**there) == str(folder)
+
+
+def test_replaced_weights_are_not_downloaded(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def snapshot(repository, **options):
+        asked.append(options["ignore_patterns"])
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(checkpoint_files, "_PINNED", {})
+    editor = model("org/model", safetensors(tmp_path / "w.safetensors", NETWORK))
+    assert editor.checkpoint.folder == tmp_path
+    assert asked == [["transformer/*.safetensors", "unet/*.safetensors"]]
+    assert make_model("editor", "diffusers:org/model", {}).checkpoint.snapshot is None
 
 
 def test_the_files_that_load_are_read_ahead(folder, tmp_path, monkeypatch):

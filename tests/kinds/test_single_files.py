@@ -184,9 +184,20 @@ def test_float8_without_scales_is_read_as_the_dtype(pipeline, tmp_path, kind):
 
 
 @needs_gguf
-@pytest.mark.full_for("Q4_0", "Q5_0", "F16", "BF16")
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0", "F16", "BF16"])
-def test_a_gguf_file_computes_as_its_weights_in_a_folder(pipeline, small_flux, tmp_path, kind):
+@pytest.mark.full_for("Q4_0-float32", "Q5_0-float32", "F16-float32", "BF16-float32")
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("Q8_0", "bfloat16"),
+        ("Q4_0", "float32"),
+        ("Q5_0", "float32"),
+        ("F16", "float32"),
+        ("BF16", "float32"),
+    ],
+)
+def test_a_gguf_file_computes_as_its_weights_in_a_folder(
+    pipeline, small_flux, tmp_path, kind, dtype
+):
     tiny = pipeline("flux-kontext")
     path = tmp_path / "flux.gguf"
     read = names.save_gguf(path, names.flux(tiny.weights["transformer"]), kind, "flux")
@@ -195,8 +206,32 @@ def test_a_gguf_file_computes_as_its_weights_in_a_folder(pipeline, small_flux, t
         folder / "transformer" / "diffusion_pytorch_model.safetensors",
         small_flux(checkpoint=read, config={}),
     )
+    expected = edited(folder, dtype=dtype)
+    assert (edited(tiny.bare, dtype=dtype, single_file=str(path)) == expected).all()
+    assert (expected != tiny.edit).any()
+
+
+@needs_gguf
+@pytest.mark.full
+def test_a_gguf_file_of_qwen_image(pipeline, tmp_path):
+    tiny = pipeline("qwen-image-edit")
+    path = tmp_path / "qwen.gguf"
+    read = names.save_gguf(path, tiny.weights["transformer"], "Q8_0", "qwen_image")
+    folder = shutil.copytree(tiny.whole, tmp_path / "whole")
+    save(folder / "transformer" / "diffusion_pytorch_model.safetensors", read)
+    assert (edited(tiny.bare, single_file=str(path)) == edited(folder)).all()
+
+
+@needs_gguf
+def test_layers_that_are_not_linear_are_read_as_the_dtype(pipeline, tmp_path):
+    tiny = pipeline("instruct-pix2pix")
+    path = tmp_path / "unet.gguf"
+    names.save_gguf(path, names.unet(tiny.weights["unet"]), "BF16", "sd1", ranks=(1, 2, 4))
+    folder = shutil.copytree(tiny.whole, tmp_path / "whole")
+    rounded = {name: tensor.bfloat16().float() for name, tensor in tiny.weights["unet"].items()}
+    save(folder / "unet" / "diffusion_pytorch_model.safetensors", rounded)
     expected = edited(folder)
-    assert (edited(tiny.bare, single_file=str(path)) == expected).all()
+    assert (edited(tiny.whole, single_file=str(path)) == expected).all()
     assert (expected != tiny.edit).any()
 
 
@@ -272,14 +307,14 @@ def test_the_weights_of_another_network_are_refused(pipeline, tiny, tmp_path):
         tmp_path / "w.safetensors", names.unet(pipeline("instruct-pix2pix").weights["unet"])
     )
     for name, missing, network in (
-        ("flux-kontext", "57 tensors missing (context_embedder.bias, ", "FluxTransformer2DModel"),
+        ("flux-kontext", "66 tensors missing (context_embedder.bias, ", "FluxTransformer2DModel"),
         ("qwen-image-edit", "", "QwenImageTransformer2DModel"),
     ):
         with pytest.raises(SetupError) as raised:
             DiffusersEditor(str(tiny(name)), device="cpu", single_file=str(path))
         message = str(raised.value)
         assert message.startswith(f"editor.single_file: {path}: {network}: {missing}")
-        assert "208 tensors unexpected (conv_in.bias" in message
+        assert "208 tensors unexpected (input_blocks.0.0.bias, " in message
 
 
 @needs_gguf

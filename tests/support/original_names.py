@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 Tensors = dict[str, torch.Tensor]
@@ -209,9 +209,14 @@ def open_clip(tensors: Tensors) -> Tensors:
 
 
 def save_gguf(
-    path: Path, tensors: Mapping[str, torch.Tensor], kind: str, architecture: str
+    path: Path,
+    tensors: Mapping[str, torch.Tensor],
+    kind: str,
+    architecture: str,
+    ranks: Sequence[int] = (2,),
 ) -> dict[str, Any]:
-    """Save weights as GGUF, those with rows of whole blocks as `kind` and the others in float32;
+    """Save weights as GGUF, those of these `ranks` with rows of whole blocks as `kind`,
+    the others in float32;
     return what diffusers makes of them, by name: it computes the product of a block's scale and its
     numbers in half precision.
     """
@@ -224,7 +229,7 @@ def save_gguf(
         values = tensor.float().contiguous().numpy()
         of_kind = gguf.GGMLQuantizationType[kind]
         block, _ = gguf.GGML_QUANT_SIZES[of_kind]
-        if values.ndim != 2 or values.shape[-1] % block:
+        if values.ndim not in ranks or values.shape[-1] % block:
             of_kind = gguf.GGMLQuantizationType.F32
         stored = gguf.quants.quantize(values, of_kind)
         writer.add_tensor(name, stored, raw_dtype=of_kind)
