@@ -432,22 +432,23 @@ def used_variant(
 
     Return `None` where every component has weights without one, and for a single model. Components
     without weights of the variant are loaded without. The components `without` weights to read do
-    not count. Raises `UsageError` for a variant that no
-    component has, and where it is left open which one of several is meant.
+    not count. Raises `UsageError` for a variant that no component has, and where it is left open
+    which one of several is meant.
     """
     if layout is Layout.MODEL:
         return None
-    components = _components(folder, layout)
-    found = {path: _variants(path) for path in components if path.name not in without}
+    every = {path: _variants(path) for path in _components(folder, layout)}
+    found = {path: variants for path, variants in every.items() if path.name not in without}
     if variant is not None:
-        known = set[str]().union(*found.values())
+        known = set[str]().union(*every.values())
         if variant not in known:
             others = f"one of {', '.join(sorted(known))}" if known else "no such key"
             raise errors.UsageError(
                 f"editor.variant: {folder}: no weights of the variant {variant!r}, expected "
                 f"{others}"
             )
-        return variant
+        is_used = any(variant in variants for variants in found.values())
+        return variant if is_used else None
     needed = {
         path: variants
         for path, variants in found.items()

@@ -509,7 +509,7 @@ class Diffusers(CheckpointModel):
         refuse_if(
             file.is_gguf and site.is_here and find_spec("gguf") is None,
             "single_file",
-            "gguf is not installed, pip install gguf",
+            f"{file.path}: the package gguf is not installed, pip install gguf",
         )
         refuse_if(file.is_gguf and self.options.quantize, "quantize", "not with a GGUF file")
         refuse_if(

@@ -35,7 +35,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 }
 #: Tensors of training and of schedules, which no pipeline reads.
 _UNUSED = re.compile(
-    r"model_ema\.|(betas|alphas_cumprod(_prev)?|(log|sqrt)_\w*alphas\w*|posterior_\w+|logvar"
+    r"model_ema\.|first_stage_model\.loss\.|(betas|alphas_cumprod(_prev)?|(log|sqrt)_\w*alphas\w*|posterior_\w+|logvar"
     r"|lvlb_weights|sigmas|log_sigmas|scale_factor|global_step|denoiser\..*)$",
     re.ASCII,
 )
@@ -108,7 +108,7 @@ class SingleFile:
         parts: dict[tuple[str, ...], list[str]] = {}
         for name in self.tensors:
             components = component_of(name) if self.is_whole else NETWORKS
-            if components or not _UNUSED.match(name):
+            if not (self.is_whole and _UNUSED.match(name)):
                 parts.setdefault(components, []).append(name)
         return parts
 

@@ -250,7 +250,8 @@ def test_a_file_in_place_of_the_folder_is_refused(name):
 def test_other_settings_do_not_all_go_with_a_single_file(folder, tmp_path, monkeypatch):
     path = gguf(tmp_path / "w.gguf", {"img_in.weight": (8, [32, 1])})
     monkeypatch.setattr(diffusers_kind, "find_spec", lambda name: None)
-    assert refusal(folder, path) == ("single_file", "gguf is not installed, pip install gguf")
+    missing = "FILE: the package gguf is not installed, pip install gguf"
+    assert refusal(folder, path) == ("single_file", missing)
     monkeypatch.setattr(diffusers_kind, "find_spec", lambda name: name)
     assert refusal(folder, path, quantize="fp8") == ("quantize", "not with a GGUF file")
     expected = ("single_file", 'not with shards, expected editor.shard.strategy "context"')
