@@ -77,8 +77,8 @@ class Layout(Enum):
     MODEL = "model"
 
 
-#: Snapshots by model, layout and components without weights. A hub id that was resolved once stays the same commit for the
-#: whole run.
+#: Snapshots by model, layout and components without weights. A hub id that was resolved once stays
+#: the same commit for the whole run.
 _PINNED: dict[tuple[str, Layout, tuple[str, ...]], Path] = {}
 
 

@@ -82,7 +82,7 @@ def read(path: Path) -> Header:
     except OSError as error:
         problem = f"{path}: {error.strerror}, expected {expected}"
         raise files.unusable(path, expected, problem) from error
-    except (ValueError, KeyError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, ArithmeticError, struct.error) as error:
         problem = f"{path}: no readable header, expected {expected}"
         raise files.unusable(path, expected, problem) from error
     if size < end:

@@ -76,9 +76,12 @@ class Component:
     """A component of a pipeline, its class, and the names of its tensors in a single file."""
 
     name: str
-    library: str
     class_name: str
     tensors: list[str]
+
+    @property
+    def is_text_encoder(self) -> bool:
+        return self.class_name in _TEXT_CLASSES
 
 
 @dataclass(frozen=True)
@@ -158,16 +161,17 @@ class SingleFile:
             config = folder / name / "config.json"
             if not config.is_file():
                 raise self._unfit(f"{config}: no such file, expected the config of these weights")
-            library, class_name = index[name]
-            self._require_loadable(folder / name, class_name)
-            components.append(Component(name, library, class_name, tensors))
+            component = Component(name, index[name][1], tensors)
+            self._require_loadable(folder / name, component)
+            components.append(component)
         return components
 
-    def _require_loadable(self, folder: Path, class_name: str) -> None:
+    def _require_loadable(self, folder: Path, component: Component) -> None:
         """Raise `SettingError` for a class that diffusers does not load from a single file, and for
         a GGUF file of another architecture.
         """
-        if class_name not in loadable_classes() and class_name not in _TEXT_CLASSES:
+        class_name = component.class_name
+        if class_name not in loadable_classes() and not component.is_text_encoder:
             how = (
                 f"a file with diffusers' names is {folder}/diffusion_pytorch_model.safetensors, "
                 "without editor.single_file"
@@ -258,25 +262,31 @@ def _read_safetensors(path: Path) -> SingleFile:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
     tensors: dict[str, gguf_header.Tensor] = {}
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            start, stop = tensor["data_offsets"]
-            values = math.prod(tensor["shape"])
-            tensors[name] = gguf_header.Tensor(tensor["dtype"], values, stop - start)
+    try:
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                start, stop = tensor["data_offsets"]
+                values = math.prod(map(int, tensor["shape"]))
+                tensors[name] = gguf_header.Tensor(str(tensor["dtype"]), values, stop - start)
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.UsageError(
+            f"{path}: no readable header, expected a safetensors file"
+        ) from error
     return SingleFile(path, tensors)
 
 
 def _read_gguf(path: Path) -> SingleFile:
     header = gguf_header.read(path)
-    count = header.metadata.get("split.count", 1)
-    if count > 1:
+    count = header.metadata.get("split.count")
+    if isinstance(count, int) and count > 1:
         raise errors.SettingError(
             "single_file",
             f"{path}: one of {count} parts, expected one file: llama-gguf-split --merge makes it",
         )
     if not header.tensors:
         raise errors.SettingError("single_file", f"{path}: no tensors, expected weights")
-    return SingleFile(path, header.tensors, header.metadata.get("general.architecture"))
+    architecture = header.metadata.get("general.architecture")
+    return SingleFile(path, header.tensors, str(architecture) if architecture else None)
 
 
 def component_of(name: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ import struct
 import pytest
 
 from pytest_imgedit.core.errors import SettingError
-from pytest_imgedit.kinds import diffusers as diffusers_kind
 from pytest_imgedit.kinds import checkpoint_files, single_files
+from pytest_imgedit.kinds import diffusers as diffusers_kind
 from pytest_imgedit.kinds.base import Site, Where
 from pytest_imgedit.kinds.checkpoint_files import find_checkpoint
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
@@ -174,7 +174,8 @@ def test_a_damaged_file_is_refused(folder, tmp_path):
     )
     path = gguf(tmp_path / "w.gguf", {"img_in.weight": (8, [32, 64])}, data=1024)
     assert "the file was cut short or damaged" in refusal(folder, path)[1]
-    for content in (path.read_bytes()[:60], b"GGUF" + b"\xff" * 60, b"another"):
+    aligned = gguf(tmp_path / "a.gguf", {}, general_alignment=0).read_bytes()
+    for content in (path.read_bytes()[:60], b"GGUF" + b"\xff" * 60, b"another", aligned):
         path.write_bytes(content)
         assert "expected a GGUF file" in refusal(folder, path)[1]
 

@@ -29,6 +29,7 @@ PARTS = {
     "cosxl": ["unet", "vae", "text_encoder", "text_encoder_2"],
     "flux-kontext": ["transformer"],
     "qwen-image-edit": ["transformer"],
+    "zimage-omni": ["transformer"],
 }
 needs_gguf = pytest.mark.skipif(not find_spec("gguf"), reason="gguf is not installed")
 
@@ -168,6 +169,15 @@ def test_a_qwen_image_transformer_alone(pipeline, tmp_path, layout):
     assert (tiny.edit != edited(tiny.source)).any()
 
 
+@pytest.mark.full
+def test_a_z_image_transformer_alone(pipeline, tmp_path):
+    tiny = pipeline("zimage-omni")
+    path = save(tmp_path / "z.safetensors", prefixed(names.z_image(tiny.weights["transformer"])))
+    assert (edited(tiny.bare, single_file=str(path)) == tiny.edit).all()
+    assert (tiny.edit != edited(tiny.source)).any()
+
+
+@pytest.mark.full_for("float8_e5m2")
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
 def test_float8_without_scales_is_read_as_the_dtype(pipeline, tmp_path, kind):
     tiny = pipeline("instruct-pix2pix")
@@ -184,12 +194,12 @@ def test_float8_without_scales_is_read_as_the_dtype(pipeline, tmp_path, kind):
 
 
 @needs_gguf
-@pytest.mark.full_for("Q4_0-float32", "Q5_0-float32", "F16-float32", "BF16-float32")
+@pytest.mark.full_for("Q4_0-bfloat16", "Q5_0-float32", "F16-float32", "BF16-float32")
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [
-        ("Q8_0", "bfloat16"),
-        ("Q4_0", "float32"),
+        ("Q8_0", "float32"),
+        ("Q4_0", "bfloat16"),
         ("Q5_0", "float32"),
         ("F16", "float32"),
         ("BF16", "float32"),

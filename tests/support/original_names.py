@@ -51,6 +51,13 @@ FLUX_FUSED = {
     "txt_attn.qkv": ("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"),
     "linear1": ("attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp"),
 }
+Z_IMAGE = {
+    "all_final_layer.2-1.": "final_layer.",
+    "all_x_embedder.2-1.": "x_embedder.",
+    ".attention.to_out.0.": ".attention.out.",
+    ".attention.norm_q.": ".attention.q_norm.",
+    ".attention.norm_k.": ".attention.k_norm.",
+}
 RESNET = {
     "norm1": "in_layers.0",
     "conv1": "in_layers.2",
@@ -148,6 +155,21 @@ def _move(left: Tensors, named: Tensors, part: str, new: str) -> None:
     for kind in ("weight", "bias"):
         if f"{part}.{kind}" in left:
             named[f"{new}.{kind}"] = left.pop(f"{part}.{kind}")
+
+
+def z_image(tensors: Tensors) -> Tensors:
+    """A Z-Image transformer as its authors name it, with the norm that diffusers leaves out."""
+    named: Tensors = {"norm_final.weight": torch.ones(1)}
+    for name, tensor in tensors.items():
+        new = name
+        for part, theirs in Z_IMAGE.items():
+            new = new.replace(part, theirs)
+        if ".attention.to_q." in name:
+            parts = [tensors[name.replace("to_q", part)] for part in ("to_q", "to_k", "to_v")]
+            named[new.replace("to_q", "qkv")] = torch.cat(parts)
+        elif ".attention.to_k." not in name and ".attention.to_v." not in name:
+            named[new] = tensor
+    return named
 
 
 def unet(tensors: Tensors) -> Tensors:

@@ -1,11 +1,12 @@
 """Loads components of a pipeline from a single file: whole, or not at all."""
 
-import importlib
 import re
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import torch
+import transformers
 from accelerate import init_empty_weights
 from diffusers import GGUFQuantizationConfig, UNet2DConditionModel
 from diffusers.loaders import single_file_model, single_file_utils
@@ -40,9 +41,10 @@ def load(path: Path, folder: Path, dtype: torch.dtype, device: str) -> dict[str,
     weights = _read(path, dtype)
     loaded: dict[str, Any] = {}
     for component in components:
-        cls = getattr(importlib.import_module(component.library), component.class_name)
+        library = transformers if component.is_text_encoder else diffusers
+        cls = getattr(library, component.class_name)
         part = {name: weights.pop(name) for name in component.tensors}
-        load_part = _load_text_encoder if component.library == "transformers" else _load_model
+        load_part = _load_text_encoder if component.is_text_encoder else _load_model
         try:
             model = load_part(cls, part, folder / component.name, dtype)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -83,28 +85,32 @@ def _load_model(cls: Any, tensors: Tensors, folder: Path, dtype: torch.dtype) ->
         [name for name in unused if not any(re.search(pattern, name) for pattern in ignored)],
     )
     converted = {name: converted[name] for name in expected}
-    is_quantized = False
-    for name, tensor in converted.items():
-        if hasattr(tensor, "quant_type"):
-            is_linear = isinstance(
-                empty.get_submodule(name.rpartition(".")[0]), torch.nn.Linear
-            ) and name.endswith(".weight")
-            is_quantized |= is_linear
-            if not is_linear:  # diffusers computes with quantized weights in linear layers alone
-                converted[name] = gguf_utils().dequantize_gguf_tensor(tensor).to(dtype)
-    quantization = {"quantization_config": GGUFQuantizationConfig(compute_dtype=dtype)}
+    options: dict[str, Any] = {}
+    if _dequantize_all_but_linear(empty, converted, dtype):
+        options["quantization_config"] = GGUFQuantizationConfig(compute_dtype=dtype)
     return cls.from_single_file(
-        converted,
-        config=str(folder),
-        dtype=dtype,
-        local_files_only=True,
-        **(quantization if is_quantized else {}),
+        converted, config=str(folder), dtype=dtype, local_files_only=True, **options
     )
 
 
-def gguf_utils() -> Any:
-    """Return diffusers' module of GGUF, which needs the package gguf."""
-    return importlib.import_module("diffusers.quantizers.gguf.utils")
+def _dequantize_all_but_linear(model: Any, tensors: Tensors, dtype: torch.dtype) -> bool:
+    """Replace quantized tensors of GGUF by their values, but for the weights of linear layers, with
+    which diffusers computes as they are; return whether there are such.
+    """
+    quantized = [name for name, tensor in tensors.items() if hasattr(tensor, "quant_type")]
+    if not quantized:
+        return False
+    from diffusers.quantizers.gguf.utils import dequantize_gguf_tensor  # needs the package gguf
+
+    linear = {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    }
+    for name in quantized:
+        if name not in linear:
+            tensors[name] = dequantize_gguf_tensor(tensors[name]).to(dtype)
+    return not linear.isdisjoint(quantized)
 
 
 def _renamed(
