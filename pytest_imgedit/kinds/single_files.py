@@ -39,7 +39,7 @@ _UNUSED = re.compile(
     r"|lvlb_weights|sigmas|log_sigmas|scale_factor|global_step|denoiser\..*)$",
     re.ASCII,
 )
-#: Names of tensors that stand for a format which diffusers does not load from one file.
+#: Names of tensors that belong to formats with scales of their own, of ComfyUI and of others.
 _SCALES = re.compile(
     r"(^|\.)(scale_weight|weight_scale(_2)?|scale_input|input_scale|comfy_quant|scaled_fp8)$"
 )
@@ -197,8 +197,8 @@ class SingleFile:
         scale = next(filter(_SCALES.search, self.tensors), None)
         if scale:
             raise self._unfit(
-                f"scaled float8 ({scale}), which diffusers does not load from a single file, "
-                "expected bfloat16, float8 without scales, or GGUF"
+                f"weights with scales beside them ({scale}), expected bfloat16, float8 without "
+                "scales, or GGUF"
             )
         is_text = bool(_TEXT_ARCHITECTURE.fullmatch(self.architecture or ""))
         if is_text or any(map(_TEXT_ENCODER.match, self.tensors)):

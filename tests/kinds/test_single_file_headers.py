@@ -105,13 +105,13 @@ REFUSED = {
     ),
     "scaled": (
         {**NETWORK, "img_in.scale_weight": ("F32", [1])},
-        "scaled float8 (img_in.scale_weight), which diffusers does not load from a single file, "
-        "expected bfloat16, float8 without scales, or GGUF",
+        "weights with scales beside them (img_in.scale_weight), expected bfloat16, float8 without "
+        "scales, or GGUF",
     ),
     "comfy-quant": (
         {**NETWORK, "img_in.comfy_quant": ("U8", [1])},
-        "scaled float8 (img_in.comfy_quant), which diffusers does not load from a single file, "
-        "expected bfloat16, float8 without scales, or GGUF",
+        "weights with scales beside them (img_in.comfy_quant), expected bfloat16, float8 without "
+        "scales, or GGUF",
     ),
     "integers": (
         {"img_in.weight": ("U8", [4])},
