@@ -15,6 +15,7 @@ from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.kinds import gguf_header
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 
 torch = Later("torch")
@@ -243,6 +244,48 @@ def test_layers_that_are_not_linear_are_read_as_the_dtype(pipeline, tmp_path):
     expected = edited(folder)
     assert (edited(tiny.whole, single_file=str(path)) == expected).all()
     assert (expected != tiny.edit).any()
+
+
+@needs_gguf
+def test_types_of_gguf_are_those_that_diffusers_dequantizes():
+    import gguf
+
+    gguf_utils = Later("diffusers.quantizers.gguf.utils")
+    types = {
+        number: (kind.name, *gguf.GGML_QUANT_SIZES[kind])
+        for number, kind in numbered_types(gguf, gguf_utils.SUPPORTED_GGUF_QUANT_TYPES)
+    }
+    assert types == gguf_header.TYPES
+    for kind in gguf_utils.SUPPORTED_GGUF_QUANT_TYPES:
+        blocks = random_blocks(kind.name, gguf.GGML_QUANT_SIZES[kind][1])
+        parameter = gguf_utils.GGUFParameter(torch.from_numpy(blocks), quant_type=kind)
+        values = gguf_utils.dequantize_gguf_tensor(parameter).float().numpy()
+        exact = gguf.quants.dequantize(blocks, kind)
+        if kind.name in ("BF16", "IQ4_NL"):
+            assert (values == exact).all()
+        elif kind.name in ("Q4_0", "Q5_0", "Q8_0"):
+            assert (values == exact.astype(np.float16)).all()
+        else:
+            assert np.abs(values - exact).max() < 2e-3 * np.abs(exact).max()
+
+
+def numbered_types(gguf, supported):
+    kinds = [*supported, gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16]
+    return [(int(kind), kind) for kind in kinds]
+
+
+def random_blocks(kind, size, count=64):
+    """Blocks of random numbers, whose scales are positive."""
+    chance = np.random.default_rng(0)
+    blocks = chance.integers(0, 256, (count, size), dtype=np.uint8)
+    if kind == "BF16":
+        values = chance.standard_normal(count).astype(np.float32).view(np.uint32) >> 16
+        return values.astype(np.uint16)[:, None].view(np.uint8)
+    scales = (chance.random((count, 2)) / 100).astype(np.float16).view(np.uint8)
+    start = {"Q2_K": 80, "Q3_K": 108, "Q6_K": 208}.get(kind, 0)
+    end = start + (4 if kind in ("Q2_K", "Q4_K", "Q5_K", "Q4_1", "Q5_1") else 2)
+    blocks[:, start:end] = scales[:, : end - start]
+    return blocks
 
 
 def drop(name):
