@@ -3,7 +3,6 @@ its header, and whether diffusers loads these from one file.
 """
 
 import ast
-import json
 import math
 import re
 from collections import Counter
@@ -16,7 +15,7 @@ from typing import Any
 
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.text import counted, first_of
-from pytest_imgedit.kinds import checkpoint_files, gguf_header
+from pytest_imgedit.kinds import gguf_header, safetensors_header
 from pytest_imgedit.kinds.user_code import source_file
 
 #: What the components that denoise are called; a pipeline has one of the two.
@@ -257,21 +256,12 @@ def read(path: Path) -> SingleFile:
 
 
 def _read_safetensors(path: Path) -> SingleFile:
-    checkpoint_files.tensor_bytes(path)
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    tensors: dict[str, gguf_header.Tensor] = {}
-    try:
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                start, stop = tensor["data_offsets"]
-                values = math.prod(map(int, tensor["shape"]))
-                tensors[name] = gguf_header.Tensor(str(tensor["dtype"]), values, stop - start)
-    except (KeyError, TypeError, ValueError) as error:
-        raise errors.UsageError(
-            f"{path}: no readable header, expected a safetensors file"
-        ) from error
+    tensors = {
+        name: gguf_header.Tensor(
+            entry["dtype"], math.prod(entry["shape"]), safetensors_header.stored_bytes(entry)
+        )
+        for name, entry in safetensors_header.read(path).tensors.items()
+    }
     return SingleFile(path, tensors)
 
 
