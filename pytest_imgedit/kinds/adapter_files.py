@@ -347,7 +347,9 @@ def layers_of(names: Iterable[str], bases: Mapping[str, Bases]) -> dict[str, dic
         entry = layers.setdefault(layer, Layer())
         setattr(entry, part, name)
     if alone:
-        placed.setdefault(_best(alone, bases), {}).update(alone)
+        best = _best(alone, bases)
+        named = {plain(layer, best): entry for layer, entry in alone.items()}
+        placed.setdefault(best, {}).update(named)
     return placed
 
 
@@ -443,7 +445,9 @@ def check(
             f"expected LoRA alone: {shorten(', '.join(others[:_SHOWN]), 400)}"
         )
     placed = layers_of(shapes, bases)
-    require_loadable(adapter.weights, pipeline, placed, loadable)
+    require_loadable(
+        adapter.weights, pipeline, placed, [name for name in loadable if name in bases]
+    )
     for component, layers in placed.items():
         settings = adapter.settings_of(component)
         base = bases.get(component)

@@ -142,6 +142,12 @@ def test_a_folder_of_peft_may_be_of_a_text_encoder(tiny, tmp_path, name):
     encoder = CLIPTextModel.from_pretrained(model / "text_encoder")
     layers = saved_by_peft(encoder, tmp_path, r=2, lora_alpha=6, target_modules=["q_proj", "fc1"])
     assert_adds(model, tmp_path, "text_encoder", layers, 3.0)
+    older = {
+        name.replace("base_model.model.", "base_model.model.text_model."): tensor
+        for name, tensor in safetensors.load_file(tmp_path / WEIGHTS).items()
+    }
+    safetensors.save_file(older, tmp_path / WEIGHTS)
+    assert_adds(model, tmp_path, "text_encoder", layers, 3.0)
 
 
 @pytest.mark.parametrize("name", [QWEN, KONTEXT, PIX2PIX])
