@@ -34,8 +34,9 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 }
 #: Tensors of training and of schedules, which no pipeline reads.
 _UNUSED = re.compile(
-    r"model_ema\.|first_stage_model\.loss\.|(betas|alphas_cumprod(_prev)?|(log|sqrt)_\w*alphas\w*|posterior_\w+|logvar"
-    r"|lvlb_weights|sigmas|log_sigmas|scale_factor|global_step|denoiser\..*)$",
+    r"model_ema\.|first_stage_model\.loss\.|denoiser\."
+    r"|(betas|alphas_cumprod(_prev)?|(log|sqrt)_\w*alphas\w*|posterior_\w+|logvar|lvlb_weights"
+    r"|sigmas|log_sigmas|scale_factor|global_step)$",
     re.ASCII,
 )
 #: Names of tensors that belong to formats with scales of their own, of ComfyUI and of others.
