@@ -24,8 +24,9 @@ example scripts of diffusers, flow_grpo, Flow-Factory, DanceGRPO.
 
 Only what has nothing to do with names, alphas and conversion is left out of a trainer: packages of
 images and plots that its modules import are empty ones, hashes in the metadata are empty, and a
-method whose module cannot be imported is taken out of the module's source. kohya's `split_qkv`
-knows the widths of FLUX.1 alone; it gets those of the tiny model.
+method whose module cannot be imported is taken out of the module's source. kohya's `split_qkv=True`
+is left out: at this commit it ends with an error. Rows of sd-scripts and DiffSynth use a Kontext of
+one block of each kind as wide as FLUX.1, by whose widths trainers and diffusers split fused layers.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import argparse
 import ast
 import importlib
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,6 +60,7 @@ WEIGHT = 0.8
 #: Parameters of the edits, by base.
 CALLS: dict[str, dict[str, Any]] = {
     "flux-kontext": {"num_inference_steps": 2, "area": 4096},
+    "wide-kontext": {"num_inference_steps": 2, "area": 4096},
     "qwen-image-edit": {"num_inference_steps": 2, "height": 64, "width": 64},
 }
 #: Modules of diffusers' Kontext script and of DiffSynth's one for Qwen-Image-Edit.
@@ -83,9 +86,27 @@ class Bench:
     def network(self, base: str, name: str = "transformer") -> Any:
         """A fresh copy of a component."""
         import diffusers
+        import transformers
 
-        pipeline = diffusers.DiffusionPipeline.from_pretrained(self.bases[base])
-        return getattr(pipeline, name)
+        index = json.loads((self.bases[base] / "model_index.json").read_text("utf-8"))
+        library, kind = index[name]
+        owner: Any = {"diffusers": diffusers, "transformers": transformers}[library]
+        return getattr(owner, kind).from_pretrained(self.bases[base], subfolder=name)
+
+
+def wide_kontext(folder: Path) -> Path:
+    """A tiny Kontext whose transformer is as wide as FLUX.1, by whose widths trainers and diffusers
+    split fused layers.
+    """
+    import diffusers
+    import tiny_models
+
+    tiny_models.flux_kontext(folder)
+    config = json.loads((folder / "transformer" / "config.json").read_text("utf-8"))
+    config |= {"attention_head_dim": 128, "num_attention_heads": 24, "axes_dims_rope": (16, 56, 56)}
+    torch.manual_seed(0)
+    diffusers.FluxTransformer2DModel.from_config(config).save_pretrained(folder / "transformer")
+    return folder
 
 
 def draw(network: torch.nn.Module) -> None:
@@ -94,7 +115,7 @@ def draw(network: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, weight in network.named_parameters():
             if "lora_" in name:
-                weight.copy_(torch.randint(-8, 9, weight.shape) / 32)
+                weight.copy_(torch.randint(-8, 9, weight.shape) / 8)
 
 
 def tuned(network: Any, targets: list[str], alpha: float = ALPHA, **options: Any) -> Any:
@@ -217,22 +238,16 @@ def peft_folder(base: str, **options: Any) -> Callable[[Bench, str], Adapter]:
 
 
 def kohya_flux(
-    clone: Path, split: bool = False, text: bool = False, alpha: float = ALPHA
+    clone: Path, text: bool = False, alpha: float = ALPHA
 ) -> Callable[[Bench, str], Adapter]:
     """The network of `flux_train_network.py`, on its FLUX of the tiny one's sizes."""
 
     def make(bench: Bench, name: str) -> Adapter:
         flux_models, flux_utils, lora_flux = kohya_modules(clone)
-        base = bench.network("flux-kontext")
-        encoder = bench.network("flux-kontext", "text_encoder")
+        base = bench.network("wide-kontext")
+        encoder = bench.network("wide-kontext", "text_encoder")
         flux = flux_models.Flux(flux_params(flux_models, base))
-        width = base.inner_dim
-        lora_flux.LoRANetwork.get_qkv_mlp_split_dims = classmethod(
-            lambda cls: [width] * 3 + [4 * width]
-        )
-        network = lora_flux.create_network(
-            1.0, RANK, alpha, None, [encoder], flux, split_qkv=str(split)
-        )
+        network = lora_flux.create_network(1.0, RANK, alpha, None, [encoder], flux)
         network.apply_to([encoder], flux, text, True)
         draw(network)
         file = bench.folder / f"{name}.safetensors"
@@ -242,7 +257,7 @@ def kohya_flux(
         added = to_diffusers(dict(fused(flux, "lora_unet", network.unet_loras)), names, shapes)
         for key, value in fused(encoder, "lora_te1", network.text_encoder_loras if text else ()):
             added[f"text_encoder.{key}"] = value
-        return Adapter("flux-kontext", file, added)
+        return Adapter("wide-kontext", file, added)
 
     return make
 
@@ -251,14 +266,11 @@ def kohya_to_ai_toolkit(clone: Path) -> Callable[[Bench, str], Adapter]:
     """kohya's `convert_flux_lora.py --dst ai-toolkit` on kohya's own file."""
 
     def make(bench: Bench, name: str) -> Adapter:
-        from unittest import mock
-
         made = kohya_flux(clone)(bench, f"{name} source")
         converter = importlib.import_module("networks.convert_flux_lora")
         file = bench.folder / f"{name}.safetensors"
         converted = converter.convert_sd_scripts_to_ai_toolkit(load_file(made.path))
-        del mock
-        save_file({key: value.contiguous() for key, value in converted.items()}, file)
+        save_file({key: value.clone() for key, value in converted.items()}, file)
         return Adapter(made.base, file, made.added)
 
     return make
@@ -267,15 +279,13 @@ def kohya_to_ai_toolkit(clone: Path) -> Callable[[Bench, str], Adapter]:
 def kohya_modules(clone: Path) -> tuple[Any, Any, Any]:
     """kohya's modules of FLUX and of its adapters."""
     sys.path.insert(0, str(clone))
-    for name in ("cv2", "torchvision", "torchvision.transforms"):
-        if name in sys.modules or importlib.util.find_spec(name.partition(".")[0]) is None:
-            bare(name)
-    if not hasattr(sys.modules.get("torchvision"), "transforms") and "torchvision" in sys.modules:
-        sys.modules["torchvision"].transforms = sys.modules["torchvision.transforms"]  # type: ignore[attr-defined]
+    importlib.import_module("library")
+    bare("library.utils", setup_logging=lambda: None)
     bare("library.train_util", precalculate_safetensors_hashes=lambda tensors, metadata: ("", ""))
+    for name in ("utils", "train_util"):
+        setattr(sys.modules["library"], name, sys.modules[f"library.{name}"])
     names = ("library.flux_models", "library.flux_utils", "networks.lora_flux")
     models, utils, lora = (importlib.import_module(name) for name in names)
-    sys.modules["library"].train_util = sys.modules["library.train_util"]  # type: ignore[attr-defined]
     return models, utils, lora
 
 
@@ -344,7 +354,8 @@ def musubi_qwen(clone: Path, converted: bool = False) -> Callable[[Bench, str], 
             convert = importlib.import_module("musubi_tuner.convert_lora")
             convert.convert(str(file), str(file), "other", None)
         added = {
-            f"transformer.{key}": value for key, value in fused(base, "lora_unet", network.unet_loras)
+            f"transformer.{key}": value
+            for key, value in fused(base, "lora_unet", network.unet_loras)
         }
         return Adapter("qwen-image-edit", file, added)
 
@@ -387,7 +398,14 @@ def diffsynth_qwen(clone: Path) -> Callable[[Bench, str], Adapter]:
 
     def make(bench: Bench, name: str) -> Adapter:
         base = bench.network("qwen-image-edit")
-        targets = [*ATTENTION, "to_add_out", "img_mlp.net.2", "img_mod.1", "txt_mlp.net.2", "txt_mod.1"]
+        targets = [
+            *ATTENTION,
+            "to_add_out",
+            "img_mlp.net.2",
+            "img_mod.1",
+            "txt_mlp.net.2",
+            "txt_mod.1",
+        ]
         state = diffsynth_saved(clone, base, targets)
         file = bench.folder / f"{name}.safetensors"
         save_file({key: value.to(torch.bfloat16) for key, value in state.items()}, file)
@@ -396,14 +414,16 @@ def diffsynth_qwen(clone: Path) -> Callable[[Bench, str], Adapter]:
     return make
 
 
-def diffsynth_flux(clone: Path, aligned: bool, utils: Path | None) -> Callable[[Bench, str], Adapter]:
+def diffsynth_flux(
+    clone: Path, aligned: bool, utils: Path | None
+) -> Callable[[Bench, str], Adapter]:
     """`step-N.safetensors` of FLUX.1 Kontext, with and without `--align_to_opensource_format`."""
 
     def make(bench: Bench, name: str) -> Adapter:
         bare("diffsynth", clone / "diffsynth")
         bare("diffsynth.models", clone / "diffsynth" / "models")
         models = importlib.import_module("diffsynth.models.flux_dit")
-        base = bench.network("flux-kontext")
+        base = bench.network("wide-kontext")
         width, heads = base.inner_dim, base.config.num_attention_heads
         dit = torch.nn.Module()
         dit.blocks = torch.nn.ModuleList([models.FluxJointTransformerBlock(width, heads)])
@@ -421,14 +441,16 @@ def diffsynth_flux(clone: Path, aligned: bool, utils: Path | None) -> Callable[[
         assert utils is not None
         names = kohya_modules(utils)[1].make_diffusers_to_bfl_map(1, 1)
         added = {bfl_name(key): value for key, value in added_by_peft(dit).items()}
-        return Adapter("flux-kontext", file, to_diffusers(added, names, base.state_dict()))
+        return Adapter("wide-kontext", file, to_diffusers(added, names, base.state_dict()))
 
     return make
 
 
 def bfl_name(name: str) -> str:
     """FLUX's own name of a parameter of DiffSynth's FLUX."""
-    name = name.removeprefix("transformer.").replace("single_blocks.0.norm.", "single_blocks.0.modulation.")
+    name = name.removeprefix("transformer.").replace(
+        "single_blocks.0.norm.", "single_blocks.0.modulation."
+    )
     if name.startswith("blocks."):
         name = f"double_{name}"
     for theirs, ours in (
@@ -447,14 +469,23 @@ def ai_toolkit(clone: Path, base: str) -> Callable[[Bench, str], Adapter]:
 
     def make(bench: Bench, name: str) -> Adapter:
         sys.path.insert(0, str(clone))
+        bare("toolkit", clone / "toolkit")
+        bare("optimum")
+        bare("optimum.quanto", QTensor=int, QBytesTensor=bytes)
+        bare("toolkit.config_modules", NetworkConfig=object, LoRMConfig=object)
+        bare("toolkit.metadata", add_model_hash_to_meta=lambda tensors, metadata: metadata)
+        bare("toolkit.saving", get_lora_keymap_from_model_keymap=lambda names: names)
+        bare("toolkit.models", clone / "toolkit" / "models")
+        bare("toolkit.models.lokr", LokrModule=object)
+        bare("toolkit.models.DoRA", DoRAModule=object)
         special = importlib.import_module("toolkit.lora_special")
         network = bench.network(base)
         folder = clone / "extensions_built_in" / "diffusion_models" / "qwen_image"
         rename = method(folder / "qwen_image.py", "QwenImageModel.convert_lora_weights_before_save")
         keep = lambda self, state: state  # noqa: E731
-        owner = SimpleNamespace()
+        owner = ModuleType("model")  # can be referred to weakly
         hook = rename if base.startswith("qwen") else keep
-        owner.convert_lora_weights_before_save = MethodType(hook, owner)
+        owner.convert_lora_weights_before_save = MethodType(hook, owner)  # type: ignore[attr-defined]
         lora = special.LoRASpecialNetwork(
             text_encoder=None, unet=network, lora_dim=RANK, alpha=RANK, is_transformer=True,
             train_text_encoder=False, target_lin_modules=[type(network).__name__], base_model=owner,
@@ -510,9 +541,7 @@ def simpletuner_comfy(clone: Path) -> Callable[[Bench, str], Adapter]:
         spec.loader.exec_module(module)
         made = diffusers_kontext(bench, f"{name} source")
         metadata = {"r": RANK, "lora_alpha": ALPHA}
-        state = module.convert_diffusers_to_comfyui(
-            load_file(made.path), adapter_metadata=metadata
-        )
+        state = module.convert_diffusers_to_comfyui(load_file(made.path), adapter_metadata=metadata)
         path = bench.folder / f"{name}.safetensors"
         save_file(state, path)
         return Adapter(made.base, path, made.added)
@@ -537,7 +566,6 @@ def makers(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[Bench
         found |= {
             ("sd-scripts", "Kontext"): kohya_flux(clone),
             ("sd-scripts", "Kontext, alpha 1"): kohya_flux(clone, alpha=1.0),
-            ("sd-scripts", "Kontext, split_qkv"): kohya_flux(clone, split=True),
             ("sd-scripts", "Kontext, CLIP"): kohya_flux(clone, text=True),
             ("sd-scripts", "convert_flux_lora, ai-toolkit"): kohya_to_ai_toolkit(clone),
         }
@@ -584,6 +612,8 @@ def edit(model: Path, base: str, path: Path | None, added: dict[str, torch.Tenso
 def compare(bench: Bench, made: Adapter, bases: dict[str, Any]) -> list[str | int]:
     """Largest difference to the edit with merged weights, and to the base's; an error instead."""
     model = bench.bases[made.base]
+    if made.base not in bases:
+        bases[made.base] = edit(model, made.base, None, {})
     merged = edit(model, made.base, None, made.added)
     moved = int(abs(merged - bases[made.base]).max())
     try:
@@ -595,27 +625,40 @@ def compare(bench: Bench, made: Adapter, bases: dict[str, Any]) -> list[str | in
 
 def main() -> None:
     made = parser(__doc__)
-    for name in ("sd-scripts", "musubi-tuner", "ai-toolkit", "diffsynth", "diffusion-pipe", "simpletuner"):
+    for name in (
+        "sd-scripts",
+        "musubi-tuner",
+        "ai-toolkit",
+        "diffsynth",
+        "diffusion-pipe",
+        "simpletuner",
+    ):
         made.add_argument(f"--{name}", type=Path, help=f"a clone of {name}")
     made.add_argument("--only", default="", help="only rows whose trainer or layout has this text")
     options = made.parse_args()
     sys.path.insert(0, str(TESTS))
     import tiny_models
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
 
+    for log in (diffusers_logging, transformers_logging):
+        log.disable_progress_bar()
     with scratch(options) as folder:
-        builders = {"flux-kontext": tiny_models.flux_kontext, "qwen-image-edit": tiny_models.qwen_image_edit}
+        builders = {
+            "flux-kontext": tiny_models.flux_kontext,
+            "wide-kontext": wide_kontext,
+            "qwen-image-edit": tiny_models.qwen_image_edit,
+        }
         bases = {name: build(folder / name) for name, build in builders.items()}
         bench = Bench(bases, folder / "adapters")
         bench.folder.mkdir()
-        plain = {name: edit(path, name, None, {}) for name, path in bases.items()}
+        plain: dict[str, Any] = {}
         rows = []
         for number, ((trainer, layout), make) in enumerate(makers(options).items()):
             if options.only not in f"{trainer} {layout}":
                 continue
             adapter = make(bench, str(number))
-            tensors = count(adapter.path)
-            rows.append([trainer, layout, tensors, *compare(bench, adapter, plain)])
-            print(*rows[-1], sep=" | ", flush=True)
+            rows.append([trainer, layout, count(adapter.path), *compare(bench, adapter, plain)])
     table(["trainer", "layout", "tensors", "differs", "moves", "refusal"], rows)
     finish(options, {"rows": rows})
 
