@@ -428,10 +428,21 @@ def diffsynth_flux(
         dit = torch.nn.Module()
         dit.blocks = torch.nn.ModuleList([models.FluxJointTransformerBlock(width, heads)])
         dit.single_blocks = torch.nn.ModuleList([models.FluxSingleTransformerBlock(width, heads)])
-        targets = (
-            "a_to_qkv,b_to_qkv,ff_a.0,ff_a.2,ff_b.0,ff_b.2,a_to_out,b_to_out,proj_out,norm.linear,"
-            "norm1_a.linear,norm1_b.linear,to_qkv_mlp"
-        ).split(",")
+        targets = [
+            "a_to_qkv",
+            "b_to_qkv",
+            "ff_a.0",
+            "ff_a.2",
+            "ff_b.0",
+            "ff_b.2",
+            "a_to_out",
+            "b_to_out",
+            "proj_out",
+            "norm.linear",
+            "norm1_a.linear",
+            "norm1_b.linear",
+            "to_qkv_mlp",
+        ]
         state = diffsynth_saved(clone, dit, targets)
         if aligned:
             script = clone / "examples" / "flux" / "model_training" / "train.py"
@@ -536,7 +547,8 @@ def simpletuner_comfy(clone: Path) -> Callable[[Bench, str], Adapter]:
     def make(bench: Bench, name: str) -> Adapter:
         file = clone / "simpletuner" / "helpers" / "training" / "lora_format.py"
         spec = importlib.util.spec_from_file_location("simpletuner_lora_format", file)
-        assert spec and spec.loader
+        assert spec
+        assert spec.loader
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         made = diffusers_kontext(bench, f"{name} source")
