@@ -99,7 +99,8 @@ def wide_kontext(folder: Path) -> Path:
     split fused layers.
     """
     import diffusers
-    import tiny_models
+
+    tiny_models = importlib.import_module("tiny_models")
 
     tiny_models.flux_kontext(folder)
     config = json.loads((folder / "transformer" / "config.json").read_text("utf-8"))
@@ -217,7 +218,8 @@ def dance_grpo(bench: Bench, name: str) -> Adapter:
 
     model = tuned(bench.network("flux-kontext"), ["to_k", "to_q", "to_v", "to_out.0"], RANK)
     diffusers.FluxKontextPipeline.save_lora_weights(
-        bench.folder / name, transformer_lora_layers=get_peft_model_state_dict(model)
+        bench.folder / name,
+        transformer_lora_layers=get_peft_model_state_dict(model.base_model.model),
     )
     file = bench.folder / name / "pytorch_lora_weights.safetensors"
     return Adapter("flux-kontext", file, added_by_peft(model))
@@ -649,7 +651,7 @@ def main() -> None:
     made.add_argument("--only", default="", help="only rows whose trainer or layout has this text")
     options = made.parse_args()
     sys.path.insert(0, str(TESTS))
-    import tiny_models
+    tiny_models = importlib.import_module("tiny_models")
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
 
