@@ -385,15 +385,32 @@ def plain(layer: str, component: str) -> str:
     return layer.removeprefix("text_model.") if component.startswith("text_encoder") else layer
 
 
-def base_layers(folder: Path) -> Bases:
+def bases_of(folder: Path, components: Iterable[str], variant: str | None) -> dict[str, Bases]:
+    """Return the layers of those of these components that a pipeline's folder has; `variant` is as
+    `checkpoint_files.used_variant` takes it.
+    """
+    used = checkpoint_files.used_variant(folder, checkpoint_files.Layout.PIPELINE, variant)
+    return {
+        name: base_layers(folder / name, used)
+        for name in components
+        if (folder / name / "config.json").is_file()
+    }
+
+
+def base_layers(folder: Path, variant: str | None = None) -> Bases:
     """Return the shapes of the weights of a component's layers, from the headers of its files;
-    `None` where these do not tell, such as those of quantized weights.
+    `None` where these do not tell, such as those of quantized weights, and for a folder without
+    weights, which a single file replaces.
     """
     config = read_object(folder / "config.json", "the config of a model")
     if config.get("quantization_config"):
         return None
+    try:
+        paths = checkpoint_files.weight_files(folder, variant)
+    except errors.UsageError:
+        return None
     layers: dict[str, Shape] = {}
-    for path in checkpoint_files.weight_files(folder):
+    for path in paths:
         for name, shape in safetensors_header.read(path).shapes.items():
             if name.endswith(".weight"):
                 layers[plain(name.removesuffix(".weight"), folder.name)] = shape

@@ -88,7 +88,7 @@ class DiffusersEditor:
         self.deterministic = options.deterministic
         is_offloaded = options.offload in OFFLOADS
         folder = Path(model)
-        adapters = lora.read_loras(folder, options.loras)
+        adapters = lora.read_loras(folder, options.loras, options.variant)
         load_to = "cpu" if is_offloaded else device
         dtype = numerics.pick_dtype(options.dtype, device)
         self.pipeline = pipeline.load_pipeline(
@@ -487,11 +487,7 @@ class Diffusers(CheckpointModel):
             return
         if name is None or components is None:
             return
-        bases = {
-            component: adapter_files.base_layers(folder / component)
-            for component in components
-            if (folder / component / "config.json").is_file()
-        }
+        bases = adapter_files.bases_of(folder, components, self.options.variant)
         if not adapter_files.needs_conversion(adapter, bases):
             adapter_files.check(adapter, name, adapter.tensors, bases, components)
 

@@ -71,7 +71,7 @@ class ShardedEditor(DiffusersEditor):
             self.compiled = acceleration.accelerate(pipeline, options)
 
         folder = Path(setup["model"])
-        adapters = lora.read_loras(folder, options.loras)
+        adapters = lora.read_loras(folder, options.loras, options.variant)
         _print_memory(setup["rank"], "before loading", device.type)
         dtype = numerics.pick_dtype(options.dtype, device.type)
         pipeline = fsdp.load_sharded(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from later import Later
 from PIL import Image
+from safetensors.numpy import save_file
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
@@ -104,13 +105,12 @@ def adapter(tmp_path):
     def write(name=LIGHTNING_FILE, **metadata):
         path = tmp_path / "adapters" / name
         path.parent.mkdir(exist_ok=True)
-        header = json.dumps(
-            {
-                "__metadata__": metadata,
-                "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
-            }
-        ).encode()
-        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        layer = "transformer_blocks.0.attn.to_q"
+        tensors = {
+            f"{layer}.lora_down.weight": np.zeros((1, 32), np.float32),
+            f"{layer}.lora_up.weight": np.zeros((32, 1), np.float32),
+        }
+        save_file(tensors, path, metadata)
         return path
 
     return write

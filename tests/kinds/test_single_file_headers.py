@@ -62,7 +62,13 @@ def folder(tmp_path):
         "_class_name": "QwenImageEditPipeline",
         "transformer": ["diffusers", "QwenImageTransformer2DModel"],
         "text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"],
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "tokenizer": ["transformers", "Qwen2Tokenizer"],
+        "processor": ["transformers", "Qwen2VLProcessor"],
+        "vae": ["diffusers", "AutoencoderKLQwenImage"],
     }
+    for name in ("scheduler", "tokenizer", "processor", "vae"):
+        (folder / name).mkdir(parents=True)
     for name in ("transformer", "text_encoder"):
         (folder / name).mkdir(parents=True)
         (folder / name / "config.json").write_text("{}")

@@ -44,8 +44,11 @@ class Adapter:
     parts: Mapping[str, Part]
 
 
-def read_loras(folder: Path, loras: Sequence[LoraParameters]) -> list[Adapter]:
-    """Read adapters for the pipeline in a folder, of which only headers are read.
+def read_loras(
+    folder: Path, loras: Sequence[LoraParameters], variant: str | None = None
+) -> list[Adapter]:
+    """Read adapters for the pipeline in a folder, of which only headers are read; `variant` is as
+    `checkpoint_files.used_variant` takes it.
 
     Raise `SetupError` if the pipeline's class takes no adapters, if peft is not installed, or if an
     adapter cannot be read or does not fit whole.
@@ -56,11 +59,7 @@ def read_loras(folder: Path, loras: Sequence[LoraParameters]) -> list[Adapter]:
 
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     kind = getattr(diffusers, index["_class_name"])
-    bases = {
-        name: adapter_files.base_layers(folder / name)
-        for name in _changeable(kind)
-        if (folder / name / "config.json").is_file()
-    }
+    bases = adapter_files.bases_of(folder, _changeable(kind), variant)
     return _read_all(kind, bases, loras)
 
 
