@@ -496,9 +496,10 @@ def ai_toolkit(clone: Path, base: str) -> Callable[[Bench, str], Adapter]:
         folder = clone / "extensions_built_in" / "diffusion_models" / "qwen_image"
         rename = method(folder / "qwen_image.py", "QwenImageModel.convert_lora_weights_before_save")
         keep = lambda self, state: state  # noqa: E731
-        owner = ModuleType("model")  # can be referred to weakly
+        owner: Any = ModuleType("model")  # can be referred to weakly
+        owner.use_old_lokr_format = False
         hook = rename if base.startswith("qwen") else keep
-        owner.convert_lora_weights_before_save = MethodType(hook, owner)  # type: ignore[attr-defined]
+        owner.convert_lora_weights_before_save = MethodType(hook, owner)
         lora = special.LoRASpecialNetwork(
             text_encoder=None, unet=network, lora_dim=RANK, alpha=RANK, is_transformer=True,
             train_text_encoder=False, target_lin_modules=[type(network).__name__], base_model=owner,
@@ -673,6 +674,7 @@ def main() -> None:
                 continue
             adapter = make(bench, str(number))
             rows.append([trainer, layout, count(adapter.path), *compare(bench, adapter, plain)])
+            print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     table(["trainer", "layout", "tensors", "differs", "moves", "refusal"], rows)
     finish(options, {"rows": rows})
 
