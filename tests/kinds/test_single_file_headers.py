@@ -145,8 +145,8 @@ REFUSED = {
         "alone",
     ),
     "further-component": (
-        {"model.diffusion_model.x": ("F16", [4]), "first_stage_model.y": ("F16", [4])},
-        "it holds vae, which QwenImageEditPipeline does not have",
+        {"model.diffusion_model.x": ("F16", [4]), "conditioner.embedders.1.y": ("F16", [4])},
+        "it holds text_encoder_2, which QwenImageEditPipeline does not have",
     ),
 }
 
