@@ -440,7 +440,7 @@ class Diffusers(CheckpointModel):
         )
         self._check_batches()
         self._check_shard(site)
-        self._check_single_file(site)
+        self._check_single_file()
         refuse_if(
             self.options.quantize and site.is_here and find_spec("torchao") is None,
             "quantize",
@@ -491,9 +491,9 @@ class Diffusers(CheckpointModel):
         if not adapter_files.needs_conversion(adapter, bases):
             adapter_files.check(adapter, name, adapter.tensors, bases, components)
 
-    def _check_single_file(self, site: Site) -> None:
+    def _check_single_file(self) -> None:
         """Raise `SettingError` for a single file that does not go with the pipeline or with another
-        setting, or that needs a package which is missing.
+        setting.
         """
         file = self._single_file
         if file is None:
@@ -502,11 +502,6 @@ class Diffusers(CheckpointModel):
         if folder.is_dir():
             index = read_object(folder / "model_index.json", "a diffusers checkpoint")
             file.require_fit(folder, index)
-        refuse_if(
-            file.is_gguf and site.is_here and find_spec("gguf") is None,
-            "single_file",
-            f"{file.path}: the package gguf is not installed, pip install gguf",
-        )
         refuse_if(file.is_gguf and self.options.quantize, "quantize", "not with a GGUF file")
         refuse_if(
             self.gpus > 1 and self.options.shard.strategy != "context",

@@ -1,154 +1,97 @@
-"""The header of a GGUF file, which ggml's docs/gguf.md describes, without its tensors."""
+"""Reads a GGUF file without its weights; needs the package gguf."""
 
-import math
-import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+import numpy as np
+from gguf import GGUFReader, GGUFValueType
+from numpy.typing import DTypeLike, NDArray
 
 from pytest_imgedit.core import errors, files
+from pytest_imgedit.core.text import one_line
+from pytest_imgedit.kinds.user_code import keys_of_table
 
-#: Types of tensors that diffusers reads: name, values of a block, and bytes of it, by number.
-TYPES: Mapping[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    20: ("IQ4_NL", 32, 18),
-    23: ("IQ4_XS", 256, 136),
-    30: ("BF16", 1, 2),
-}
-#: Formats of `struct` of the numbers in metadata, by the number of their type.
-_NUMBERS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
-_TEXT = 8
-_LIST = 9
-#: More than any file has: a damaged length must not take all memory.
-_MOST = 2**24
-#: Where tensors begin, in bytes, in a file whose metadata does not say it.
-_ALIGNMENT = 32
+_EXPECTED = "a GGUF file"
+#: Types that diffusers reads without dequantising them.
+_PLAIN = ("F32", "F16")
+#: The most numbers and texts that a header is read for; one of a network has ten thousands.
+_MOST_PARTS = 2**18
+#: The most bytes of a text, and sides of a shape.
+_LONGEST_PART = 2**24
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor of a file: the name of its type, its number of values, and its bytes there."""
+class _Reader(GGUFReader):
+    """A reader that stops at the end of a file, and at counts that no file of weights has, where
+    the package's own would go on.
+    """
 
-    type: str
-    values: int
-    bytes: int
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.parts = 0
+        super().__init__(path)
+
+    def _get(
+        self, offset: int, dtype: DTypeLike, count: int = 1, override_order: Any = None
+    ) -> NDArray[Any]:
+        is_weight = hasattr(self, "data_offset")
+        end = offset + np.dtype(dtype).itemsize * int(count)
+        self.parts += 1
+        if is_weight and end > self.data.size:
+            raise errors.UsageError(
+                f"{self.path}: {self.data.size} bytes, expected {end} or more: the file was cut "
+                "short or damaged"
+            )
+        if end > self.data.size:
+            raise ValueError("cut short")
+        if not is_weight and (self.parts > _MOST_PARTS or count > _LONGEST_PART):
+            raise ValueError("longer than that of a network")
+        return super()._get(offset, dtype, count, override_order)
 
 
-@dataclass(frozen=True)
-class Header:
-    """The metadata of a GGUF file, and its tensors by name."""
-
-    metadata: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
-
-
-def read(path: Path) -> Header:
-    """Return the header of a GGUF file of version 2 or 3.
+def read(path: Path) -> GGUFReader:
+    """Return the reader of a GGUF file of version 2 or 3, which maps the weights.
 
     Raises `UsageError`, naming the file, for one that cannot be read, is of another format, is cut
     short, or has tensors of a type that diffusers does not read.
     """
-    expected = "a GGUF file"
     try:
         if path.exists() and not files.is_file(path):  # reading a pipe would wait
-            raise errors.UsageError(f"{path}: not a regular file, expected {expected}")
-        with path.open("rb") as file:
-            header, end = _parse(file, path)
-        size = path.stat().st_size
+            raise errors.UsageError(f"{path}: not a regular file, expected {_EXPECTED}")
+        reader = _Reader(path)
+        if reader.byte_order != "I":
+            raise ValueError("of another byte order")
     except OSError as error:
-        problem = f"{path}: {error.strerror}, expected {expected}"
-        raise files.unusable(path, expected, problem) from error
-    except (ValueError, KeyError, TypeError, ArithmeticError, struct.error) as error:
-        problem = f"{path}: no readable header, expected {expected}"
-        raise files.unusable(path, expected, problem) from error
-    if size < end:
-        raise errors.UsageError(
-            f"{path}: {size} bytes, expected {end}: the file was cut short or damaged"
-        )
-    return header
-
-
-def _parse(file: BinaryIO, path: Path) -> tuple[Header, int]:
-    """Return the header, and the number of bytes that the file must have at least."""
-    if file.read(4) != b"GGUF" or _number(file, "<I") not in (2, 3):
-        raise ValueError("another format")
-    count = _number(file, "<Q")
-    entries = _number(file, "<Q")
-    metadata = {_text(file): _value(file) for _ in range(_checked(entries))}
-    tensors: dict[str, Tensor] = {}
-    end = 0
-    for _ in range(_checked(count)):
-        name = _text(file)
-        shape = [_number(file, "<Q") for _ in range(_checked(_number(file, "<I")))]
-        kind = _number(file, "<I")
-        offset = _number(file, "<Q")
-        if kind not in TYPES:
+        problem = f"{path}: {error.strerror}, expected {_EXPECTED}"
+        raise files.unusable(path, _EXPECTED, problem) from error
+    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+        problem = f"{path}: no readable header ({one_line(error)}), expected {_EXPECTED}"
+        raise files.unusable(path, _EXPECTED, problem) from error
+    known = types()
+    for tensor in reader.tensors:
+        name = tensor.tensor_type.name
+        if known and name not in known:
             raise errors.UsageError(
-                f"{path}: {name} is of the GGUF type {kind}, expected one that diffusers reads: "
-                f"{', '.join(label for label, _, _ in TYPES.values())}"
+                f"{path}: {tensor.name} is of the GGUF type {name}, expected one that diffusers "
+                f"reads: {', '.join(known)}"
             )
-        label, values_of_block, bytes_of_block = TYPES[kind]
-        values = math.prod(shape)
-        tensors[name] = Tensor(label, values, values // values_of_block * bytes_of_block)
-        end = max(end, offset + tensors[name].bytes)
-    alignment = int(metadata.get("general.alignment", _ALIGNMENT))
-    start = math.ceil(file.tell() / alignment) * alignment
-    return Header(metadata, tensors), start + end
+    return reader
 
 
-def _checked(count: int) -> int:
-    if count > _MOST:
-        raise ValueError(f"{count} entries")
-    return count
+def value(reader: GGUFReader, name: str) -> Any:
+    """Return a text or a number of the metadata; `None` if it is not there."""
+    field = reader.get_field(name)
+    if field is None:
+        return None
+    part = field.parts[field.data[0]]
+    is_text = field.types[0] == GGUFValueType.STRING
+    return part.tobytes().decode("utf-8", "replace") if is_text else part[0].item()
 
 
-def _number(file: BinaryIO, layout: str) -> Any:
-    return struct.unpack(layout, file.read(struct.calcsize(layout)))[0]
-
-
-def _text(file: BinaryIO) -> str:
-    length = _checked(_number(file, "<Q"))
-    data = file.read(length)
-    if len(data) < length:
-        raise ValueError("cut short")
-    return data.decode("utf-8", "replace")
-
-
-def _value(file: BinaryIO) -> Any:
-    """Return a value of the metadata; of a list its values."""
-    kind = _number(file, "<I")
-    if kind != _LIST:
-        return _of_type(kind)(file)
-    read_one = _of_type(_number(file, "<I"))
-    return [read_one(file) for _ in range(_checked(_number(file, "<Q")))]
-
-
-def _of_type(kind: int) -> Callable[[BinaryIO], Any]:
-    if kind == _TEXT:
-        return _text
-    layout = _NUMBERS[kind]
-    return lambda file: _number(file, layout)
+@cache
+def types() -> list[str]:
+    """Return the names of the types that the installed diffusers reads, from its source; none if
+    that is not found.
+    """
+    names = keys_of_table("diffusers.quantizers.gguf.utils", "dequantize_functions")
+    return sorted([*_PLAIN, *names]) if names else []

@@ -3,7 +3,6 @@ its config, the packages of that method, a GPU. Reads configs, headers and sourc
 torch, diffusers nor transformers.
 """
 
-import ast
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.user_code import source_file
+from pytest_imgedit.kinds.user_code import keys_of_table
 
 Library = Literal["diffusers", "transformers"]
 #: Places tensors; what they hold does not depend on its version.
@@ -216,17 +215,8 @@ def known_methods(library: Library) -> Collection[str]:
     """Return the methods of quantisation that the installed library knows, read from its source;
     none where that is not found.
     """
-    path = source_file(f"{library}.quantizers.auto")
-    if path is None:
-        return frozenset()
-    names: set[str] = set()
-    for node in ast.parse(path.read_text("utf-8")).body:
-        if not isinstance(node, ast.Assign) or ast.unparse(node.targets[0]) != _TABLE:
-            continue
-        if isinstance(node.value, ast.Dict):
-            keys = [key for key in node.value.keys if isinstance(key, ast.Constant)]
-            names |= {str(key.value) for key in keys}
-    if library == "transformers" and os.environ.get(_SDNQ_VARIABLE):
+    names = set(keys_of_table(f"{library}.quantizers.auto", _TABLE))
+    if names and library == "transformers" and os.environ.get(_SDNQ_VARIABLE):
         names.add("sdnq")
     return names
 

@@ -2,7 +2,6 @@
 its header, and whether diffusers loads these from one file.
 """
 
-import ast
 import math
 import re
 from collections import Counter
@@ -10,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.text import counted, first_of
-from pytest_imgedit.kinds import gguf_header, safetensors_header
-from pytest_imgedit.kinds.user_code import source_file
+from pytest_imgedit.kinds import safetensors_header
+from pytest_imgedit.kinds.user_code import keys_of_table
 
 #: What the components that denoise are called; a pipeline has one of the two.
 NETWORKS = ("transformer", "unet")
@@ -72,6 +72,15 @@ _FLOATS = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
 
 
 @dataclass(frozen=True)
+class Tensor:
+    """A tensor of a file: the name of its type, its number of values, and its bytes there."""
+
+    type: str
+    values: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Component:
     """A component of a pipeline, its class, and the names of its tensors in a single file."""
 
@@ -89,7 +98,7 @@ class SingleFile:
     """A file of weights and the `tensors` in it; `architecture` is what a GGUF file says of it."""
 
     path: Path
-    tensors: Mapping[str, gguf_header.Tensor]
+    tensors: Mapping[str, Tensor]
     architecture: str | None = None
 
     @property
@@ -127,7 +136,7 @@ class SingleFile:
             sizes[components[0]] = sum(self._bytes_of(self.tensors[name], dtype) for name in names)
         return sizes
 
-    def _bytes_of(self, tensor: gguf_header.Tensor, dtype: str) -> int:
+    def _bytes_of(self, tensor: Tensor, dtype: str) -> int:
         if tensor.type.startswith("F8"):  # diffusers computes in `dtype`
             return tensor.values * (4 if dtype == "float32" else 2)
         if tensor.type == "F32" and dtype != "float32":
@@ -258,7 +267,7 @@ def read(path: Path) -> SingleFile:
 
 def _read_safetensors(path: Path) -> SingleFile:
     tensors = {
-        name: gguf_header.Tensor(
+        name: Tensor(
             entry["dtype"], math.prod(entry["shape"]), safetensors_header.stored_bytes(entry)
         )
         for name, entry in safetensors_header.read(path).tensors.items()
@@ -267,17 +276,27 @@ def _read_safetensors(path: Path) -> SingleFile:
 
 
 def _read_gguf(path: Path) -> SingleFile:
-    header = gguf_header.read(path)
-    count = header.metadata.get("split.count")
+    if find_spec("gguf") is None:
+        raise errors.SettingError(
+            "single_file", f"{path}: the package gguf is not installed, pip install gguf"
+        )
+    from pytest_imgedit.kinds import gguf_header  # needs the package gguf
+
+    reader = gguf_header.read(path)
+    count = gguf_header.value(reader, "split.count")
     if isinstance(count, int) and count > 1:
         raise errors.SettingError(
             "single_file",
             f"{path}: one of {count} parts, expected one file: llama-gguf-split --merge makes it",
         )
-    if not header.tensors:
+    tensors = {
+        tensor.name: Tensor(tensor.tensor_type.name, tensor.n_elements, tensor.n_bytes)
+        for tensor in reader.tensors
+    }
+    if not tensors:
         raise errors.SettingError("single_file", f"{path}: no tensors, expected weights")
-    architecture = header.metadata.get("general.architecture")
-    return SingleFile(path, header.tensors, str(architecture) if architecture else None)
+    architecture = gguf_header.value(reader, "general.architecture")
+    return SingleFile(path, tensors, str(architecture) if architecture else None)
 
 
 def component_of(name: str) -> tuple[str, ...]:
@@ -292,18 +311,8 @@ def loadable_classes() -> frozenset[str]:
     """Return the classes of models that the installed diffusers loads from a single file, read
     from its source.
     """
-    path = source_file("diffusers.loaders.single_file_model")
-    if path is None:
-        return frozenset()
-    for node in ast.parse(path.read_text("utf-8")).body:
-        if (
-            isinstance(node, ast.Assign)
-            and ast.unparse(node.targets[0]) == "SINGLE_FILE_LOADABLE_CLASSES"
-            and isinstance(node.value, ast.Dict)
-        ):
-            keys = [key.value for key in node.value.keys if isinstance(key, ast.Constant)]
-            return frozenset(key for key in keys if isinstance(key, str))
-    return frozenset()
+    module = "diffusers.loaders.single_file_model"
+    return frozenset(keys_of_table(module, "SINGLE_FILE_LOADABLE_CLASSES"))
 
 
 def _has(index: Mapping[str, Any], name: str) -> bool:

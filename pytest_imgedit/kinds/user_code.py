@@ -70,6 +70,25 @@ def source_file(module: str) -> Path | None:
     return None
 
 
+def keys_of_table(module: str, name: str) -> list[str]:
+    """Return the keys of a dictionary that a module binds to a name, read from its source: texts,
+    and the last names of attributes; none if it is not found.
+    """
+    path = source_file(module)
+    body = ast.parse(path.read_text("utf-8")).body if path else []
+    tables = [
+        node.value
+        for node in body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    ]
+    keys = [key for table in tables if isinstance(table, ast.Dict) for key in table.keys]
+    return [
+        key.attr if isinstance(key, ast.Attribute) else str(key.value)
+        for key in keys
+        if isinstance(key, ast.Attribute | ast.Constant)
+    ]
+
+
 def top_level_names(path: Path) -> set[str]:
     """Return the names that a module binds by classes, functions, imports and assignments, read
     from its source.

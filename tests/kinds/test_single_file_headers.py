@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import struct
+import time
+from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
 from pytest_imgedit.core.errors import SettingError
@@ -20,6 +24,7 @@ from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
 
+needs_gguf = pytest.mark.skipif(not find_spec("gguf"), reason="gguf is not installed")
 NETWORK = {"transformer_blocks.0.attn.to_q.weight": ("BF16", [4, 4]), "img_in.bias": ("F32", [4])}
 BYTES = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "I64": 8}
 
@@ -35,22 +40,21 @@ def safetensors(path, tensors):
     return path
 
 
-def gguf(path, tensors, architecture="qwen_image", data=1024, **numbers):
-    """A GGUF file with zeros, of numbers of types and shapes by name."""
+def gguf(path, tensors, architecture="qwen_image", **numbers):
+    """A GGUF file with zeros, of types and shapes by name."""
+    import gguf
 
-    def text(value):
-        return struct.pack("<Q", len(value)) + value.encode()
-
-    entries = text("general.architecture") + struct.pack("<I", 8) + text(architecture)
+    writer = gguf.GGUFWriter(path, architecture)
     for name, value in numbers.items():
-        entries += text(name.replace("_", ".")) + struct.pack("<IH", 2, value)
+        writer.add_uint32(name.replace("_", "."), value)
     for name, (kind, shape) in tensors.items():
-        entries += (
-            text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
-        )
-        entries += struct.pack("<IQ", kind, 0)
-    counts = struct.pack("<IQQ", 3, len(tensors), 1 + len(numbers))
-    path.write_bytes(b"GGUF" + counts + entries + bytes(data))
+        of_kind = gguf.GGMLQuantizationType[kind]
+        stored = np.zeros(gguf.quant_shape_to_byte_shape(shape, of_kind), np.uint8)
+        writer.add_tensor(name, stored.view(np.float32) if kind == "F32" else stored, None, of_kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
     return path
 
 
@@ -164,7 +168,7 @@ def test_a_file_of_another_kind_is_refused_by_its_header(folder, tmp_path, case)
         ("w.ckpt", "weights that can run code when they load, expected safetensors or GGUF"),
         ("w.onnx", "expected a file that ends in .safetensors or .gguf"),
         ("w.safetensors", "No such file or directory, expected weights in safetensors"),
-        ("w.gguf", "No such file or directory, expected a GGUF file"),
+        pytest.param("w.gguf", "No such file or directory, expected a GGUF file", marks=needs_gguf),
     ],
 )
 def test_a_file_of_another_format_is_refused(folder, tmp_path, name, reason):
@@ -178,35 +182,76 @@ def test_a_damaged_file_is_refused(folder, tmp_path):
     assert refusal(folder, path)[1] == (
         f"FILE: {size - 4} bytes, expected {size}: the file was cut short or damaged"
     )
-    path = gguf(tmp_path / "w.gguf", {"img_in.weight": (8, [32, 64])}, data=1024)
-    assert "the file was cut short or damaged" in refusal(folder, path)[1]
-    aligned = gguf(tmp_path / "a.gguf", {}, general_alignment=0).read_bytes()
-    for content in (path.read_bytes()[:60], b"GGUF" + b"\xff" * 60, b"another", aligned):
-        path.write_bytes(content)
+
+
+@needs_gguf
+def test_a_damaged_gguf_file_is_refused(folder, tmp_path):
+    path = gguf(tmp_path / "w.gguf", {"img_in.weight": ("Q8_0", [64, 32])})
+    content = path.read_bytes()
+    size = len(content)
+    for missing in (1, 1024):
+        path.write_bytes(content[:-missing])
+        assert refusal(folder, path)[1] == (
+            f"FILE: {size - missing} bytes, expected {size} or more: the file was cut short or "
+            "damaged"
+        )
+    whole_header = size - 64 * 34
+    damaged = [content[:length] for length in range(0, whole_header, 7)]
+    for text in (*damaged, b"GGUF", b"another", b"GGUF" + b"\xff" * 60, bytes(60)):
+        path.write_bytes(text)
         assert "expected a GGUF file" in refusal(folder, path)[1]
+    path.unlink()
+    os.mkfifo(path)
+    assert refusal(folder, path)[1] == "FILE: not a regular file, expected a GGUF file"
+    path = gguf(tmp_path / "aligned.gguf", {}, general_alignment=0)
+    assert "Invalid alignment" in refusal(folder, path)[1]
 
 
+@needs_gguf
+@pytest.mark.parametrize("size", [2**10, 2**28])
+@pytest.mark.parametrize("damage", ["tensors", "entries", "list", "text", "sides"])
+def test_absurd_counts_are_no_work(folder, tmp_path, monkeypatch, damage, size):
+    monkeypatch.setattr("pytest_imgedit.kinds.gguf_header._MOST_PARTS", 1000)
+    most = struct.pack("<Q", 2**60)
+    one, none = struct.pack("<Q", 1), bytes(8)
+    entry = one + b"a"
+    header = {
+        "tensors": most + none,
+        "entries": none + most,
+        "list": none + one + entry + struct.pack("<II", 9, 0) + most,
+        "text": none + one + entry + struct.pack("<I", 8) + most,
+        "sides": one + none + entry + struct.pack("<I", 2**32 - 1),
+    }[damage]
+    path = tmp_path / "w.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<I", 3) + header)
+    os.truncate(path, size)
+    started = time.process_time()
+    assert "no readable header" in refusal(folder, path)[1]
+    assert time.process_time() - started < 1
+
+
+@needs_gguf
 @pytest.mark.parametrize(
     ("tensors", "more", "reason"),
     [
         (
-            {"img_in.weight": (16, [256, 1])},
+            {"img_in.weight": ("IQ2_XXS", [1, 256])},
             {},
-            "img_in.weight is of the GGUF type 16, expected one that diffusers reads: F32, F16, "
-            "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16",
+            "img_in.weight is of the GGUF type IQ2_XXS, expected one that diffusers reads: BF16, "
+            "F16, F32, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0",
         ),
         (
-            {"img_in.weight": (8, [32, 1])},
+            {"img_in.weight": ("Q8_0", [1, 32])},
             {"architecture": "flux"},
             "its architecture is 'flux', expected that of a QwenImageTransformer2DModel",
         ),
         (
-            {"blk.0.attn_q.weight": (8, [32, 1])},
+            {"blk.0.attn_q.weight": ("Q8_0", [1, 32])},
             {"architecture": "qwen2vl"},
             "a text encoder, expected the denoising network",
         ),
         (
-            {"img_in.weight": (8, [32, 1])},
+            {"img_in.weight": ("Q8_0", [1, 32])},
             {"split_count": 3},
             "one of 3 parts, expected one file: llama-gguf-split --merge makes it",
         ),
@@ -254,11 +299,15 @@ def test_a_file_in_place_of_the_folder_is_refused(name):
     )
 
 
-def test_other_settings_do_not_all_go_with_a_single_file(folder, tmp_path, monkeypatch):
-    path = gguf(tmp_path / "w.gguf", {"img_in.weight": (8, [32, 1])})
-    monkeypatch.setattr(diffusers_kind, "find_spec", lambda name: None)
+def test_a_gguf_file_needs_the_package(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(single_files, "find_spec", lambda name: None)
     missing = "FILE: the package gguf is not installed, pip install gguf"
-    assert refusal(folder, path) == ("single_file", missing)
+    assert refusal(folder, tmp_path / "w.gguf") == ("single_file", missing)
+
+
+@needs_gguf
+def test_other_settings_do_not_all_go_with_a_single_file(folder, tmp_path, monkeypatch):
+    path = gguf(tmp_path / "w.gguf", {"img_in.weight": ("Q8_0", [1, 32])})
     monkeypatch.setattr(diffusers_kind, "find_spec", lambda name: name)
     assert refusal(folder, path, quantize="fp8") == ("quantize", "not with a GGUF file")
     expected = ("single_file", 'not with shards, expected editor.shard.strategy "context"')
@@ -267,19 +316,21 @@ def test_other_settings_do_not_all_go_with_a_single_file(folder, tmp_path, monke
     model(folder, path).check(Site())
 
 
+@needs_gguf
 def test_the_files_weights_count_in_place_of_the_folders(folder, tmp_path):
     path = safetensors(tmp_path / "w.safetensors", NETWORK)
     assert model(folder, path).component_bytes() == {"text_encoder": 4, "transformer": 32 + 8}
     assert model(folder, path, dtype="float32").weight_bytes == 4 + 32 + 16
-    kinds = {"a.weight": (12, [256, 2]), "b.bias": (0, [4])}
+    kinds = {"a.weight": ("Q4_K", [2, 256]), "b.bias": ("F32", [4])}
     quantized = model(folder, gguf(tmp_path / "w.gguf", kinds))
     assert quantized.component_bytes() == {"text_encoder": 4, "transformer": 2 * 144 + 8}
     safetensors(path, {"a.weight": ("F8_E4M3", [4, 4])})
     assert model(folder, path).component_bytes() == {"text_encoder": 4, "transformer": 32}
 
 
+@needs_gguf
 def test_weights_of_fewer_bits_are_lossy_and_gguf_is_recorded(folder, tmp_path):
-    kinds = {"a.weight": (12, [256, 2]), "b.bias": (0, [4])}
+    kinds = {"a.weight": ("Q4_K", [2, 256]), "b.bias": ("F32", [4])}
     quantized = model(folder, gguf(tmp_path / "w.gguf", kinds))
     assert quantized.lossy == ("single_file=Q4_K",)
     assert "gguf" in quantized.requirements.packages
@@ -291,11 +342,12 @@ def test_weights_of_fewer_bits_are_lossy_and_gguf_is_recorded(folder, tmp_path):
     assert "gguf" not in plain.requirements.packages
 
 
+@needs_gguf
 def test_quantized_weights_are_not_compiled_by_themselves(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(diffusers_kind, "COMPILE_BYTES", 0)
     path = safetensors(tmp_path / "w.safetensors", NETWORK)
     assert model(folder, path).settle(2**40).options.compile == "if possible"
-    path = gguf(tmp_path / "w.gguf", {"a.weight": (8, [32, 1])})
+    path = gguf(tmp_path / "w.gguf", {"a.weight": ("Q8_0", [1, 32])})
     assert model(folder, path).settle(2**40).options.compile == "auto"
 
 
