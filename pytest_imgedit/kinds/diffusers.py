@@ -23,6 +23,7 @@ from pytest_imgedit.kinds import (
     checkpoint_files,
     edit_checks,
     quantized,
+    scheduler_remarks,
     schedulers,
     single_files,
 )
@@ -708,7 +709,8 @@ class Diffusers(CheckpointModel):
         return [
             line
             for lora in options.loras
-            for line in schedulers.adapter_remarks(
+            if lora.weight
+            for line in scheduler_remarks.adapter_remarks(
                 self.checkpoint.model, options.scheduler, options.model_extra or {}, lora.path
             )
         ]

@@ -4,20 +4,17 @@ diffusers.
 """
 
 import ast
-import json
-import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import errors, files
+from pytest_imgedit.core import files
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.text import did_you_mean, first_of
-from pytest_imgedit.kinds import adapter_files, checkpoint_files
+from pytest_imgedit.core.text import did_you_mean
+from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.base import refuse_if, without_defaults
 from pytest_imgedit.kinds.pipeline_arguments import call_signature, pipeline_class
 from pytest_imgedit.kinds.pipeline_index import pipeline_source
@@ -31,18 +28,14 @@ NONE = "none"
 CLASS = "class"
 #: Arguments of `set_timesteps` that hold a schedule.
 SCHEDULES = ("sigmas", "timesteps")
-#: What Qwen-Image-Lightning was distilled with, by its authors' `generate_with_diffusers.py`: a
-#: shift of 3, so a base and a largest shift of ln 3, and no stretching to a last sigma.
-LIGHTNING: Mapping[str, Any] = {
-    "base_shift": math.log(3),
-    "max_shift": math.log(3),
-    "shift": 1.0,
-    "shift_terminal": NONE,
-    "time_shift_type": "exponential",
-    "use_dynamic_shifting": True,
-}
-#: A number of steps in the name of an adapter, such as `4steps` or `8-step`.
-_STEPS = re.compile(r"(?<![0-9.])([0-9]{1,3})[-_ ]?steps?(?![a-z])", re.IGNORECASE)
+#: Schedulers that ask nothing particular of a model, and the most that a message names.
+_GENERAL = (
+    "FlowMatchEulerDiscreteScheduler",
+    "EulerDiscreteScheduler",
+    "DPMSolverMultistepScheduler",
+    "DDIMScheduler",
+)
+_SUGGESTED = 4
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
@@ -132,17 +125,20 @@ def scheduler_of(model: str, table: Mapping[str, Any]) -> Scheduler:
     """Return the scheduler of a pipeline with a table laid over it; its base is empty if the
     pipeline has none or is not on this machine.
     """
-    return Scheduler(_base_config(model), dict(table))
+    return Scheduler(config_of(model, CONFIG), dict(table))
 
 
-def _base_config(model: str) -> JsonObject:
+def config_of(model: str, name: str) -> JsonObject:
+    """Return a JSON file of a pipeline, of its folder or of the hub's cache; empty if it is not
+    there.
+    """
     checkpoint = checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE)
-    path = Path(checkpoint.snapshot or model) / CONFIG
+    path = Path(checkpoint.snapshot or model) / name
     if not checkpoint_files.is_local(model) and checkpoint.snapshot is None:
         from huggingface_hub import try_to_load_from_cache
 
         repository, revision = checkpoint_files.split_id(model)
-        cached = try_to_load_from_cache(repository, CONFIG, revision=revision)
+        cached = try_to_load_from_cache(repository, name, revision=revision)
         if not isinstance(cached, str):
             return {}
         path = Path(cached)
@@ -213,47 +209,56 @@ def use_of(pipeline: str) -> Use | None:
     path = pipeline_source(pipeline)
     if path is None:
         return None
-    nodes = ast.parse(path.read_text("utf-8")).body
-    body = next(node for node in nodes if isinstance(node, ast.ClassDef) and node.name == pipeline)
-    attributes: set[str] = set()
-    asked: set[str] = set()
-    further: set[str] = set()
-    has_sigmas = has_own_sigmas = False
-    keys_of: dict[str, set[str]] = {}
-    for node in ast.walk(body):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            keys = [str(getattr(key, "value", "")) for key in node.value.keys]
-            keys_of.setdefault(ast.unparse(node.targets[0]), set()).update(keys)
-    for node in ast.walk(body):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self.scheduler":
-            attributes.add(node.attr)
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "sigmas":
-            has_own_sigmas |= ast.unparse(node.value) != "None"
-        elif isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            words = [word.arg for word in node.keywords if word.arg]
-            if called == "hasattr" and ast.unparse(node.args[0]) == "self.scheduler":
-                asked.add(str(getattr(node.args[1], "value", "")))
-            if called in ("retrieve_timesteps", "self.scheduler.set_timesteps"):
-                has_sigmas |= "sigmas" in words
-                for word in node.keywords:
-                    if word.arg is None:  # such as `**scheduler_kwargs`
-                        words += keys_of.get(ast.unparse(word.value), ())
-                further |= set(words) - {"num_inference_steps", "device", "scheduler", *SCHEDULES}
-    may_drop = "use_flow_sigmas" in ast.unparse(body)
-    attributes -= asked | {"config", "order"}
-    return Use(frozenset(attributes), has_sigmas and has_own_sigmas, may_drop, frozenset(further))
+    text = path.read_text("utf-8")
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    body = next(node for node in classes if node.name == pipeline)
+    nodes = list(ast.walk(body))
+    assigned = [
+        (ast.unparse(node.targets[0]), node.value) for node in nodes if isinstance(node, ast.Assign)
+    ]
+    calls = [(ast.unparse(node.func), node) for node in nodes if isinstance(node, ast.Call)]
+    attributes = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self.scheduler"
+    }
+    asked = {
+        str(getattr(call.args[1], "value", ""))
+        for name, call in calls
+        if name == "hasattr" and ast.unparse(call.args[0]) == "self.scheduler"
+    }
+    words: set[str] = set()
+    for name, call in calls:
+        if name in ("retrieve_timesteps", "self.scheduler.set_timesteps"):
+            words.update(_words(call, assigned))
+    has_own_sigmas = any(
+        name == "sigmas" and ast.unparse(value) != "None" for name, value in assigned
+    )
+    return Use(
+        frozenset(attributes - asked - {"config", "order"}),
+        passes_sigmas="sigmas" in words and has_own_sigmas,
+        may_drop_sigmas="use_flow_sigmas" in ast.unparse(body),
+        further=frozenset(words - {"num_inference_steps", "device", "scheduler", *SCHEDULES}),
+    )
+
+
+def _words(call: ast.Call, assigned: Sequence[tuple[str, ast.expr]]) -> Iterator[str]:
+    """Yield the names of the arguments of a call, with those of dictionaries that it unpacks."""
+    for word in call.keywords:
+        if word.arg:
+            yield word.arg
+        for name, value in assigned:
+            if not word.arg and name == ast.unparse(word.value) and isinstance(value, ast.Dict):
+                yield from (str(getattr(key, "value", "")) for key in value.keys)
 
 
 def check(model: str, table: Mapping[str, Any], call: Mapping[str, Any]) -> None:
     """Raise `SettingError` for a table that no scheduler of diffusers takes, for a scheduler that
-    the pipeline of a checkpoint cannot use, and for one that does not take the `sigmas` or
-    `timesteps` of `call`.
+    the pipeline of a checkpoint cannot use, and for one that cannot make a schedule of `call`.
 
     What cannot be known without the checkpoint (a hub id that is not here) is left to the worker.
     """
-    schedules = [name for name in SCHEDULES if name in call]
-    if (not table and not schedules) or not names():
+    if not names():
         return
     scheduler = scheduler_of(model, table)
     if table:
@@ -261,22 +266,49 @@ def check(model: str, table: Mapping[str, Any], call: Mapping[str, Any]) -> None
     known = class_of(scheduler.name)
     pipeline = pipeline_class(model)
     use = use_of(pipeline) if pipeline else None
-    if known is None or use is None:
+    if known is None or pipeline is None or use is None:
         return
     problem = _why_unusable(known, use, scheduler.config) if table else ""
     refuse_if(
         problem,
         "scheduler",
         f"{pipeline} cannot use {scheduler.name}: {problem}, expected one such as "
-        f"{first_of(_usable(use, scheduler))}",
+        f"{', '.join(_usable(use, scheduler))}",
     )
-    for name in schedules:
+    for name in SCHEDULES:
         refuse_if(
-            name not in known.set_timesteps.annotations,
+            name in call and name not in known.set_timesteps.annotations,
             name,
             f"{scheduler.name} takes no {name} of its own, expected a scheduler that does, such as "
-            f"{first_of(_usable(use, scheduler, name))}",
+            f"{', '.join(_usable(use, scheduler, name))}",
         )
+    _check_stretch(scheduler, known, pipeline, call)
+
+
+def _check_stretch(
+    scheduler: Scheduler, known: Class, pipeline: str, call: Mapping[str, Any]
+) -> None:
+    """Raise `SettingError` for a schedule that ends at a sigma of 1, as one step does, where the
+    scheduler stretches the distance of its last sigma from 1: it would divide zero by zero.
+    """
+    terminal = scheduler.config.get("shift_terminal")
+    if not terminal or "stretch_shift_to_terminal" not in known.names or "timesteps" in call:
+        return
+    taken = call_signature(pipeline)
+    steps = {**(taken.defaults if taken else {}), **call}.get("num_inference_steps")
+    because = f"{scheduler.name} cannot stretch to its shift_terminal of {terminal}"
+    unstretched = f'editor.scheduler.shift_terminal="{NONE}"'
+    sigmas = call.get("sigmas")
+    refuse_if(
+        isinstance(sigmas, list) and sigmas[-1:] == [1],
+        "sigmas",
+        f"the last of them is 1, which {because}, expected less, or {unstretched}",
+    )
+    refuse_if(
+        steps == 1 and sigmas is None,
+        "num_inference_steps",
+        f"1 step, which {because}, expected 2 steps or more, or {unstretched}",
+    )
 
 
 def _check_table(scheduler: Scheduler) -> None:
@@ -370,17 +402,19 @@ def _why_unusable(known: Class, use: Use, config: JsonObject) -> str:
 
 
 def _usable(use: Use, scheduler: Scheduler, schedule: str = "") -> list[str]:
-    """Return the schedulers that a pipeline can use, the base's class first, and only those that
-    take a `schedule` if one is named.
+    """Return up to four schedulers that a pipeline can use, the base's class first, and only those
+    that take a `schedule` if one is named.
     """
-    found: list[str] = []
-    for name in sorted(names(), key=lambda name: (name != scheduler.base.get("_class_name"), name)):
+    own = str(scheduler.base.get("_class_name"))
+    usable: list[str] = []
+    for name in dict.fromkeys([own, *_GENERAL, *sorted(names())]):
         known = class_of(name)
         if known is None or _why_unusable(known, use, {}):
             continue
         if not schedule or schedule in known.set_timesteps.annotations:
-            found.append(name)
-    return found
+            usable.append(name)
+    general = [name for name in usable if name in (own, *_GENERAL)]
+    return (general or usable)[:_SUGGESTED]
 
 
 def needs_scipy(scheduler: Scheduler) -> bool:
@@ -389,117 +423,3 @@ def needs_scipy(scheduler: Scheduler) -> bool:
         return True
     is_beta = bool(scheduler.config.get("use_beta_sigmas"))
     return is_beta or scheduler.name.startswith(("LMS", "DPMSolverSDE"))
-
-
-def as_toml(table: Mapping[str, Any]) -> str:
-    """Return a table as one line of TOML."""
-    pairs = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-    return "{" + ", ".join(pairs) + "}"
-
-
-def adapter_remarks(
-    model: str, table: Mapping[str, Any], call: Mapping[str, Any], adapter: str
-) -> Iterator[str]:
-    """Yield lines about an adapter that is used with another scheduler than it names, or, as far as
-    its name says Lightning or a number of steps, with other settings than it was made for.
-    """
-    scheduler = scheduler_of(model, table)
-    path = Path(adapter)
-    named = adapter_scheduler(path)
-    if named and scheduler.base:
-        yield from _named_remark(scheduler, named, adapter)
-    yield from _name_remark(model, scheduler, call, path, has_scheduler=bool(named))
-
-
-def _named_remark(scheduler: Scheduler, named: JsonObject, adapter: str) -> Iterator[str]:
-    """Yield a line if a configuration that an adapter names differs from the scheduler in use."""
-    is_whole = "_class_name" in named
-    wanted = Scheduler(named if is_whole else {**scheduler.base, **named}, {})
-    if class_of(wanted.name) is None:
-        return
-    keys = without_defaults(wanted.config, scheduler.config)
-    differing = [
-        f"{key} {value!r}, not {scheduler.config.get(key)!r}" for key, value in keys.items()
-    ]
-    if wanted.name != scheduler.name:
-        differing.insert(0, f"{wanted.name}, not {scheduler.name}")
-    if differing:
-        remedy = as_toml(wanted.over_base(scheduler.base))
-        yield (
-            f"{adapter} names another scheduler than the one in use ({', '.join(differing)}); "
-            f"editor.scheduler={remedy} is what it names"
-        )
-
-
-def _name_remark(
-    model: str, scheduler: Scheduler, call: Mapping[str, Any], path: Path, *, has_scheduler: bool
-) -> Iterator[str]:
-    """Yield a line if the name of an adapter says other steps than the call takes, and what else
-    few steps want.
-    """
-    count = _STEPS.search(path.stem)
-    is_lightning = "lightning" in path.stem.lower()
-    pipeline = pipeline_class(model)
-    taken = call_signature(pipeline) if pipeline else None
-    if pipeline is None or taken is None or not (count or is_lightning):
-        return
-    found: list[str] = []
-    settings: list[str] = []
-    in_use = {**taken.defaults, **call}
-    steps = in_use.get("num_inference_steps")
-    if count and int(count[1]) != steps and not set(SCHEDULES) & call.keys():
-        found.append(f"{steps} steps")
-        settings.append(f"editor.num_inference_steps={count[1]}")
-    key = _guidance_key(pipeline, taken)
-    scale = in_use.get(key)
-    if isinstance(scale, int | float) and scale > 1:
-        found.append(f"{key} {scale}")
-        settings.append(f"editor.{key}=1.0")
-    is_base = scheduler.base and not scheduler.over_base(scheduler.base)
-    if is_lightning and is_base and not has_scheduler:
-        wanted = Scheduler(scheduler.base, dict(LIGHTNING)).over_base(scheduler.base)
-        if pipeline.startswith("QwenImage") and wanted:
-            found.append("the model's own scheduler")
-            settings.append(f"editor.scheduler={as_toml(wanted)}")
-    if found:
-        made_for = f"{count[1]} steps" if count else "few steps"
-        yield (
-            f"{path} is by its name an adapter for {made_for}, found {', '.join(found)}; "
-            f"expected {', '.join(settings)}"
-        )
-
-
-def _guidance_key(pipeline: str, taken: Signature) -> str:
-    """Return the argument of a call that runs classifier-free guidance if it is above 1; empty if
-    there is none.
-    """
-    if "true_cfg_scale" in taken.annotations:
-        return "true_cfg_scale"
-    path = pipeline_source(pipeline)
-    is_guided = path is not None and "classifier_free_guidance" in path.read_text("utf-8")
-    return "guidance_scale" if is_guided and "guidance_scale" in taken.annotations else ""
-
-
-def adapter_scheduler(path: Path) -> JsonObject:
-    """Return the configuration of a scheduler that lies beside an adapter's file or in its folder,
-    or that the metadata of the file holds; empty if there is none that can be read.
-    """
-    folder = path if path.is_dir() else path.parent
-    for name in ("scheduler_config.json", CONFIG):
-        with suppress(errors.UsageError):
-            if (folder / name).is_file():
-                return files.read_object(folder / name, "the config of a scheduler")
-    metadata = adapter_metadata(path)
-    for key in ("scheduler", "scheduler_config"):
-        with suppress(ValueError):
-            value = json.loads(metadata.get(key, ""))
-            if isinstance(value, dict):
-                return value
-    return {}
-
-
-def adapter_metadata(path: Path) -> Mapping[str, str]:
-    """Return the metadata of an adapter's weights; empty for one that cannot be read."""
-    with suppress(errors.UsageError):
-        return adapter_files.find(str(path)).metadata
-    return {}

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.kinds import schedulers
+from pytest_imgedit.kinds import scheduler_remarks, schedulers
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
@@ -185,7 +185,7 @@ def test_no_scheduler_takes_the_text_that_stands_for_none():
         (
             {"class": "FlowMatchHeunDiscreteScheduler"},
             "scheduler",
-            "takes no sigmas of the pipeline, expected one such as FlowMatchEulerDiscreteSched",
+            "takes no sigmas of the pipeline, expected one such as FlowMatchEulerDiscreteScheduler",
         ),
         ({"class": "EulerDiscreteScheduler"}, "scheduler", "it takes no mu of the pipeline"),
     ],
@@ -208,6 +208,125 @@ def test_a_worker_refuses_as_the_check_does(qwen):
         scheduling.built_scheduler(str(qwen), options)
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "suggested"),
+    [
+        ("qwen-image-edit", "FlowMatchEulerDiscreteScheduler", []),
+        ("flux-kontext", "FlowMatchEulerDiscreteScheduler", []),
+        (
+            "instruct-pix2pix",
+            "PNDMScheduler",
+            ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "DDIMScheduler"],
+        ),
+    ],
+)
+def test_schedulers_that_a_pipeline_can_use_are_suggested(tiny, tmp_path, name, own, suggested):
+    model = tmp_path / "model"
+    shutil.copytree(tiny(name), model)
+    (model / schedulers.CONFIG).write_text(json.dumps({"_class_name": own}))
+    _, text = refused(model, scheduler={"class": "FlowMatchHeunDiscreteScheduler"})
+    assert text.endswith("expected one such as " + ", ".join([own, *suggested]))
+
+
+def without(monkeypatch, name):
+    import diffusers.utils.import_utils as found
+
+    monkeypatch.setattr(found, f"_{name}_available", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "missing", "reason"),
+    [
+        (
+            "qwen-image-edit",
+            {"use_karras_sigmas": True, "use_beta_sigmas": True},
+            "",
+            "FlowMatchEulerDiscreteScheduler: ValueError: Only one of `config.use_beta_sigmas`",
+        ),
+        (
+            "qwen-image-edit",
+            {"use_beta_sigmas": True},
+            "scipy",
+            "FlowMatchEulerDiscreteScheduler: ImportError: Make sure to install scipy",
+        ),
+        (
+            "instruct-pix2pix",
+            {"class": "DPMSolverSDEScheduler"},
+            "torchsde",
+            "DPMSolverSDEScheduler: ImportError: DPMSolverSDEScheduler requires the torchsde",
+        ),
+        (
+            "instruct-pix2pix",
+            {"class": "DDIMScheduler", "beta_schedule": "cubic"},
+            "",
+            "DDIMScheduler: NotImplementedError: cubic is not implemented",
+        ),
+        (
+            "instruct-pix2pix",
+            {"class": "UniPCMultistepScheduler", "shift_terminal": True},
+            "",
+            "UniPCMultistepScheduler: ValueError: `shift_terminal` is only supported when",
+        ),
+    ],
+)
+def test_what_a_class_refuses_itself_ends_before_weights_load(
+    tiny, monkeypatch, name, table, missing, reason
+):
+    if missing:
+        without(monkeypatch, missing)
+    loaded = []
+    monkeypatch.setattr(
+        diffusers.DiffusionPipeline, "from_pretrained", lambda *_, **__: loaded.append(1)
+    )
+    with pytest.raises(SetupError) as raised:
+        made(tiny(name), scheduler=table, **call_of(name))
+    assert str(raised.value).startswith(f"editor.scheduler: {reason}")
+    assert "\n" not in str(raised.value)
+    assert not loaded
+
+
+ONE_STEP = (
+    "1 step, which FlowMatchEulerDiscreteScheduler cannot stretch to its shift_terminal of 0.02, "
+    'expected 2 steps or more, or editor.scheduler.shift_terminal="none"'
+)
+
+
+def test_one_step_cannot_be_stretched(qwen):
+    assert refused(qwen, num_inference_steps=1) == ("num_inference_steps", ONE_STEP)
+    place, text = refused(qwen, sigmas=[1.0], scheduler={"shift_terminal": 0.1})
+    assert place == "sigmas"
+    assert "the last of them is 1, which FlowMatchEulerDiscreteScheduler cannot stretch" in text
+    for params in (
+        {"num_inference_steps": 2},
+        {"sigmas": [0.9]},
+        {"sigmas": [1.0, 0.5]},
+        {"num_inference_steps": 1, "scheduler": {"shift_terminal": "none"}},
+    ):
+        make_model("editor", f"diffusers:{qwen}", params).check(Site())
+
+
+@pytest.mark.parametrize(
+    ("name", "further"),
+    [
+        ("FlowMatchEulerDiscreteScheduler", {}),
+        ("FlowMatchLCMScheduler", {}),
+        (
+            "UniPCMultistepScheduler",
+            {"use_flow_sigmas": True, "prediction_type": "flow_prediction"},
+        ),
+    ],
+)
+def test_the_schedules_that_are_refused_are_those_that_are_no_numbers(name, further):
+    assert "stretch_shift_to_terminal" in schedulers.class_of(name).names
+    scheduler = getattr(diffusers, name)(
+        shift_terminal=0.1, use_dynamic_shifting=True, time_shift_type="exponential", **further
+    )
+    for sigmas, is_undefined in (([1.0], True), ([0.9], False), ([1.0, 0.5], False)):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scheduler.set_timesteps(sigmas=np.array(sigmas), mu=0.7)
+        assert bool(scheduler.sigmas.isnan().any()) == is_undefined
+
+
 def test_schedules_of_the_call_need_a_scheduler_that_takes_them(qwen):
     make_model("editor", f"diffusers:{qwen}", {"sigmas": [1.0, 0.5]}).check(Site())
     (qwen / schedulers.CONFIG).write_text('{"_class_name": "FlowMatchHeunDiscreteScheduler"}')
@@ -218,7 +337,7 @@ def test_schedules_of_the_call_need_a_scheduler_that_takes_them(qwen):
 
 def test_sigmas_are_shifted_by_the_scheduler_and_set_the_number_of_steps(qwen):
     editor = made(
-        qwen, height=64, width=64, sigmas=[1.0, 0.5], scheduler=dict(schedulers.LIGHTNING)
+        qwen, height=64, width=64, sigmas=[1.0, 0.5], scheduler=dict(scheduler_remarks.LIGHTNING)
     )
     edited(editor)
     sigmas = editor.pipeline.scheduler.sigmas  # a shift of 3 makes 3·0.5 / (1 + 2·0.5) of 0.5
@@ -227,7 +346,7 @@ def test_sigmas_are_shifted_by_the_scheduler_and_set_the_number_of_steps(qwen):
 
 def test_lightnings_table_over_the_real_base_is_what_upstream_builds(qwen):
     """The sigmas of 4 steps at 1024², which are 4096 patches."""
-    options = DiffusersParameters.parse({"scheduler": dict(schedulers.LIGHTNING)})
+    options = DiffusersParameters.parse({"scheduler": dict(scheduler_remarks.LIGHTNING)})
     ours = scheduling.built_scheduler(str(qwen), options)["scheduler"]
     upstream = diffusers.FlowMatchEulerDiscreteScheduler.from_config(dict(UPSTREAM))
     shift = Later("diffusers.pipelines.qwenimage.pipeline_qwenimage_edit").calculate_shift
@@ -271,8 +390,70 @@ def test_an_adapter_that_says_its_steps_is_told_what_it_wants(qwen, adapter):
     right = {"num_inference_steps": 4, "true_cfg_scale": 1.0}
     [line] = remarks(qwen, path, **right)
     assert "found the model's own scheduler; expected editor.scheduler=" in line
-    assert not remarks(qwen, path, **right, scheduler=dict(schedulers.LIGHTNING))
+    assert not remarks(qwen, path, **right, scheduler=dict(scheduler_remarks.LIGHTNING))
     assert not remarks(qwen, adapter("plain.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("Qwen-Image-Edit-2511-Lightning-4steps-V1.0-bf16", 4),
+        ("hyper-sd-8step", 8),
+        ("Hyper-FLUX.1-dev-16steps-lora", 16),
+        ("sdxl_lightning_2step_lora", 2),
+        ("turbo-8-steps", 8),
+        ("step-2000", None),
+        ("step_4", None),
+        ("000004steps", None),
+        ("lora-500steps", None),
+        ("my-lora-2_step_4000", None),
+        ("v1-step500", None),
+        ("pytorch_lora_weights-step500", None),
+        ("checkpoint-4steps-of-warmup", None),
+        ("4stepsize", None),
+    ],
+)
+def test_a_trainers_step_is_no_number_of_few_steps(name, steps):
+    assert scheduler_remarks.steps_of(name) == steps
+
+
+def test_sigmas_count_as_steps(qwen, adapter):
+    right = {"true_cfg_scale": 1.0, "scheduler": dict(scheduler_remarks.LIGHTNING)}
+    path = adapter()
+    assert not remarks(qwen, path, sigmas=[1.0, 0.75, 0.5, 0.25], **right)
+    [line] = remarks(qwen, path, sigmas=[1.0, 0.5], **right)
+    assert "found 2 sigmas; expected 4 values of editor.sigmas" in line
+
+
+def test_of_several_adapters_the_one_for_few_steps_is_told(qwen, adapter):
+    plain, few = adapter("style.safetensors"), adapter("hyper-sd-8step.safetensors")
+
+    def lines(weight):
+        loras = [{"path": str(plain)}, {"path": str(few), "weight": weight}]
+        return list(make_model("editor", f"diffusers:{qwen}", {"loras": loras}).remarks)
+
+    [line] = lines(0.5)
+    assert f"{few} is by its name an adapter for 8 steps, found 50 steps, true_cfg_scale" in line
+    assert "scheduler" not in line
+    assert not lines(0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "found"),
+    [
+        ("flux-kontext", {}, "28 steps"),
+        ("flux2-klein", {"is_distilled": True}, "50 steps"),
+        ("flux2-klein", {"is_distilled": False}, "50 steps, guidance_scale 4.0"),
+    ],
+)
+def test_guidance_that_a_model_has_distilled_stays(tmp_path, adapter, name, index, found):
+    classes = {"flux-kontext": "FluxKontextPipeline", "flux2-klein": "Flux2KleinPipeline"}
+    model = tmp_path / "model"
+    model.mkdir()
+    index = {"_class_name": classes[name], **index}
+    (model / "model_index.json").write_text(json.dumps(index))
+    [line] = remarks(model, adapter("turbo-8steps.safetensors"))
+    assert f"found {found}; expected editor.num_inference_steps=8" in line
 
 
 @pytest.mark.parametrize("place", ["beside", "folder", "metadata"])
@@ -287,7 +468,7 @@ def test_an_adapter_that_names_a_scheduler_is_told_how_it_differs(qwen, adapter,
     assert "base_shift 1.0986122886681098, not 0.5" in line
     assert "shift_terminal None, not 0.02" in line
     assert "editor.scheduler={base_shift = 1.0986122886681098, max_shift" in line
-    assert not remarks(qwen, path, scheduler=dict(schedulers.LIGHTNING))
+    assert not remarks(qwen, path, scheduler=dict(scheduler_remarks.LIGHTNING))
 
 
 def test_scipy_is_needed_by_the_scheduler_in_use(tiny):
