@@ -26,7 +26,9 @@ SIZES = {
         "height": 64,
         "width": 64,
         "scheduler": {"shift": 3.0},
-    }
+    },
+    "flux-kontext": {"scheduler": {"shift": 3.0}},
+    "instruct-pix2pix": {"scheduler": {"class": "EulerDiscreteScheduler"}},
 }
 BOTH = """
 import json, os, sys
@@ -49,6 +51,8 @@ if __name__ == "__main__":
         return np.asarray(editor.edit(request), int)
 
     expected = edited(plain)
+    of_base = {name: value for name, value in call.items() if name != "scheduler"}
+    changed = int(abs(edited(DiffusersEditor(folder, device="cpu", **of_base)) - expected).max())
 
     def difference():
         return int(abs(edited(shared) - expected).max())
@@ -64,7 +68,8 @@ if __name__ == "__main__":
     except Exception as error:
         failed = type(error).__name__
     differences.append(difference())  # and are in step again
-    print(json.dumps({"differences": differences, "share": share, "failed": failed}))
+    found = {"differences": differences, "changed": changed, "share": share, "failed": failed}
+    print(json.dumps(found))
     sys.stdout.flush()
     os._exit(0)
 """
@@ -81,8 +86,8 @@ torch.accelerator.current_accelerator = lambda check_available=False: torch.devi
 
 
 def both(folder, shard, env=None, **call):
-    """Edit with one process and with two; return the largest difference of a pixel, and the share
-    of rank 0.
+    """Edit with one process and with two; return the largest difference of a pixel, that of one
+    process with the base's scheduler, and the share of rank 0.
     """
     command = [sys.executable, "-c", BOTH, str(folder), json.dumps(shard), json.dumps(call)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
@@ -105,6 +110,7 @@ def test_two_ranks_make_the_image_of_one(tiny, model, shard, share):
     """Costly: a group of two processes, which import torch and diffusers each."""
     found = both(tiny(model), shard, num_inference_steps=2, **SIZES.get(model, {}))
     assert max(found["differences"]) <= 1
+    assert found["changed"] > 1, "by the scheduler"
     assert found["share"] == pytest.approx(share, abs=0.02)
     assert found["failed"] in ("TypeError", "ValueError", "AttributeError")
 
@@ -123,7 +129,7 @@ def test_ranks_may_share_the_sequence(tiny, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(ACCELERATOR)
     size = {"num_inference_steps": 2, **SIZES["qwen-image-edit"]}
     found = both(tiny("qwen-image-edit"), {"strategy": "context"}, **size)
-    assert max(found["differences"]) <= 1
+    assert max(found["differences"]) <= 1 < found["changed"]
     assert found["share"] == 1
 
 
