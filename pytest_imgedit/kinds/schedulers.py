@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.core import files
+from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.base import refuse_if, without_defaults
-from pytest_imgedit.kinds.pipeline_arguments import call_signature, pipeline_class
+from pytest_imgedit.kinds.pipeline_arguments import pipeline_class
 from pytest_imgedit.kinds.pipeline_index import pipeline_source
 from pytest_imgedit.kinds.user_code import Signature, signature, source_file
 
@@ -47,14 +47,18 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Class:
-    """What the source of a scheduler says: the arguments of `__init__` and of `set_timesteps`, all
-    names that its instances have, and its text.
+    """What the source of a scheduler says: the arguments of `__init__` and of `set_timesteps`, and
+    all names that its instances have.
     """
 
     init: Signature
     set_timesteps: Signature
     names: frozenset[str]
-    text: str
+
+    @property
+    def stretches(self) -> bool:
+        """Whether its schedules are stretched to a `shift_terminal`."""
+        return "stretch_shift_to_terminal" in self.names
 
 
 @dataclass(frozen=True)
@@ -101,13 +105,8 @@ class Scheduler:
         known = class_of(self.name)
         if known is None:
             return self.given
-        config: JsonObject = {}
-        for key in known.init.annotations:
-            for source in (self.given, self.base, known.init.defaults):
-                if key in source:
-                    config[key] = source[key]
-                    break
-        return config
+        values = {**known.init.defaults, **self.base, **self.given}
+        return {key: values[key] for key in known.init.annotations if key in values}
 
     def over_base(self, base: JsonObject) -> JsonObject:
         """Return the least table that makes this scheduler of another one's configuration `base`;
@@ -142,7 +141,7 @@ def config_of(model: str, name: str) -> JsonObject:
         if not isinstance(cached, str):
             return {}
         path = Path(cached)
-    return files.read_object(path, "the config of a scheduler") if path.is_file() else {}
+    return files.read_object(path, "a pipeline's config") if path.is_file() else {}
 
 
 def deciding(model: str, table: Mapping[str, Any]) -> JsonObject:
@@ -184,12 +183,15 @@ def class_of(name: str) -> Class | None:
     path = _files()[name]
     init = signature(path, name, "__init__")
     set_timesteps = signature(path, name, "set_timesteps")
-    text = path.read_text("utf-8")
     if init is None or set_timesteps is None:
         return None
-    bodies = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
-    own = frozenset(_names_of(next(node for node in bodies if node.name == name)))
-    return Class(init, set_timesteps, own, text)
+    return Class(init, set_timesteps, frozenset(_names_of(_class_node(path, name))))
+
+
+def _class_node(path: Path, name: str) -> ast.ClassDef:
+    """Return the definition of a class in a source file that has it."""
+    body = ast.parse(path.read_text("utf-8")).body
+    return next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
 def _names_of(node: ast.ClassDef) -> Iterator[str]:
@@ -209,9 +211,7 @@ def use_of(pipeline: str) -> Use | None:
     path = pipeline_source(pipeline)
     if path is None:
         return None
-    text = path.read_text("utf-8")
-    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
-    body = next(node for node in classes if node.name == pipeline)
+    body = _class_node(path, pipeline)
     nodes = list(ast.walk(body))
     assigned = [
         (ast.unparse(node.targets[0]), node.value) for node in nodes if isinstance(node, ast.Assign)
@@ -258,7 +258,9 @@ def check(model: str, table: Mapping[str, Any], call: Mapping[str, Any]) -> None
 
     What cannot be known without the checkpoint (a hub id that is not here) is left to the worker.
     """
-    if not names():
+    schedules = [name for name in SCHEDULES if name in call]
+    is_one_step = call.get("num_inference_steps") == 1
+    if not (table or schedules or is_one_step) or not names():
         return
     scheduler = scheduler_of(model, table)
     if table:
@@ -266,36 +268,31 @@ def check(model: str, table: Mapping[str, Any], call: Mapping[str, Any]) -> None
     known = class_of(scheduler.name)
     pipeline = pipeline_class(model)
     use = use_of(pipeline) if pipeline else None
-    if known is None or pipeline is None or use is None:
+    if known is None or use is None:
         return
     problem = _why_unusable(known, use, scheduler.config) if table else ""
-    refuse_if(
-        problem,
-        "scheduler",
-        f"{pipeline} cannot use {scheduler.name}: {problem}, expected one such as "
-        f"{', '.join(_usable(use, scheduler))}",
-    )
-    for name in SCHEDULES:
-        refuse_if(
-            name in call and name not in known.set_timesteps.annotations,
-            name,
-            f"{scheduler.name} takes no {name} of its own, expected a scheduler that does, such as "
-            f"{', '.join(_usable(use, scheduler, name))}",
+    if problem:
+        raise errors.SettingError(
+            "scheduler",
+            f"{pipeline} cannot use {scheduler.name}: {problem}, expected one such as "
+            f"{_usable(use, scheduler)}",
         )
-    _check_stretch(scheduler, known, pipeline, call)
+    for name in schedules:
+        if name not in known.set_timesteps.annotations:
+            raise errors.SettingError(
+                name,
+                f"{scheduler.name} takes no {name} of its own, expected a scheduler that does, "
+                f"such as {_usable(use, scheduler, name)}",
+            )
+    if known.stretches and scheduler.config.get("shift_terminal"):
+        _check_stretch(scheduler, call)
 
 
-def _check_stretch(
-    scheduler: Scheduler, known: Class, pipeline: str, call: Mapping[str, Any]
-) -> None:
-    """Raise `SettingError` for a schedule that ends at a sigma of 1, as one step does, where the
-    scheduler stretches the distance of its last sigma from 1: it would divide zero by zero.
+def _check_stretch(scheduler: Scheduler, call: Mapping[str, Any]) -> None:
+    """Raise `SettingError` for a schedule that ends at a sigma of 1, as one step does: to stretch
+    its distance from 1 is to divide zero by zero.
     """
-    terminal = scheduler.config.get("shift_terminal")
-    if not terminal or "stretch_shift_to_terminal" not in known.names or "timesteps" in call:
-        return
-    taken = call_signature(pipeline)
-    steps = {**(taken.defaults if taken else {}), **call}.get("num_inference_steps")
+    terminal = scheduler.config["shift_terminal"]
     because = f"{scheduler.name} cannot stretch to its shift_terminal of {terminal}"
     unstretched = f'editor.scheduler.shift_terminal="{NONE}"'
     sigmas = call.get("sigmas")
@@ -305,7 +302,7 @@ def _check_stretch(
         f"the last of them is 1, which {because}, expected less, or {unstretched}",
     )
     refuse_if(
-        steps == 1 and sigmas is None,
+        call.get("num_inference_steps") == 1 and not call.keys() & set(SCHEDULES),
         "num_inference_steps",
         f"1 step, which {because}, expected 2 steps or more, or {unstretched}",
     )
@@ -401,9 +398,9 @@ def _why_unusable(known: Class, use: Use, config: JsonObject) -> str:
     return ""
 
 
-def _usable(use: Use, scheduler: Scheduler, schedule: str = "") -> list[str]:
-    """Return up to four schedulers that a pipeline can use, the base's class first, and only those
-    that take a `schedule` if one is named.
+def _usable(use: Use, scheduler: Scheduler, schedule: str = "") -> str:
+    """Return the schedulers that a pipeline can use, the base's class and a few general ones, else
+    any; only those that take a `schedule` if one is named.
     """
     own = str(scheduler.base.get("_class_name"))
     usable: list[str] = []
@@ -414,7 +411,7 @@ def _usable(use: Use, scheduler: Scheduler, schedule: str = "") -> list[str]:
         if not schedule or schedule in known.set_timesteps.annotations:
             usable.append(name)
     general = [name for name in usable if name in (own, *_GENERAL)]
-    return (general or usable)[:_SUGGESTED]
+    return ", ".join((general or usable)[:_SUGGESTED])
 
 
 def needs_scipy(scheduler: Scheduler) -> bool:
