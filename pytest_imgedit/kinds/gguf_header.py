@@ -64,7 +64,7 @@ def read(path: Path) -> GGUFReader:
     except OSError as error:
         problem = f"{path}: {error.strerror}, expected {_EXPECTED}"
         raise files.unusable(path, _EXPECTED, problem) from error
-    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError) as error:
         problem = f"{path}: no readable header ({one_line(error)}), expected {_EXPECTED}"
         raise files.unusable(path, _EXPECTED, problem) from error
     known = types()
