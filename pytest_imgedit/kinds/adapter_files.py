@@ -49,6 +49,16 @@ _FOREIGN = re.compile(
     r"^(lora_unet_|lora_te|lora_transformer_|lycoris_|text_encoders\.)|(^|\.)(double|single)_blocks\.|\.processor\.\w*lora\d"
     r"|^unet\.(input|middle|output)_blocks"
 )
+#: FLUX.1's layers as its authors name them, with PEFT's halves.
+_OF_FLUX = re.compile(
+    r"(?:base_model\.model\.|diffusion_model\.|transformer\.)?"
+    r"(?P<layer>(?:(?:double|single)_blocks|img_in|txt_in|time_in|vector_in|guidance_in|final_layer)\..+?)"
+    r"\.(?:lora_(?P<half>A|B)\.weight|(?P<alpha>alpha))"
+)
+#: Layers of FLUX that DiffSynth-Studio alone calls so.
+_DIFFSYNTH = re.compile(
+    r"\.(?:[ab]_to_qkv|to_qkv_mlp|[ab]_to_out|ff_[ab]\.\d|norm1_[ab]\.linear)\.lora_"
+)
 #: What the names of tensors of LoRA hold in any dialect, and what those of B end with.
 _ANY_LORA = re.compile(r"lora\w*\.(\w+\.)*weight$")
 _OUTPUTS = re.compile(r"(lora_B(\.\w+)?|lora_up|lora\w*\.up)\.weight$")
@@ -280,8 +290,15 @@ def _require_numbers(path: Path, settings: Settings) -> None:
 
 def _require_lora(adapter: AdapterFile) -> None:
     """Raise `UsageError` for tensors that are not those of plain LoRA, with how many they are and
-    the first of them.
+    the first of them, and for the names of DiffSynth-Studio's own FLUX.
     """
+    own = next((name for name in sorted(adapter.tensors) if _DIFFSYNTH.search(name)), None)
+    if own is not None:
+        raise errors.UsageError(
+            f"{adapter.weights}: {own}: a name of DiffSynth-Studio's own FLUX, expected kohya's: "
+            "train with --align_to_opensource_format, or convert the file with its "
+            "FluxLoRAConverter.align_to_opensource_format"
+        )
     others = sorted(name for name in adapter.tensors if _split(name) is None)
     if adapter.is_foreign:  # what its conversion leaves over is refused there
         others = [name for name in others if _kind(name) != "not those of LoRA"]
@@ -434,6 +451,17 @@ def needs_conversion(adapter: AdapterFile, bases: Mapping[str, Bases]) -> bool:
 def _has_own(name: str) -> bool:
     """Tell whether a tensor's name begins with a component rather than with ComfyUI's prefix."""
     return not name.startswith(_COMFY_PREFIXES)
+
+
+def kohya_name(name: str) -> str | None:
+    """Return kohya's name of a tensor of FLUX.1 that its authors' name and PEFT's half name; `None`
+    for other names.
+    """
+    match = _OF_FLUX.fullmatch(name)
+    if match is None:
+        return None
+    half = {"A": "lora_down.weight", "B": "lora_up.weight"}.get(match["half"], "alpha")
+    return f"lora_unet_{match['layer'].replace('.', '_')}.{half}"
 
 
 def outputs(shapes: Mapping[str, Shape]) -> int:

@@ -5,7 +5,6 @@ loads.
 from __future__ import annotations
 
 import json
-import shutil
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from later import Later
-from PIL import Image
 
 from pytest_imgedit.core.errors import SettingError, SetupError
-from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
@@ -252,6 +249,45 @@ def test_kohyas_names_of_flux_are_converted_with_their_text_encoder(tiny, tmp_pa
         torch.testing.assert_close(added[layer], 0.5 * up @ down, rtol=1e-5, atol=1e-5)
 
 
+def test_kohyas_names_for_another_width_are_refused_with_what_failed(tiny, tmp_path):
+    """diffusers splits the fused layers of single blocks at the widths of FLUX.1."""
+    layers = {"single_blocks.0.linear1": (torch.ones(4, 32), torch.ones(224, 4))}
+    path = tmp_path / "x.safetensors"
+    safetensors.save_file(kohya(layers, "lora_unet_"), path)
+    with pytest.raises(SetupError) as caught:
+        DiffusersEditor(str(tiny(KONTEXT)), device="cpu", loras=[{"path": str(path)}])
+    assert str(caught.value) == (
+        f"editor.loras: {path}: its names cannot be converted for FluxKontextPipeline: "
+        "AssertionError at 'assert sum(dims) == up_weight.shape[0]' in _convert_to_ai_toolkit_cat"
+    )
+
+
+@pytest.mark.parametrize("start", ["", "transformer.", "diffusion_model.", "base_model.model."])
+def test_names_of_the_authors_of_flux_are_converted_with_their_alphas(tiny, tmp_path, start):
+    layer, down, up = "double_blocks.0.txt_mlp.0", torch.randn(4, 32), torch.randn(128, 4)
+    tensors = {f"{layer}.lora_A.weight": down, f"{layer}.lora_B.weight": up}
+    tensors[f"{layer}.alpha"] = torch.tensor(2.0)
+    path = tmp_path / "x.safetensors"
+    safetensors.save_file({start + name: tensor for name, tensor in tensors.items()}, path)
+    layers = {"transformer_blocks.0.ff_context.net.0.proj": (down, up)}
+    assert_adds(tiny(KONTEXT), path, "transformer", layers, 0.5)
+
+
+@pytest.mark.parametrize(
+    "layer", ["blocks.0.attn.a_to_qkv", "single_blocks.0.to_qkv_mlp", "blocks.3.norm1_b.linear"]
+)
+def test_diffsynths_own_names_of_flux_are_refused_with_what_writes_others(tiny, tmp_path, layer):
+    tensors = {f"{layer}.lora_{half}.default.weight": torch.ones(2, 2) for half in "AB"}
+    safetensors.save_file(tensors, tmp_path / "x.safetensors")
+    with pytest.raises(SettingError) as caught:
+        check(tiny(KONTEXT), tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'x.safetensors'}: {layer}.lora_A.default.weight: a name of DiffSynth-Studio's"
+        " own FLUX, expected kohya's: train with --align_to_opensource_format, or convert the file "
+        "with its FluxLoRAConverter.align_to_opensource_format"
+    )
+
+
 def test_xlabs_names_are_converted(tiny, tmp_path):
     down, up = torch.randn(4, 32), torch.randn(96, 4)
     start = "double_blocks.0.processor.qkv_lora1"
@@ -284,32 +320,6 @@ def test_several_adapters_add_up_by_their_weights(tiny, tmp_path):
     added = deltas(pipeline, "transformer")
     for name, (down, up) in one.items():
         torch.testing.assert_close(added[name], up @ down, rtol=1e-5, atol=1e-5)
-
-
-def test_a_folder_of_peft_makes_the_picture_of_merged_weights(tiny, tmp_path):
-    """The sum of two products rounds otherwise than the product of a sum: one step of 255."""
-    model = tiny(PIX2PIX)
-    network = diffusers.UNet2DConditionModel.from_pretrained(model / "unet")
-    layers = saved_by_peft(
-        network, tmp_path / "adapter", r=4, lora_alpha=16, target_modules=["to_q", "to_v"]
-    )
-    shutil.copytree(model, tmp_path / "merged")
-    (path,) = (tmp_path / "merged" / "unet").glob("*.safetensors")
-    weights = safetensors.load_file(path)
-    for name, (down, up) in layers.items():
-        weights[f"{name}.weight"] += 4 * (up @ down)
-    safetensors.save_file(weights, path, {"format": "pt"})
-
-    def edited(folder, *loras):
-        options = {"num_inference_steps": 1, "loras": list(loras)}
-        editor = DiffusersEditor(str(folder), device="cpu", **options)
-        photo = Image.linear_gradient("L").convert("RGB").resize((64, 64))
-        return np.asarray(editor.edit(EditRequest("a", "physics", "make it snow", photo, 5)), int)
-
-    merged, plain = edited(tmp_path / "merged"), edited(model)
-    adapted = edited(model, {"path": str(tmp_path / "adapter")})
-    assert np.abs(adapted - merged).max() <= 1
-    assert np.abs(adapted - plain).max() > 2
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
     load = loading.load_pipeline
     monkeypatch.setattr(
         "pytest_imgedit.kinds.compute.pipeline.load_pipeline",
-        lambda *given: loaded.append(given) or load(*given),
+        lambda *given, **named: loaded.append(given) or load(*given, **named),
     )
     target = make_model("editor", f"diffusers:{model}", {}).target
     worker, images = JobLoop(lambda message: None, sys.stderr), []

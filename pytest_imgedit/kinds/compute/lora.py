@@ -8,6 +8,7 @@ import importlib.util
 import json
 import logging
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -155,14 +156,16 @@ def _converted(kind: type[Any], found: adapter_files.AdapterFile) -> dict[str, t
     with _diffusers_warnings() as warnings:
         try:
             converted = kind.lora_state_dict(
-                str(found.weights.parent), weight_name=found.weights.name, use_safetensors=True
+                _convertible(kind, found),
+                weight_name=found.weights.name,
+                use_safetensors=True,
             )
         except Exception as error:
             if errors.is_out_of_memory(error):
                 raise
             raise errors.UsageError(
                 f"{found.weights}: its names cannot be converted for {kind.__name__}: "
-                f"{type(error).__name__}: {one_line(error)}"
+                f"{_reason(error)}"
             ) from error
     for record in warnings:
         raise errors.UsageError(
@@ -181,6 +184,26 @@ def _converted(kind: type[Any], found: adapter_files.AdapterFile) -> dict[str, t
             "layers are left"
         )
     return tensors
+
+
+def _convertible(kind: type[Any], found: adapter_files.AdapterFile) -> Any:
+    """Return what diffusers converts: an adapter's folder, or its tensors by kohya's names, which
+    it knows of FLUX.1, if their names are those of FLUX.1's authors.
+    """
+    from diffusers.loaders import FluxLoraLoaderMixin
+
+    names = {name: adapter_files.kohya_name(name) for name in found.tensors}
+    if not issubclass(kind, FluxLoraLoaderMixin) or None in names.values():
+        return str(found.weights.parent)
+    return {names[name]: tensor for name, tensor in _tensors(found).items()}
+
+
+def _reason(error: Exception) -> str:
+    """Return why a conversion failed: the error's text, else the line of source that raised it."""
+    if str(error):
+        return f"{type(error).__name__}: {one_line(error)}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {frame.line!r} in {frame.name}"
 
 
 def _part(
