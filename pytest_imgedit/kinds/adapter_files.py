@@ -52,7 +52,7 @@ _FOREIGN = re.compile(
 #: FLUX.1's layers as its authors name them, with PEFT's halves.
 _OF_FLUX = re.compile(
     r"(?:base_model\.model\.|diffusion_model\.|transformer\.)?"
-    r"(?P<layer>(?:(?:double|single)_blocks|img_in|txt_in|time_in|vector_in|guidance_in|final_layer)\..+?)"
+    r"(?P<layer>(?:(?:double|single)_blocks|(?:img|txt|time|vector|guidance)_in|final_layer)(?:\..+?)?)"
     r"\.(?:lora_(?P<half>A|B)\.weight|(?P<alpha>alpha))"
 )
 #: Layers of FLUX that DiffSynth-Studio alone calls so.

@@ -262,15 +262,42 @@ def test_kohyas_names_for_another_width_are_refused_with_what_failed(tiny, tmp_p
     )
 
 
+#: Layers of FLUX.1 as its authors name them and as diffusers does, and their inputs and outputs.
+OF_FLUX = {
+    "double_blocks.0.txt_mlp.0": ("transformer_blocks.0.ff_context.net.0.proj", 32, 128),
+    "img_in": ("x_embedder", 16, 32),
+    "final_layer.linear": ("proj_out", 32, 16),
+}
+
+
+@pytest.fixture
+def of_flux():
+    """A and B of these layers, by their authors' names."""
+    return {
+        layer: (torch.randn(4, inputs), torch.randn(outputs, 4))
+        for layer, (_, inputs, outputs) in OF_FLUX.items()
+    }
+
+
 @pytest.mark.parametrize("start", ["", "transformer.", "diffusion_model.", "base_model.model."])
-def test_names_of_the_authors_of_flux_are_converted_with_their_alphas(tiny, tmp_path, start):
-    layer, down, up = "double_blocks.0.txt_mlp.0", torch.randn(4, 32), torch.randn(128, 4)
-    tensors = {f"{layer}.lora_A.weight": down, f"{layer}.lora_B.weight": up}
-    tensors[f"{layer}.alpha"] = torch.tensor(2.0)
+def test_names_of_the_authors_of_flux_are_converted_with_their_alphas(
+    tiny, tmp_path, start, of_flux
+):
+    tensors = {}
+    for layer, (down, up) in of_flux.items():
+        tensors[f"{start}{layer}.lora_A.weight"] = down
+        tensors[f"{start}{layer}.lora_B.weight"] = up
+        tensors[f"{start}{layer}.alpha"] = torch.tensor(2.0)
     path = tmp_path / "x.safetensors"
-    safetensors.save_file({start + name: tensor for name, tensor in tensors.items()}, path)
-    layers = {"transformer_blocks.0.ff_context.net.0.proj": (down, up)}
+    safetensors.save_file(tensors, path)
+    layers = {OF_FLUX[layer][0]: own for layer, own in of_flux.items()}
     assert_adds(tiny(KONTEXT), path, "transformer", layers, 0.5)
+
+
+def test_kohyas_names_of_flux_are_converted_with_their_alphas(tiny, tmp_path, of_flux):
+    safetensors.save_file(kohya(of_flux, "lora_unet_"), tmp_path / "x.safetensors")
+    layers = {OF_FLUX[layer][0]: own for layer, own in of_flux.items()}
+    assert_adds(tiny(KONTEXT), tmp_path, "transformer", layers, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -187,15 +188,22 @@ def _converted(kind: type[Any], found: adapter_files.AdapterFile) -> dict[str, t
 
 
 def _convertible(kind: type[Any], found: adapter_files.AdapterFile) -> Any:
-    """Return what diffusers converts: an adapter's folder, or its tensors by kohya's names, which
-    it knows of FLUX.1, if their names are those of FLUX.1's authors.
+    """Return what diffusers converts: an adapter's folder, or for FLUX.1 its tensors by kohya's
+    names, as it does not know those of FLUX.1's authors.
     """
     from diffusers.loaders import FluxLoraLoaderMixin
 
-    names = {name: adapter_files.kohya_name(name) for name in found.tensors}
-    if not issubclass(kind, FluxLoraLoaderMixin) or None in names.values():
+    if not issubclass(kind, FluxLoraLoaderMixin):
         return str(found.weights.parent)
-    return {names[name]: tensor for name, tensor in _tensors(found).items()}
+    tensors = {
+        adapter_files.kohya_name(name) or name: tensor for name, tensor in _tensors(found).items()
+    }
+    for alpha in [name for name in tensors if re.search(r"final_layer.*\.alpha$", name)]:
+        # diffusers drops these alphas, which scale the last layer
+        layer = alpha.removesuffix(".alpha")
+        rank = len(tensors[f"{layer}.lora_down.weight"])
+        tensors[f"{layer}.lora_up.weight"] *= float(tensors.pop(alpha)) / rank
+    return tensors
 
 
 def _reason(error: Exception) -> str:
@@ -241,7 +249,8 @@ def _part(
             "alpha_pattern": {
                 name: alpha for name, alpha in alphas.items() if alpha != alphas[first]
             },
-            "target_modules": sorted(layers),
+            # of a list, PEFT takes names that end so too
+            "target_modules": rf"(text_model\.)?({'|'.join(map(re.escape, sorted(layers)))})",
         },
     )
 
