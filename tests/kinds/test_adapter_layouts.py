@@ -5,6 +5,7 @@ loads.
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -499,6 +500,25 @@ def test_names_that_cannot_be_converted_are_refused_before_the_base_loads(
     monkeypatch.setattr("pytest_imgedit.kinds.compute.pipeline.load_pipeline", None)
     with pytest.raises(SetupError, match=r"editor\.loras: .*x\.safetensors: "):
         DiffusersEditor(str(model), device="cpu", loras=[{"path": str(tmp_path)}])
+
+
+@pytest.mark.parametrize("name", [QWEN, KONTEXT, PIX2PIX])
+def test_a_quantized_base_is_known_by_its_config_before_it_loads(tiny, tmp_path, name, monkeypatch):
+    monkeypatch.setattr("pytest_imgedit.kinds.compute.pipeline.load_pipeline", None)
+    component, model = NETWORK[name], shutil.copytree(tiny(name), tmp_path / "model")
+    config = model / component / "config.json"
+    told = json.loads(config.read_text()) | {"quantization_config": {"quant_method": "torchao"}}
+    config.write_text(json.dumps(told))
+    layers = random_layers(model / component, ends=("to_q",))
+    first = min(layers)
+    layers[first] = (layers[first][0][:, :8].contiguous(), layers[first][1])
+    tensors = {f"{component}.{layer}.lora_A.weight": own[0] for layer, own in layers.items()}
+    tensors |= {f"{component}.{layer}.lora_B.weight": own[1] for layer, own in layers.items()}
+    path = tmp_path / "x.safetensors"
+    safetensors.save_file(tensors, path)
+    line = f"{first}: lora_A takes 8 inputs, the layer has 32"
+    with pytest.raises(SetupError, match=f"1 of .* do not fit the {component}: {line}"):
+        DiffusersEditor(str(model), device="cpu", loras=[{"path": str(path)}])
 
 
 def test_spellings_of_one_adapter_share_a_key(tiny, folder, tmp_path):

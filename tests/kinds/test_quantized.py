@@ -332,8 +332,9 @@ def test_memory_of_float8_is_that_of_what_it_is_cast_to_and_of_quantised_weights
     assert checkpoint.component_bytes("auto") == {"unet": 16 + 32 + 8}
 
 
-def edited(folder: Path) -> np.ndarray:
-    editor = DiffusersEditor(str(folder), device="cpu", num_inference_steps=2)
+def edited(folder: Path, *loras: dict[str, str]) -> np.ndarray:
+    options = {"num_inference_steps": 2, "loras": list(loras)}
+    editor = DiffusersEditor(str(folder), device="cpu", **options)
     pixels = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
     request = EditRequest("a", "physics", "make it snow", Image.fromarray(pixels), 5)
     return np.asarray(editor.edit(request), int)
@@ -401,6 +402,19 @@ def test_weights_of_torchao_edit_as_their_values_saved_plainly(tiny, tmp_path, k
     assert difference.max() <= rounding
     assert (difference > 0).mean() < 0.01
     assert np.abs(quantised - edited(base_folder)).max() > rounding
+    pytest.importorskip("peft")
+    adapter = {}
+    for name in stored:
+        if name.endswith(("to_q.weight", "to_v.weight")):
+            layer, rows, columns = name.removesuffix(".weight"), *stored[name].shape
+            adapter[f"unet.{layer}.lora_A.weight"] = torch.randn(4, columns) / 8
+            adapter[f"unet.{layer}.lora_B.weight"] = torch.randn(rows, 4)
+    safetensors.save_file(adapter, tmp_path / "lora.safetensors")
+    lora = {"path": str(tmp_path / "lora.safetensors")}
+    adapted = edited(folders["quantised"], lora)
+    difference = np.abs(adapted - edited(folders["by hand"], lora))
+    assert difference.max() <= rounding
+    assert np.abs(adapted - quantised).max() > 1
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")

@@ -62,6 +62,10 @@ def read_loras(
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     kind = getattr(diffusers, index["_class_name"])
     bases = adapter_files.bases_of(folder, _changeable(kind), variant)
+    for name, layers in bases.items():
+        if layers is None:
+            library, network = index[name]
+            bases[name] = _described(folder / name, library, network)
     return _read_all(kind, bases, loras)
 
 
@@ -98,10 +102,34 @@ def _changeable(kind: type[Any]) -> list[str]:
     return list(getattr(kind, "_lora_loadable_modules", ()))
 
 
+def _described(folder: Path, library: str, kind: str) -> adapter_files.Bases:
+    """Return the shapes of the weights of a network's layers by its config, without its weights,
+    which are quantized or in a single file; `None` for a class of another library.
+    """
+    import diffusers
+    import transformers
+
+    with torch.device("meta"):
+        if library == "diffusers":
+            of_diffusers = getattr(diffusers, kind)
+            config = dict(of_diffusers.load_config(folder))
+            config.pop("quantization_config", None)
+            return _shapes(folder.name, of_diffusers.from_config(config))
+        if library == "transformers":
+            of_transformers = getattr(transformers, kind)
+            config = of_transformers.config_class.from_pretrained(folder)
+            return _shapes(folder.name, of_transformers(config))
+    return None
+
+
 def _layers(component: str, network: Any) -> adapter_files.Bases:
     """Return the shapes of the weights of a loaded network's layers; `None` if it is quantized."""
     if getattr(network.config, "quantization_config", None) is not None:
         return None
+    return _shapes(component, network)
+
+
+def _shapes(component: str, network: torch.nn.Module) -> dict[str, adapter_files.Shape]:
     return {
         adapter_files.plain(
             name.removesuffix(".weight").removesuffix(".base_layer"), component
