@@ -83,10 +83,31 @@ _REFUSED_SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What decides the scale of an adapter's layers, as PEFT has it.
+class Targets:
+    """Which layers PEFT adapts: names that equal one of a list, or end with a dot and it; or names
+    of which a regular expression matches all.
+    """
 
-    Patterns give other ranks and alphas by regular expressions of names.
+    included: str | tuple[str, ...]
+    excluded: str | tuple[str, ...] = ()
+
+    def has(self, layer: str) -> bool:
+        """Tell whether PEFT adapts a layer of this name."""
+        return _is_named(self.included, layer) and not _is_named(self.excluded, layer)
+
+
+def _is_named(names: str | tuple[str, ...], layer: str) -> bool:
+    if isinstance(names, str):
+        return re.fullmatch(names, layer) is not None
+    return f".{layer}".endswith(tuple(f".{name}" for name in names))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the scale of an adapter's layers, as PEFT has it, and which layers there are.
+
+    Patterns give other ranks and alphas by regular expressions of names. `targets` is `None` where
+    the layers cannot be told.
     """
 
     r: int
@@ -94,6 +115,7 @@ class Settings:
     rank_pattern: Mapping[str, int] = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     use_rslora: bool = False
+    targets: Targets | None = None
 
     def rank_of(self, layer: str) -> int:
         """Return the rank of a layer."""
@@ -260,9 +282,31 @@ def _settings(path: Path, told: Mapping[str, Any]) -> Settings:
         told.get("rank_pattern") or {},
         told.get("alpha_pattern") or {},
         bool(told.get("use_rslora")),
+        _targets(told),
     )
     _require_numbers(path, settings)
     return settings
+
+
+def _targets(told: Mapping[str, Any]) -> Targets | None:
+    """Return which layers a config tells PEFT to adapt; `None` if its names alone do not tell."""
+    included, excluded = told.get("target_modules"), told.get("exclude_modules") or ()
+    if told.get("layers_to_transform") not in (None, []):
+        return None
+    try:
+        return Targets(_names(included), _names(excluded))
+    except (TypeError, re.error):
+        return None
+
+
+def _names(told: Any) -> str | tuple[str, ...]:
+    """Return names of layers or their pattern; raise `TypeError` or `re.error` for other things."""
+    if isinstance(told, str):
+        return re.compile(told).pattern
+    names = tuple(told)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("not a list of names")
+    return names
 
 
 def _require_numbers(path: Path, settings: Settings) -> None:
@@ -506,7 +550,31 @@ def check(
                 f"{adapter.weights}: {len(problems)} of {len(layers)} layers do not fit the "
                 f"{component.replace('_', ' ')}: {'; '.join(problems[:_SHOWN])}"
             )
+        _require_targets(adapter.weights, component, layers, base, settings)
     return placed
+
+
+def _require_targets(
+    path: Path,
+    component: str,
+    layers: Mapping[str, Layer],
+    base: Bases,
+    settings: Settings | None,
+) -> None:
+    """Raise `UsageError` for layers of a network that were trained, by the adapter's settings, but
+    are not in its file.
+    """
+    if component not in NETWORKS or base is None or settings is None or settings.targets is None:
+        return
+    # what PEFT adapts has inputs and outputs, which norms have not
+    trained = [name for name in base if len(base[name]) > 1 and settings.targets.has(name)]
+    missing = sorted(name for name in trained if name not in layers)
+    if missing:
+        raise errors.UsageError(
+            f"{path}: no tensors for {len(missing)} of the {len(trained)} layers of the "
+            f"{component} that its target_modules name: "
+            f"{shorten(', '.join(missing[:_SHOWN]), 400)}: save the adapter whole"
+        )
 
 
 def _problem(

@@ -15,6 +15,7 @@ import pytest
 from later import Later
 
 from pytest_imgedit.core.errors import SettingError, SetupError
+from pytest_imgedit.kinds import adapter_files
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
@@ -435,6 +436,19 @@ REFUSED = {
         f"{WEIGHTS}: 2 of 6 tensors are those of LoKr, expected LoRA alone: {FIRST}.lokr_w1, "
         f"{FIRST}.lokr_w2",
     ),
+    "cut": (
+        {"target_modules": ["to_q", "0.attn.to_k", "norm1"]},
+        {},
+        f"{WEIGHTS}: no tensors for 1 of the 3 layers of the transformer that its target_modules "
+        "name: transformer_blocks.0.attn.to_k: save the adapter whole",
+    ),
+    "cut, by a pattern": (
+        {"target_modules": r".*attn\.to_(q|k|v)", "exclude_modules": ["to_v"]},
+        {},
+        f"{WEIGHTS}: no tensors for 2 of the 4 layers of the transformer that its target_modules "
+        "name: transformer_blocks.0.attn.to_k, transformer_blocks.1.attn.to_k: save the adapter "
+        "whole",
+    ),
     "kind": ({"peft_type": "LOHA"}, {}, f"{CONFIG}: peft_type is 'LOHA', expected 'LORA'"),
     "DoRA": (
         {"use_dora": True},
@@ -466,6 +480,45 @@ def test_what_cannot_be_applied_whole_is_refused_before_anything_loads(tiny, fol
         check(tiny(QWEN), folder)
     assert caught.value.key == "loras"
     assert str(caught.value).endswith(line)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": "all-linear"},
+        {"target_modules": ["to_q", "q", "attn"]},
+        {"target_modules": ["to_q", "to_k"], "exclude_modules": r".*\.to_k"},
+        {"target_modules": ["to_q", "to_k"], "layers_to_transform": [0]},
+        {"target_modules": None},
+        {"target_modules": "("},
+        {"target_modules": [3]},
+    ],
+)
+def test_layers_that_peft_would_not_train_or_that_are_not_told_may_be_missing(
+    tiny, folder, settings
+):
+    write(folder, settings)
+    check(tiny(QWEN), folder)
+
+
+@pytest.mark.parametrize(
+    ("included", "excluded"),
+    [
+        (["to_q", "net.2"], None),
+        (["transformer_blocks.0.attn.to_q", "0.attn.to_k", "to"], ["1.attn.to_k"]),
+        (r".*\.attn\.to_(q|out\.0)", r".*1\..*"),
+        ("to_q", None),
+    ],
+)
+def test_targets_are_those_of_peft(tiny, included, excluded):
+    config = peft.LoraConfig(target_modules=included, exclude_modules=excluded)
+    targets = adapter_files.Targets(
+        *(tuple(own) if isinstance(own, list) else own for own in (included, excluded or ()))
+    )
+    from peft.tuners.tuners_utils import check_target_module_exists
+
+    for layer in adapter_files.base_layers(tiny(QWEN) / "transformer"):
+        assert targets.has(layer) == bool(check_target_module_exists(config, layer))
 
 
 def test_an_adapter_of_peft_wants_its_config(tiny, folder):
