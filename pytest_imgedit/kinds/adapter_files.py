@@ -6,17 +6,16 @@ Nothing but headers and configs is read.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pytest_imgedit.core import errors, strict_json
 from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.text import shorten
-from pytest_imgedit.kinds import checkpoint_files, safetensors_header
+from pytest_imgedit.kinds import adapter_settings, checkpoint_files, safetensors_header
+from pytest_imgedit.kinds.adapter_settings import Settings
 from pytest_imgedit.kinds.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
 Shape = tuple[int, ...]
@@ -44,15 +43,25 @@ _OLD_LAYER = re.compile(
     r"(?P<attention>.+?)(\.processor)?\.to_(?P<end>q|k|v|out)_lora\.(?P<half>down|up)\.weight"
     r"(?P<alpha>\.alpha)?"
 )
-#: Names that are not those of diffusers' modules: kohya's, Black Forest Labs' and XLabs'.
+#: Names that are not those of diffusers' modules.
 _FOREIGN = re.compile(
-    r"^(lora_unet_|lora_te|lora_transformer_|lycoris_|text_encoders\.)|(^|\.)(double|single)_blocks\.|\.processor\.\w*lora\d"
-    r"|^unet\.(input|middle|output)_blocks"
+    "|".join(
+        [
+            r"^lora_(unet_|te|transformer_)",  # kohya's
+            r"^lycoris_",
+            r"^text_encoders\.",  # ComfyUI's
+            r"(^|\.)(double|single)_blocks\.",  # those of Black Forest Labs
+            r"\.processor\.\w*lora\d",  # XLabs'
+            r"^unet\.(input|middle|output)_blocks",  # those of Stable Diffusion
+        ]
+    )
 )
 #: FLUX.1's layers as its authors name them, with PEFT's halves.
 _OF_FLUX = re.compile(
     r"(?:base_model\.model\.|diffusion_model\.|transformer\.)?"
-    r"(?P<layer>(?:(?:double|single)_blocks|(?:img|txt|time|vector|guidance)_in|final_layer)(?:\..+?)?)"
+    r"(?P<layer>"
+    r"(?:(?:double|single)_blocks|(?:img|txt|time|vector|guidance)_in|final_layer)(?:\..+?)?"
+    r")"
     r"\.(?:lora_(?P<half>A|B)\.weight|(?P<alpha>alpha))"
 )
 #: Layers of FLUX that DiffSynth-Studio alone calls so.
@@ -63,87 +72,6 @@ _DIFFSYNTH = re.compile(
 _ANY_LORA = re.compile(r"lora\w*\.(\w+\.)*weight$")
 _OUTPUTS = re.compile(r"(lora_B(\.\w+)?|lora_up|lora\w*\.up)\.weight$")
 _LYCORIS = {"lokr_": "LoKr", "hada_": "LoHa", "oft_": "OFT", "glora_": "GLoRA", "boft_": "BOFT"}
-#: Ways to start a training that change the base's weights, which the adapter then goes with.
-_CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-#: Settings of PEFT with which more or other than plain LoRA was trained, and what to write.
-_REFUSED_SETTINGS = {
-    "modules_to_save": "whole modules that were trained",
-    "trainable_token_indices": "trained tokens",
-    "layer_replication": "layers that repeat",
-    "target_parameters": "adapted parameters that are no layers",
-    "lora_bias": "a bias of the adapter",
-    "use_qalora": "QALoRA",
-    "use_dora": "DoRA",
-    "alora_invocation_tokens": "activated LoRA",
-    "megatron_config": "parallel linear layers",
-    "arrow_config": "a router of adapters",
-    "velora_config": "VeLoRA",
-    "use_bdlora": "block-diagonal LoRA",
-}
-
-
-@dataclass(frozen=True)
-class Targets:
-    """Which layers PEFT adapts: names that equal one of a list, or end with a dot and it; or names
-    of which a regular expression matches all.
-    """
-
-    included: str | tuple[str, ...]
-    excluded: str | tuple[str, ...] = ()
-
-    def has(self, layer: str) -> bool:
-        """Tell whether PEFT adapts a layer of this name."""
-        return _is_named(self.included, layer) and not _is_named(self.excluded, layer)
-
-
-def _is_named(names: str | tuple[str, ...], layer: str) -> bool:
-    if isinstance(names, str):
-        return re.fullmatch(names, layer) is not None
-    return f".{layer}".endswith(tuple(f".{name}" for name in names))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides the scale of an adapter's layers, as PEFT has it, and which layers there are.
-
-    Patterns give other ranks and alphas by regular expressions of names. `targets` is `None` where
-    the layers cannot be told.
-    """
-
-    r: int
-    lora_alpha: float
-    rank_pattern: Mapping[str, int] = field(default_factory=dict)
-    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
-    use_rslora: bool = False
-    targets: Targets | None = None
-
-    def rank_of(self, layer: str) -> int:
-        """Return the rank of a layer."""
-        return int(_by_pattern(self.rank_pattern, layer, self.r))
-
-    def scale_of(self, layer: str) -> float:
-        """Return the factor of B A in a layer: alpha / r, or with rsLoRA alpha / sqrt(r)."""
-        rank = self.rank_of(layer)
-        alpha = float(_by_pattern(self.alpha_pattern, layer, self.lora_alpha))
-        return alpha / (math.sqrt(rank) if self.use_rslora else rank)
-
-    @property
-    def deciding(self) -> strict_json.JsonObject:
-        """The settings as they are in the key."""
-        return {
-            "r": self.r,
-            "lora_alpha": self.lora_alpha,
-            "rank_pattern": dict(self.rank_pattern),
-            "alpha_pattern": dict(self.alpha_pattern),
-            "use_rslora": self.use_rslora,
-        }
-
-
-def _by_pattern(patterns: Mapping[str, Any], layer: str, default: Any) -> Any:
-    for pattern, value in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", layer):
-            return value
-    return default
 
 
 @dataclass(frozen=True)
@@ -181,7 +109,7 @@ class AdapterFile:
             raise errors.UsageError(f"{self.weights}: {SETTINGS_ENTRY} is no table")
         start = f"{component}."
         own = {name.removeprefix(start): told[name] for name in told if name.startswith(start)}
-        return _settings(self.weights, own) if own else None
+        return adapter_settings.parse(self.weights, own) if own else None
 
 
 @dataclass
@@ -211,24 +139,28 @@ def find(path: str | Path) -> AdapterFile:
             "(safetensors.torch.save_file saves them so)"
         )
     header = safetensors_header.read(weights)
-    metadata, tensors = header.metadata, header.shapes
-    config = weights.parent / ADAPTER_CONFIG
-    is_peft = weights.name == ADAPTER_WEIGHTS
-    is_direct = not any(_FOREIGN.search(name) for name in tensors)
-    has_prefix = any(name.startswith(_PEFT_PREFIX) for name in tensors)
-    has_alphas = any(name.endswith(".alpha") for name in tensors)
-    if not (is_peft or (has_prefix and is_direct and not has_alphas)):
-        found = AdapterFile(weights, None, metadata, tensors)
-    elif config.is_file():
+    found = AdapterFile(weights, None, header.metadata, header.shapes)
+    if _has_config(found):
+        config = weights.parent / ADAPTER_CONFIG
+        if not config.is_file():
+            raise errors.UsageError(
+                f"{weights}: no {ADAPTER_CONFIG} beside it, expected the one that peft saved with "
+                "it: without, its alpha is unknown"
+            )
         told = read_object(config, "the config of an adapter")
-        found = AdapterFile(weights, config, metadata, tensors, _settings(config, told))
-    else:
-        raise errors.UsageError(
-            f"{weights}: no {ADAPTER_CONFIG} beside it, expected the one that peft saved with it: "
-            "without, its alpha is unknown"
-        )
+        settings = adapter_settings.parse(config, told)
+        found = replace(found, config=config, settings=settings)
     _require_lora(found)
     return found
+
+
+def _has_config(adapter: AdapterFile) -> bool:
+    """Tell whether an adapter is one of PEFT, which are scaled by the config beside them."""
+    if adapter.weights.name == ADAPTER_WEIGHTS:
+        return True
+    if adapter.is_foreign or any(name.endswith(".alpha") for name in adapter.tensors):
+        return False
+    return any(name.startswith(_PEFT_PREFIX) for name in adapter.tensors)
 
 
 def _in_folder(folder: Path) -> Path:
@@ -254,84 +186,6 @@ def _in_folder(folder: Path) -> Path:
     )
 
 
-def _settings(path: Path, told: Mapping[str, Any]) -> Settings:
-    """Return the settings that a file tells; raise `UsageError` for one that is not plain LoRA."""
-    kind = told.get("peft_type", "LORA")
-    if kind != "LORA":
-        raise errors.UsageError(f"{path}: peft_type is {kind!r:.40}, expected 'LORA'")
-    for name, meaning in _REFUSED_SETTINGS.items():
-        if told.get(name):
-            raise errors.UsageError(
-                f"{path}: {name} is {shorten(repr(told[name]), 100)}: {meaning}, expected LoRA "
-                "alone: merge it into the base and save that as a checkpoint"
-            )
-    if told.get("bias", "none") != "none":
-        raise errors.UsageError(
-            f"{path}: bias is {told['bias']!r:.40}: trained biases, expected 'none': merge it into "
-            "the base and save that as a checkpoint"
-        )
-    start = told.get("init_lora_weights")
-    if isinstance(start, str) and start.lower().startswith(_CHANGED_BASE):
-        raise errors.UsageError(
-            f"{path}: init_lora_weights is {start!r:.40}, which changed the base's weights: save "
-            "it with path_initial_model_for_weight_conversion"
-        )
-    settings = Settings(
-        told.get("r", 8),
-        told.get("lora_alpha", 8),
-        told.get("rank_pattern") or {},
-        told.get("alpha_pattern") or {},
-        bool(told.get("use_rslora")),
-        _targets(told),
-    )
-    _require_numbers(path, settings)
-    return settings
-
-
-def _targets(told: Mapping[str, Any]) -> Targets | None:
-    """Return which layers a config tells PEFT to adapt; `None` if its names alone do not tell."""
-    included, excluded = told.get("target_modules"), told.get("exclude_modules") or ()
-    if told.get("layers_to_transform") not in (None, []):
-        return None
-    try:
-        return Targets(_names(included), _names(excluded))
-    except (TypeError, re.error):
-        return None
-
-
-def _names(told: Any) -> str | tuple[str, ...]:
-    """Return names of layers or their pattern; raise `TypeError` or `re.error` for other things."""
-    if isinstance(told, str):
-        return re.compile(told).pattern
-    names = tuple(told)
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError("not a list of names")
-    return names
-
-
-def _require_numbers(path: Path, settings: Settings) -> None:
-    """Raise `UsageError` for a rank that is no positive integer, an alpha that is no number, and
-    for a pattern that is no regular expression.
-    """
-    patterns = (settings.rank_pattern, settings.alpha_pattern)
-    if not all(isinstance(pattern, dict) for pattern in patterns):
-        raise errors.UsageError(f"{path}: rank_pattern and alpha_pattern, expected tables")
-    for rank in (settings.r, *settings.rank_pattern.values()):
-        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-            raise errors.UsageError(f"{path}: rank {rank!r:.40}, expected a positive integer")
-    for alpha in (settings.lora_alpha, *settings.alpha_pattern.values()):
-        is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-        if not is_number or not math.isfinite(alpha):
-            raise errors.UsageError(f"{path}: alpha {alpha!r:.40}, expected a number")
-    for pattern in (*settings.rank_pattern, *settings.alpha_pattern):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise errors.UsageError(
-                f"{path}: {pattern!r:.80}: {error}, expected a regular expression"
-            ) from None
-
-
 def _require_lora(adapter: AdapterFile) -> None:
     """Raise `UsageError` for tensors that are not those of plain LoRA, with how many they are and
     the first of them, and for the names of DiffSynth-Studio's own FLUX.
@@ -346,12 +200,20 @@ def _require_lora(adapter: AdapterFile) -> None:
     others = sorted(name for name in adapter.tensors if _split(name) is None)
     if adapter.is_foreign:  # what its conversion leaves over is refused there
         others = [name for name in others if _kind(name) != "not those of LoRA"]
+    _refuse_others(adapter.weights, others, len(adapter.tensors))
+
+
+def _refuse_others(path: Path, others: Sequence[str], count: int) -> None:
+    """Raise `UsageError` for tensors of an adapter, of `count`, that are not those of LoRA."""
     if others:
-        shown = ", ".join(others[:_SHOWN])
         raise errors.UsageError(
-            f"{adapter.weights}: {len(others)} of {len(adapter.tensors)} tensors are "
-            f"{_kind(others[0])}, expected LoRA alone: {shorten(shown, 400)}"
+            f"{path}: {len(others)} of {count} tensors are {_kind(others[0])}, expected LoRA "
+            f"alone: {_first(others)}"
         )
+
+
+def _first(names: Sequence[str]) -> str:
+    return shorten(", ".join(names[:_SHOWN]), 400)
 
 
 def _kind(name: str) -> str:
@@ -427,6 +289,7 @@ def _component(layer: str, bases: Mapping[str, Bases]) -> tuple[str | None, str]
 
 
 def _network(bases: Mapping[str, Bases]) -> str:
+    """Return the component that a name without one belongs to if no layers tell."""
     return next((name for name in NETWORKS if name in bases), next(iter(bases), NETWORKS[0]))
 
 
@@ -486,15 +349,11 @@ def needs_conversion(adapter: AdapterFile, bases: Mapping[str, Bases]) -> bool:
         return True
     if adapter.config is not None or all(base is None for base in bases.values()):
         return False
-    if any(_component(name, {})[0] in bases for name in adapter.tensors if _has_own(name)):
+    own = [name for name in adapter.tensors if not name.startswith(_COMFY_PREFIXES)]
+    if any(_component(name, {})[0] in bases for name in own):
         return False
     placed = layers_of(adapter.tensors, bases)
     return not any(layer in (bases.get(name) or ()) for name in placed for layer in placed[name])
-
-
-def _has_own(name: str) -> bool:
-    """Tell whether a tensor's name begins with a component rather than with ComfyUI's prefix."""
-    return not name.startswith(_COMFY_PREFIXES)
 
 
 def kohya_name(name: str) -> str | None:
@@ -528,13 +387,9 @@ def check(
     `None`, only halves and ranks are looked at.
     """
     others = sorted(name for name in shapes if _split(name) is None)
-    if others:
-        raise errors.UsageError(
-            f"{adapter.weights}: {len(others)} of {len(shapes)} tensors are {_kind(others[0])}, "
-            f"expected LoRA alone: {shorten(', '.join(others[:_SHOWN]), 400)}"
-        )
+    _refuse_others(adapter.weights, others, len(shapes))
     placed = layers_of(shapes, bases)
-    require_loadable(
+    _require_loadable(
         adapter.weights, pipeline, placed, [name for name in loadable if name in bases]
     )
     for component, layers in placed.items():
@@ -572,8 +427,7 @@ def _require_targets(
     if missing:
         raise errors.UsageError(
             f"{path}: no tensors for {len(missing)} of the {len(trained)} layers of the "
-            f"{component} that its target_modules name: "
-            f"{shorten(', '.join(missing[:_SHOWN]), 400)}: save the adapter whole"
+            f"{component} that its target_modules name: {_first(missing)}: save the adapter whole"
         )
 
 
@@ -614,7 +468,7 @@ def _shown(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "a number"
 
 
-def require_loadable(
+def _require_loadable(
     path: Path, pipeline: str, layers: Mapping[str, Mapping[str, Layer]], loadable: Sequence[str]
 ) -> None:
     """Raise `UsageError` for layers of a component of which a pipeline's class takes no adapter."""

@@ -15,7 +15,7 @@ import pytest
 from later import Later
 
 from pytest_imgedit.core.errors import SettingError, SetupError
-from pytest_imgedit.kinds import adapter_files
+from pytest_imgedit.kinds import adapter_files, adapter_settings
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
@@ -512,7 +512,7 @@ def test_layers_that_peft_would_not_train_or_that_are_not_told_may_be_missing(
 )
 def test_targets_are_those_of_peft(tiny, included, excluded):
     config = peft.LoraConfig(target_modules=included, exclude_modules=excluded)
-    targets = adapter_files.Targets(
+    targets = adapter_settings.Targets(
         *(tuple(own) if isinstance(own, list) else own for own in (included, excluded or ()))
     )
     from peft.tuners.tuners_utils import check_target_module_exists

@@ -22,7 +22,7 @@ from safetensors import safe_open
 
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.text import one_line, shorten
-from pytest_imgedit.kinds import adapter_files
+from pytest_imgedit.kinds import adapter_files, adapter_settings
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers_parameters import LoraParameters
@@ -245,7 +245,7 @@ def _reason(error: Exception) -> str:
 def _part(
     layers: Mapping[str, adapter_files.Layer],
     tensors: Mapping[str, torch.Tensor],
-    settings: adapter_files.Settings | None,
+    settings: adapter_settings.Settings | None,
 ) -> Part:
     """Return what an adapter adds to one component, each layer with the alpha that gives its
     scale.
