@@ -505,6 +505,11 @@ class Diffusers(CheckpointModel):
             file.require_fit(folder, index)
         refuse_if(file.is_gguf and self.options.quantize, "quantize", "not with a GGUF file")
         refuse_if(
+            file.is_gguf and self.options.compile in (True, "if possible"),
+            "compile",
+            "not with a GGUF file, whose compiled layers give other edits",
+        )
+        refuse_if(
             self.gpus > 1 and self.options.shard.strategy != "context",
             "single_file",
             'not with shards, expected editor.shard.strategy "context"',

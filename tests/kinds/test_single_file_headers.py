@@ -310,6 +310,9 @@ def test_other_settings_do_not_all_go_with_a_single_file(folder, tmp_path, monke
     path = gguf(tmp_path / "w.gguf", {"img_in.weight": ("Q8_0", [1, 32])})
     monkeypatch.setattr(diffusers_kind, "find_spec", lambda name: name)
     assert refusal(folder, path, quantize="fp8") == ("quantize", "not with a GGUF file")
+    compiled = "not with a GGUF file, whose compiled layers give other edits"
+    for value in (True, "if possible"):
+        assert refusal(folder, path, compile=value) == ("compile", compiled)
     expected = ("single_file", 'not with shards, expected editor.shard.strategy "context"')
     for strategy in ("full", "none"):
         assert refusal(folder, path, gpus=2, shard={"strategy": strategy}) == expected
