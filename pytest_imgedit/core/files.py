@@ -169,6 +169,12 @@ def digest(path: Path, stop: threading.Event | None = None) -> str:
     return sha256.hexdigest()
 
 
+def no_such(path: Path | str, what: str) -> str:
+    """Return a phrase for a path at which there is no `what`, such as a folder."""
+    note = " (~ is not expanded)" if str(path).startswith("~") else ""
+    return f"{path}: no such {what}{note}"
+
+
 def is_file(path: Path) -> bool:
     """Return whether a path is a regular file; false for an impossible name."""
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for one

@@ -4,7 +4,8 @@ cache, states of trainers, data sets in Arrow.
 
 import json
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -38,6 +39,8 @@ _STATES = (
 _INFO = "dataset_info.json"
 #: The most files and folders that are looked at below a folder.
 _MOST_SEEN = 10_000
+#: What pipelines call a network, by a part of the name of its class.
+_COMPONENTS = (("Transformer", "transformer"), ("UNet", "unet"), ("Autoencoder", "vae"))
 _LORA = ("pytorch_lora_weights.safetensors", "adapter_model.safetensors")
 
 
@@ -123,9 +126,18 @@ def trainer_hint(folder: Path, is_pipeline: bool) -> str | None:
             if is_pipeline:
                 setting = f"editor.loras names {folder}"
             return f"an adapter, expected the model that it was trained on, and {setting}"
-    networks = [path.name for path in _folders(folder) if _class_name(path)]
+    networks = [
+        path.name
+        for path in _folders(folder)
+        if _class_name(path) and not path.name.endswith("_ema")
+    ]
     if any(any(folder.glob(pattern)) for pattern in _STATES):
         return _state(folder, networks, is_pipeline)
+    if is_pipeline and networks:
+        return (
+            f"{' and '.join(networks)} without model_index.json, expected a whole pipeline: "
+            f"{_put_in_place([(name, folder / name) for name in networks])}"
+        )
     inside = [path for path in _folders(folder) if (path / main).is_file()]
     if is_pipeline and inside:
         names = first_of([str(path) for path in sorted(inside, key=step_of)[::-1]])
@@ -150,10 +162,22 @@ def _network(folder: Path, class_name: str) -> str:
     """Return what to give instead of a network of diffusers: its pipeline, or how to make one."""
     if (folder.parent / "model_index.json").is_file():
         return f"the component {folder.name} of a pipeline, expected the pipeline: {folder.parent}"
+    parts = [name for part, name in _COMPONENTS if part in class_name]
+    component = parts[0] if parts else folder.name
     return (
-        f"a {class_name} alone, expected a whole pipeline: load the one that it was trained from "
-        f"with {folder.name}={class_name}.from_pretrained({str(folder)!r}), and save_pretrained it"
+        f"a {class_name} alone, expected a whole pipeline: {_put_in_place([(component, folder)])}"
     )
+
+
+def _put_in_place(networks: Sequence[tuple[str, Path]]) -> str:
+    """Return the commands that make a pipeline of the one that was trained, by links to its files,
+    and networks in the place of its own.
+    """
+    commands = ["cp -rs BASE NEW"]
+    for name, folder in networks:
+        commands.append(f"rm -r NEW/{name}")
+        commands.append(f"cp -r {shlex.quote(str(folder))} NEW/{name}")
+    return f"{' && '.join(commands)}, where BASE is the absolute path of the one that was trained"
 
 
 def _state(folder: Path, networks: list[str], is_pipeline: bool) -> str:
@@ -166,13 +190,9 @@ def _state(folder: Path, networks: list[str], is_pipeline: bool) -> str:
     if hint is not None:
         return f"{found}: {hint}"
     if networks:
-        with_networks = ", ".join(
-            f"{name}={_class_name(folder / name)}.from_pretrained({str(folder / name)!r})"
-            for name in networks
-        )
         return (
-            f"{found}, expected a whole pipeline: load the one that it was trained from with "
-            f"{with_networks}, and save_pretrained it"
+            f"{found}, expected a whole pipeline: "
+            f"{_put_in_place([(name, folder / name) for name in networks])}"
         )
     if (folder.parent / main).is_file():
         return f"{found}, expected what the trainer saved at its end: {folder.parent}"

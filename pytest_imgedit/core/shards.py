@@ -15,6 +15,8 @@ from pathlib import Path
 #: What torch.distributed.checkpoint calls the files of its processes.
 _DCP = "*.distcp"
 _TO_TORCH = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+#: What is said of a file that torch.save wrote.
+_PICKLE = ", a pickle"
 #: What stands for the model that was trained, in a command that needs it.
 _BASE = "where BASE is the one that was trained"
 #: The files of verl's processes; beside them, the folder `huggingface` holds a config alone.
@@ -63,7 +65,9 @@ def shards_in(folder: Path, is_pipeline: bool) -> Shards | None:
     if _has(folder, "zero_to_fp32.py"):
         script = _quoted(folder / "zero_to_fp32.py")
         command = f"python {script} {here} {out} --safe_serialization"
-        return Shards(folder, "shards of DeepSpeed", command, _then_load(f"safetensors in {out}"))
+        return Shards(
+            folder, "shards of DeepSpeed", command, _then_load(f"safetensors in {out}", is_pipeline)
+        )
     if _has(folder, _OF_VERL):
         return _of_verl(folder, is_pipeline)
     if not _has(folder, _DCP):
@@ -73,14 +77,23 @@ def shards_in(folder: Path, is_pipeline: bool) -> Shards | None:
     if _has(folder, "meta.pt"):
         command = f"python -m lightning.pytorch.utilities.consolidate_checkpoint {here}"
         made = _beside(folder, ".consolidated")
-        return Shards(folder, "shards of Lightning", command, _then_load(f"{made}, a pickle"))
+        return Shards(
+            folder, "shards of Lightning", command, _then_load(f"{made}{_PICKLE}", is_pipeline)
+        )
     if folder.name.startswith("pytorch_model_fsdp"):
         command = f"accelerate merge-weights {here} {out}"
         made = _beside(folder, "-merged/model.safetensors")
-        return Shards(folder, "shards of FSDP as accelerate writes them", command, _then_load(made))
+        return Shards(
+            folder,
+            "shards of FSDP as accelerate writes them",
+            command,
+            _then_load(made, is_pipeline),
+        )
     made = _beside(folder, "-merged.pt")
     found = "shards of torch.distributed.checkpoint"
-    return Shards(folder, found, f"{_TO_TORCH} {here} {made}", _then_load(f"{made}, a pickle"))
+    return Shards(
+        folder, found, f"{_TO_TORCH} {here} {made}", _then_load(f"{made}{_PICKLE}", is_pipeline)
+    )
 
 
 def shards_below(folder: Path, is_pipeline: bool) -> Shards | None:
@@ -133,8 +146,11 @@ def _of_megatron(folder: Path, is_pipeline: bool) -> Shards:
         return Shards(folder, found, command, f"makes the model {out}")
     if is_pipeline:
         made = _beside(folder, "-merged.pt")
-        names = f"{made}, a pickle with Megatron's names, which the trainer's own exporter maps"
-        return Shards(folder, found, f"{_TO_TORCH} {_quoted(folder)} {made}", _then_load(names))
+        then = (
+            f"makes {made}{_PICKLE} with Megatron's names: the trainer's own exporter maps them to "
+            "those of the network"
+        )
+        return Shards(folder, found, f"{_TO_TORCH} {_quoted(folder)} {made}", then)
     places = json.dumps([str(folder), f"{folder}-merged"])[1:-1]
     code = (
         "from megatron.bridge import AutoBridge; "
@@ -144,11 +160,22 @@ def _of_megatron(folder: Path, is_pipeline: bool) -> Shards:
     return Shards(folder, found, f"python -c {shlex.quote(code)}", then)
 
 
-def _then_load(made: str) -> str:
-    return (
-        f"makes {made}: load_state_dict it into the network that was trained, and save_pretrained "
-        "the whole"
-    )
+def _then_load(made: str, is_pipeline: bool) -> str:
+    """Return what a command makes, and how that becomes a model; a network of a pipeline is named
+    beside the pipeline.
+    """
+    if not is_pipeline:
+        return (
+            f"makes {made}: load_state_dict it into the model that was trained, and "
+            "save_pretrained that"
+        )
+    beside = "beside the pipeline that was trained"
+    if made.endswith(_PICKLE):
+        return (
+            f"makes {made}: safetensors.torch.save_file saves its tensors, and editor.single_file "
+            f"names that file, {beside}"
+        )
+    return f"makes {made}: editor.single_file names it, {beside}"
 
 
 def _beside(folder: Path, suffix: str) -> str:

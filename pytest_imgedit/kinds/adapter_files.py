@@ -6,17 +6,19 @@ Nothing but headers and configs is read.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_imgedit.core import errors, strict_json
-from pytest_imgedit.core.files import read_object
-from pytest_imgedit.core.text import shorten
+from pytest_imgedit.core.files import no_such, read_object
+from pytest_imgedit.core.shards import step_of
+from pytest_imgedit.core.text import first_of, shorten
 from pytest_imgedit.kinds import adapter_settings, checkpoint_files, safetensors_header
 from pytest_imgedit.kinds.adapter_settings import Settings
-from pytest_imgedit.kinds.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from pytest_imgedit.kinds.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PICKLES
 
 Shape = tuple[int, ...]
 #: Shapes of the weights of a component's layers by name; `None` where they are not known.
@@ -133,10 +135,16 @@ def find(path: str | Path) -> AdapterFile:
     """
     path = Path(path)
     weights = _in_folder(path) if path.is_dir() else path
-    if weights.suffix != ".safetensors":
+    if not os.path.lexists(weights):
+        raise errors.UsageError(f"{no_such(path, 'file or folder')}, expected an adapter")
+    if weights.suffix in PICKLES:
         raise errors.UsageError(
             f"{weights}: weights that can run code when they load, expected safetensors "
             "(safetensors.torch.save_file saves them so)"
+        )
+    if weights.suffix != ".safetensors":
+        raise errors.UsageError(
+            f"{weights}: no weights, expected a file of safetensors or the folder of an adapter"
         )
     header = safetensors_header.read(weights)
     found = AdapterFile(weights, None, header.metadata, header.shapes)
@@ -175,15 +183,22 @@ def _in_folder(folder: Path) -> Path:
             f"{folder}: {len(found)} files of safetensors ({shorten(names, 200)}), expected one: "
             "name it"
         )
-    pickles = [
-        path for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth", ".ckpt")
-    ]
+    pickles = [path for path in sorted(folder.iterdir()) if path.suffix in PICKLES]
     if pickles:
         return pickles[0]
+    inside = [path for path in sorted(folder.iterdir()) if _is_adapter(path)]
+    if inside:
+        names = first_of([path.name for path in sorted(inside, key=step_of, reverse=True)])
+        raise errors.UsageError(f"{folder}: a folder of adapters, expected one of them: {names}")
     raise errors.UsageError(
         f"{folder}: no adapter, expected {ADAPTER_WEIGHTS} with {ADAPTER_CONFIG}, "
         f"{DIFFUSERS_WEIGHTS} or one other file of safetensors"
     )
+
+
+def _is_adapter(folder: Path) -> bool:
+    """Tell whether a folder holds an adapter as PEFT or diffusers saves it."""
+    return any((folder / name).is_file() for name in (ADAPTER_WEIGHTS, DIFFUSERS_WEIGHTS))
 
 
 def _require_lora(adapter: AdapterFile) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.core import environments, errors, targets
+from pytest_imgedit.core import environments, errors, files, targets
 from pytest_imgedit.core.measures import SCORE, SCORE_ONLY
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Measure
@@ -603,7 +603,7 @@ class CheckpointModel(Model):
             refuse_if(
                 not Path(self.checkpoint.model).is_dir(),
                 "spec",
-                f"{self.role} {self.name}:{self.argument}: no such folder",
+                f"{self.role} {self.name}:{files.no_such(self.argument or '', 'folder')}",
             )
             self.check_folder()
         refuse_if(

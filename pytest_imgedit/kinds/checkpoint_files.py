@@ -57,7 +57,7 @@ _SMALL = (
     "chat_template.jinja",
 )
 #: Suffixes of weights in formats that can run code.
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 #: What is read of the folder of an adapter in PEFT's format.
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -495,7 +495,7 @@ def weight_files(folder: Path, variant: str | None = None) -> list[Path]:
     if shards is not None:
         raise errors.UsageError(f"{folder}: {shards}")
     for path in sorted(folder.iterdir()):
-        if path.suffix in _PICKLES and path.is_file():
+        if path.suffix in PICKLES and path.is_file():
             raise errors.UsageError(
                 f"{path}: weights that can run code when they load, expected safetensors"
             )

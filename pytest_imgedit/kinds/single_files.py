@@ -16,6 +16,7 @@ from typing import Any
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.text import counted, first_of
 from pytest_imgedit.kinds import safetensors_header
+from pytest_imgedit.kinds.checkpoint_files import PICKLES
 from pytest_imgedit.kinds.user_code import keys_of_table
 
 #: What the components that denoise are called; a pipeline has one of the two.
@@ -23,7 +24,8 @@ NETWORKS = ("transformer", "unet")
 #: What ComfyUI and Stable Diffusion write before the names of a network's tensors.
 NETWORK_PREFIX = "model.diffusion_model."
 SUFFIXES = (".safetensors", ".gguf")
-_PICKLES = (".ckpt", ".pt", ".pth", ".bin", ".pkl")
+#: The end of the name of one of several files of weights, and of their index.
+_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.safetensors$|\.index\.json$", re.ASCII)
 #: The components of a file that holds more than a network, by what their tensors' names begin with.
 _PARTS: Mapping[str, tuple[str, ...]] = {
     NETWORK_PREFIX: NETWORKS,
@@ -232,11 +234,16 @@ class SingleFile:
 
 def refuse_as_folder(model: str) -> None:
     """Raise `SettingError` for a file of weights where the folder of a pipeline belongs."""
-    if Path(model).suffix in SUFFIXES + _PICKLES and not Path(model).is_dir():
+    if Path(model).suffix in SUFFIXES + PICKLES and not Path(model).is_dir():
+        file = model
+        advice = ""
+        if Path(model).suffix in PICKLES:
+            file = str(Path(model).with_suffix(".safetensors"))
+            advice = f"; safetensors.torch.save_file saves its tensors to {file}"
         raise errors.SettingError(
             "spec",
             f"editor diffusers:{model}: a file, expected diffusers:FOLDER and "
-            f"editor.single_file={model}, FOLDER being the pipeline that it was made from",
+            f"editor.single_file={file}, FOLDER being the pipeline that it was made from{advice}",
         )
 
 
@@ -246,10 +253,17 @@ def read(path: Path) -> SingleFile:
     Raises `SettingError` for a file that is missing, cut short, of another format, or without a
     denoising network.
     """
-    if path.suffix in _PICKLES:
+    if path.suffix in PICKLES:
         raise errors.SettingError(
             "single_file",
-            f"{path}: weights that can run code when they load, expected safetensors or GGUF",
+            f"{path}: weights that can run code when they load, expected safetensors or GGUF "
+            "(safetensors.torch.save_file saves its tensors)",
+        )
+    if path.is_dir() or _OF_SEVERAL.search(path.name):
+        raise errors.SettingError(
+            "single_file",
+            f"{path}: weights in several files, expected one: put their folder in the place of "
+            "the network's in a copy of the pipeline, and name that as the model",
         )
     if path.suffix not in SUFFIXES:
         raise errors.SettingError(

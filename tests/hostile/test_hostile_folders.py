@@ -140,9 +140,21 @@ def test_a_network_of_a_trainer_s_checkpoint_says_how_it_becomes_a_pipeline(tmp_
     network(state / "unet")
     write(state / "optimizer.bin")
     line = refusal(state / given)
-    assert f"unet=UNet2DConditionModel.from_pretrained('{state}/unet')" in line
-    assert "expected a whole pipeline" in line
-    assert "save_pretrained it" in line
+    commands = f"cp -rs BASE NEW && rm -r NEW/unet && cp -r {state}/unet NEW/unet"
+    assert f"expected a whole pipeline: {commands}, where BASE is the absolute path" in line
+
+
+def test_networks_alone_say_how_they_become_a_pipeline(tmp_path):
+    step = tmp_path / "step 9"
+    network(step / "unet")
+    network(step / "unet_ema")
+    line = refusal(step)
+    assert "unet without model_index.json, expected a whole pipeline: cp -rs BASE NEW && rm" in line
+    assert f"rm -r NEW/unet && cp -r '{step}/unet' NEW/unet, where BASE is" in line
+    network(tmp_path / "checkpoint-9", "QwenImageTransformer2DModel")
+    line = refusal(tmp_path / "checkpoint-9")
+    assert "a QwenImageTransformer2DModel alone, expected a whole pipeline" in line
+    assert f"rm -r NEW/transformer && cp -r {tmp_path}/checkpoint-9 NEW/transformer" in line
 
 
 @pytest.mark.parametrize("name", ["random_states_0.pkl", "trainer_state.json"])
@@ -154,7 +166,15 @@ def test_the_state_of_a_trainer_is_said_to_be_one(tmp_path, name, layout):
     assert "saved with save_pretrained" in line
 
 
-LOAD = "load_state_dict it into the network that was trained, and save_pretrained the whole"
+#: What is done with what a command makes, for a judge; for a pipeline with safetensors, and with a
+#: pickle.
+LOADS = (
+    "load_state_dict it into the model that was trained, and save_pretrained that",
+    "editor.single_file names it, beside the pipeline that was trained",
+    "safetensors.torch.save_file saves its tensors, and editor.single_file names that file, beside "
+    "the pipeline that was trained",
+)
+LOAD = "LOAD"
 DCP = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
 #: Files below the folder that is given, of which the first are shards; the command, in which ROOT
 #: is that folder, for a pipeline and for a judge (`None`: the same).
@@ -209,7 +229,7 @@ SHARDS = {
         ["iter_0000100/__0_0.distcp", "iter_0000100/common.pt", "iter_0000100/metadata.json"],
         "shards of Megatron in ROOT/iter_0000100, expected what save_pretrained writes: "
         f"{DCP} ROOT/iter_0000100 ROOT/iter_0000100-merged.pt makes ROOT/iter_0000100-merged.pt, a "
-        f"pickle with Megatron's names, which the trainer's own exporter maps: {LOAD}",
+        "pickle with Megatron's names: the trainer's own exporter maps them to those of the network",
         "shards of Megatron in ROOT/iter_0000100, expected what save_pretrained writes: "
         "python -c 'from megatron.bridge import AutoBridge; "
         'AutoBridge.from_hf_pretrained("BASE").export_ckpt("ROOT/iter_0000100", '
@@ -226,6 +246,9 @@ def test_shards_name_the_command_that_merges_them(tmp_path, name, layout):
     for file in files:
         write(tmp_path / "run" / file)
     said = of_pipeline if layout is Layout.PIPELINE else of_judge or of_pipeline
+    of_judge_load, of_file, of_pickle = LOADS
+    load = of_pickle if "a pickle: " in said else of_file
+    said = said.replace(LOAD, load if layout is Layout.PIPELINE else of_judge_load)
     assert refusal(tmp_path / "run", layout).endswith(said.replace("ROOT", f"{tmp_path}/run"))
 
 

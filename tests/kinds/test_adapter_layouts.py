@@ -538,6 +538,12 @@ def test_a_folder_holds_one_adapter(tiny, folder):
     (folder / "adapter_model.bin").unlink()
     with pytest.raises(SettingError, match=r"no adapter, expected adapter_model\.safetensors w"):
         check(tiny(QWEN), folder)
+    for step in (100, 900, 1000):
+        (folder / f"checkpoint-{step}").mkdir()
+        (folder / f"checkpoint-{step}" / WEIGHTS).touch()
+    line = "a folder of adapters, expected one of them: checkpoint-1000, checkpoint-900, checkp"
+    with pytest.raises(SettingError, match=line):
+        check(tiny(QWEN), folder)
 
 
 @pytest.mark.parametrize("name", ["lora_unet_other_blocks_0_attn", "lora_te3_layers_0_attn"])

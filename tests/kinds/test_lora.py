@@ -147,14 +147,19 @@ def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path, verbosi
 @pytest.mark.parametrize(
     ("own", "reason"),
     [
-        ([{"path": "gone.safetensors"}], "No such file"),
-        ([{"path": "lora.pt"}], "expected safetensors"),
+        (
+            [{"path": "gone.safetensors"}],
+            "loras gone.safetensors: no such file or folder, expected an adapter",
+        ),
+        ([{"path": "out/checkpoint-9"}], "out/checkpoint-9: no such file or folder, expected an"),
+        ([{"path": "~/lora"}], "~/lora: no such file or folder (~ is not expanded), expected an"),
+        ([{"path": __file__}], "no weights, expected a file of safetensors or the folder of an"),
         ([{"weight": 1.0}], "loras"),
         (
             [{"path": "x.safetensors", "wieght": 1}],
             "loras.0.wieght no such key, expected one of path, weight, name; did you mean 'weight'?",
         ),
-        ([{"path": "a\0.safetensors"}], "no readable header, expected a safetensors file"),
+        ([{"path": "a\0.safetensors"}], "no such file or folder, expected an adapter"),
         ("x.safetensors", "loras"),
     ],
 )

@@ -165,7 +165,16 @@ def test_a_file_of_another_kind_is_refused_by_its_header(folder, tmp_path, case)
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("w.ckpt", "weights that can run code when they load, expected safetensors or GGUF"),
+        (
+            "w.ckpt",
+            "weights that can run code when they load, expected safetensors or GGUF "
+            "(safetensors.torch.save_file saves its tensors)",
+        ),
+        (
+            "w-00001-of-00002.safetensors",
+            "weights in several files, expected one: put their folder in the place of the "
+            "network's in a copy of the pipeline, and name that as the model",
+        ),
         ("w.onnx", "expected a file that ends in .safetensors or .gguf"),
         ("w.safetensors", "No such file or directory, expected weights in safetensors"),
         pytest.param("w.gguf", "No such file or directory, expected a GGUF file", marks=needs_gguf),
@@ -288,7 +297,7 @@ def test_a_folder_without_the_config_is_refused(folder, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["kontext.safetensors", "models/kontext.gguf", "x.ckpt"])
+@pytest.mark.parametrize("name", ["kontext.safetensors", "models/kontext.gguf"])
 def test_a_file_in_place_of_the_folder_is_refused(name):
     with pytest.raises(SettingError) as raised:
         make_model("editor", f"diffusers:{name}", {}).check(Site())
@@ -297,6 +306,14 @@ def test_a_file_in_place_of_the_folder_is_refused(name):
         f"editor diffusers:{name}: a file, expected diffusers:FOLDER and "
         f"editor.single_file={name}, FOLDER being the pipeline that it was made from"
     )
+
+
+def test_a_pickle_in_place_of_the_folder_says_what_to_make_of_it():
+    with pytest.raises(SettingError) as raised:
+        make_model("editor", "diffusers:x/model.pt", {}).check(Site())
+    line = str(raised.value)
+    assert "expected diffusers:FOLDER and editor.single_file=x/model.safetensors" in line
+    assert line.endswith("; safetensors.torch.save_file saves its tensors to x/model.safetensors")
 
 
 def test_a_gguf_file_needs_the_package(folder, tmp_path, monkeypatch):
