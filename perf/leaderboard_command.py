@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import resource
 import subprocess
 import sys
@@ -21,6 +20,12 @@ from typing import Any
 
 import numpy as np
 from harness import evaluate, finish, parser, scratch, table
+
+from pytest_imgedit.core.results import Results
+from pytest_imgedit.stats.decision import summarize_items
+
+#: What an environment counts of the items that were computed in it.
+COUNTS = ("edits", "verdicts")
 
 
 def repeated(items: list[dict[str, Any]], pairs: int) -> Iterator[dict[str, Any]]:
@@ -43,11 +48,9 @@ def with_values(
         names = ("score", *item["aspects"])
         values = np.clip(np.round(generator.normal(level, 2, len(names)), 2), 0, 10).tolist()
         score, *aspects = values
-        yield {
-            **item,
-            "score": score,
-            "aspects": dict(zip(item["aspects"], aspects, strict=True)),
-        }
+        given = {"score": score, "aspects": dict(zip(item["aspects"], aspects, strict=True))}
+        seeds = [{**seed, "verdict": {**seed["verdict"], **given}} for seed in item["seeds"]]
+        yield {**item, **given, "seeds": seeds}
 
 
 def write_runs(store: Path, document: dict[str, Any], runs: int, pairs: int) -> list[str]:
@@ -55,13 +58,23 @@ def write_runs(store: Path, document: dict[str, Any], runs: int, pairs: int) -> 
     generator = np.random.default_rng(1)
     items = list(repeated(document["items"], pairs))
     names = [f"system{number:02}" for number in range(runs)]
+    selection = {**document["selection"], "selected": pairs}
+    environments = {
+        key: {name: pairs if name in COUNTS and value else value for name, value in one.items()}
+        for key, one in document["environments"].items()
+    }
+    document = {**document, "selection": selection, "environments": environments}
     for number, name in enumerate(names):
         path = store / "runs" / name / "results.json"
         path.parent.mkdir(parents=True)
         level = 5 + 2 * number / runs
         run = {**document["run"], "id": f"id{number:02}", "name": name}
         values = list(with_values(items, level, generator))
-        path.write_text(json.dumps({**document, "run": run, "items": values}), encoding="utf-8")
+        results = Results.model_validate({**document, "run": run, "items": values})
+        scales = {name: table.bare for name, table in results.measures.items()}
+        categories, overall, measures = summarize_items(results.items, scales)
+        tables = {"categories": categories, "overall": overall, "measures": measures}
+        path.write_text(results.model_copy(update=tables).to_json(), encoding="utf-8")
     return names
 
 
