@@ -742,7 +742,8 @@ class SelectionInfo(Part):
 
 class ModelInfo(Part):
     """What identifies an editor or judge. `recipe` is the SHA-256 of all that decides what it
-    computes, but for the environment.
+    computes, but for the environment. `files` holds, by their paths in `params`, the first 12 hex
+    digits of the SHA-256 of what files contain, or of the digests of a folder's files.
     """
 
     spec: str
@@ -750,6 +751,7 @@ class ModelInfo(Part):
     recipe: str | None = None
     commit: str | None = None
     params: JsonObject = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
     dtype: str | None = None
 
 

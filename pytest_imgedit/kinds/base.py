@@ -286,12 +286,14 @@ class Composition:
 
     `parts` identifies what it is made of beside code: the content of files, the name of a model.
     `computation` holds what else decides the results: how it computes, rather than with what.
-    `lossy` are parameters, as `key=value`, that trade quality for speed.
+    `lossy` are parameters, as `key=value`, that trade quality for speed. `variant` is that of the
+    weights that are loaded.
     """
 
     parts: JsonObject = field(default_factory=dict)
     computation: JsonObject = field(default_factory=dict)
     lossy: tuple[str, ...] = ()
+    variant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -645,6 +647,9 @@ class CheckpointModel(Model):
         return Composition(
             {"files": digests.of(folder, names)},
             {"dtype": where.resolved_dtype(self.params)},
+            variant=checkpoint_files.used_variant(
+                folder, self.layout, checkpoint.variant, checkpoint.without
+            ),
         )
 
     @property

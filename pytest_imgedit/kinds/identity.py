@@ -1,13 +1,17 @@
 """What identifies an editor or judge, independent of its requests: its recipe, and the digest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.core import environments, redaction, strict_json, targets
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.kinds import base, checkpoint_files, user_code
+
+#: How many hex digits of a file's SHA-256 results record beside a parameter that names it.
+SHORT = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +24,8 @@ class Identity:
     commit of a hub id. `sees_pair` says that its requests hold the pair's id and category, so that
     results may depend on them. The versions of `libraries` decide too. `files` holds the SHA-256 of
     the files that parameters name, by path: workers on other hosts must find the same. `lossy` are
-    parameters that trade quality for speed.
+    parameters that trade quality for speed. `contents` are the short digests that
+    results record, by path. `variant` is that of the checkpoint's weights.
     """
 
     model: base.Model = field(compare=False)
@@ -34,17 +39,23 @@ class Identity:
     libraries: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict, compare=False)
     lossy: tuple[str, ...] = ()
+    contents: dict[str, str] = field(default_factory=dict, compare=False)
+    variant: str | None = None
 
     @property
     def told(self) -> strict_json.JsonObject:
-        """What results record: `fingerprint`, `recipe`, `commit`, `params` without secrets,
-        `dtype`.
+        """What results record: `fingerprint`, `recipe`, `commit`, `params` without secrets and with
+        the variant of the weights, `files` by their short digests, `dtype`.
         """
+        params = redaction.mask_secrets(self.params)
+        if self.variant is not None:
+            params["variant"] = self.variant
         return {
             "fingerprint": self.fingerprint,
             "recipe": self.digest,
             "commit": self.commit,
-            "params": redaction.mask_secrets(self.params),
+            "params": params,
+            "files": self.contents,
             "dtype": self.recipe.get("dtype"),
         }
 
@@ -94,7 +105,27 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
         libraries=libraries,
         files=digests.sent,
         lossy=composition.lossy,
+        contents=dict(_short_digests(redaction.mask_secrets(deciding), named)),
+        variant=composition.variant,
     )
+
+
+def _short_digests(value: Any, content: Any) -> Iterator[tuple[str, str]]:
+    """Yield each path in a parameter's value, with the beginning of the digest of what is there;
+    `content` is the value with contents in place of paths.
+    """
+    if value == redaction.MASK:  # what a secret holds is not told
+        return
+    if isinstance(value, str) and isinstance(content, dict):
+        digests = content["content"]
+        sha256 = next(iter(digests.values())) if len(digests) == 1 else environments.key(digests)
+        yield value, sha256[:SHORT]
+    elif isinstance(value, dict) and isinstance(content, dict):
+        for name, inner in value.items():
+            yield from _short_digests(inner, content[name])
+    elif isinstance(value, list | tuple) and isinstance(content, list):
+        for inner, of_inner in zip(value, content, strict=True):
+            yield from _short_digests(inner, of_inner)
 
 
 def _with_content(

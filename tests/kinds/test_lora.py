@@ -4,8 +4,10 @@ again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import shutil
 import sys
 from importlib.util import find_spec
 
@@ -181,6 +183,18 @@ def test_adapters_are_in_the_key_by_content_and_weight(model, loras, tmp_path):
     assert (
         len({base, one, digest({"path": loras[0], "weight": 0.5}), digest({"path": loras[1]})}) == 4
     )
+
+
+def test_results_record_what_the_file_of_an_adapter_holds(model, loras, tmp_path):
+    path = tmp_path / "last.safetensors"
+
+    def files():
+        editor = make_model("editor", f"diffusers:{model}", {"loras": [{"path": str(path)}]})
+        return identify(editor, tmp_path / "cache.json").told["files"]
+
+    for lora in loras[:2]:
+        shutil.copy(lora, path)
+        assert files() == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:12]}
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,15 @@ def test_naming_the_variant_that_is_found_keeps_the_key(folders, tmp_path):
     assert key() == key(variant="fp16")
 
 
+def test_results_record_the_variant_that_is_used(folders, tmp_path):
+    def recorded(name, **params):
+        model = make_model("editor", f"diffusers:{folders / name}", params)
+        return identify(model, tmp_path / "digests.json").told["params"]
+
+    assert recorded("variant") == recorded("variant", variant="fp16") == {"variant": "fp16"}
+    assert recorded("plain") == {}
+
+
 def test_a_component_without_the_variant_is_loaded_without(tmp_path):
     folder = variants(
         tmp_path, unet=["diffusion_pytorch_model.ema.safetensors"], vae=["model.safetensors"]
