@@ -17,6 +17,7 @@ from pytest_imgedit.core.results import Comparison, ComparisonRow, GateResult, M
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import number, printable, signed
 from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
+from pytest_imgedit.report.parameters import model_differences
 from pytest_imgedit.report.view_page import pairs_url
 from pytest_imgedit.stats import collapsed_pairs, gate_rules, gate_values, judge_qualification
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
@@ -76,15 +77,25 @@ def compare_runs(
     shown += measure_tables.compared_tables(compared.comparison, compared.measures, brief=False)
     lines = [verdict]
     lines += _gate_lines(compared)
-    lines += [printable(title), terminal.render_tables(shown).rstrip()]
+    models = {
+        "editor": model_differences(before.editor, now.editor),
+        "judge": model_differences(before.judge, now.judge),
+    }
+    differences = [f"{role}: {', '.join(names)}" for role, names in models.items() if names]
+    lines.append(printable(title))
+    lines += map(printable, differences)
+    lines += [terminal.render_tables(shown).rstrip()]
     if html is not None:
         url = pairs_url(html, out, (before.run, now.run))
-        page = comparison_page.render(title, verdict, compared.gates, shown, url)
+        page = comparison_page.render(
+            title, verdict, compared.gates, shown, pairs_url=url, differences=differences
+        )
         outputs.write(html, page, kept)
         lines.append(f"html: {os.path.relpath(html)}")
     document = {
         "comparison": compared.comparison.model_dump(mode="json"),
         "gates": [asdict(gate) for gate in compared.gates],
+        "models": models,
     }
     is_failed = any(fails(gate, settings) for gate in compared.gates)
     return document, "\n".join(lines), int(is_failed)

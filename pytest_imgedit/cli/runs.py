@@ -14,7 +14,7 @@ from pytest_imgedit.core.results import Item, Results, SeedResult
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, first_of, number, printable
 from pytest_imgedit.report import outputs, tables, terminal, write
-from pytest_imgedit.report.parameters import differing, parameters_of
+from pytest_imgedit.report.parameters import Settings, differing, parameters_of, settings_of
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline
@@ -42,6 +42,7 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     if not files.is_folder(out):
         raise errors.UsageError(no_runs(out))
     rows: list[JsonObject] = []
+    settings: list[Settings] = []
     broken: list[str] = []
     for path in finished_runs(out):
         try:
@@ -50,7 +51,8 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
             broken.append(str(error))
         else:
             rows.append(_run_row(results))
-    table = _runs_table(rows) if rows else f"{out}: no finished run"
+            settings.append(settings_of(results))
+    table = _runs_table(rows, settings) if rows else f"{out}: no finished run"
     lines = [table]
     lines += map(printable, broken)
     return {"runs": rows, "broken": broken}, "\n".join(lines), int(bool(broken))
@@ -67,6 +69,7 @@ def _run_row(results: Results) -> JsonObject:
         "editor": results.editor.spec,
         "judge": results.judge.spec,
         "parameters": parameters_of(results),
+        "files": results.editor.files,
         "pairs": len(results.items),
         "overall": results.overall.macro.mean,
         "state": conclusion.state,
@@ -74,7 +77,7 @@ def _run_row(results: Results) -> JsonObject:
     }
 
 
-def _runs_table(rows: Sequence[JsonObject]) -> str:
+def _runs_table(rows: Sequence[JsonObject], settings: Sequence[Settings]) -> str:
     """Render a line for each run, with its parameters if runs of one suite and editor differ."""
     header = list(_HEADER)
     table = [
@@ -90,7 +93,9 @@ def _runs_table(rows: Sequence[JsonObject]) -> str:
         ]
         for row in rows
     ]
-    parameters = differing((row["suite"], row["editor"], row["parameters"]) for row in rows)
+    parameters = differing(
+        (row["suite"], row["editor"], of_run) for row, of_run in zip(rows, settings, strict=True)
+    )
     if any(parameters):
         header.append("parameters")
         for cells, text in zip(table, parameters, strict=True):

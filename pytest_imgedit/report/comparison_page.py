@@ -11,10 +11,12 @@ def render(
     verdict: str,
     gates: Sequence[GateResult],
     shown: Sequence[tables.Table],
+    *,
     pairs_url: str = "",
+    differences: Sequence[str] = (),
 ) -> str:
     """Render the verdict, the gates and the tables of a comparison as one HTML page, with a link to
-    the pairs of both runs if there is one.
+    the pairs of both runs if there is one. `differences` are those of editors and judges.
     """
     template = html.environment().get_template("comparison.html")
     return template.render(
@@ -22,6 +24,7 @@ def render(
         verdict=verdict,
         gates=gates,
         tables=shown,
+        differences=differences,
         pairs_url=pairs_url,
         words=tables.WORDS,
         wide_only=html.WIDE_ONLY,

@@ -18,6 +18,7 @@ from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import ComparedPair, Edit, GateResult, Item, Measure, Results
 from pytest_imgedit.core.text import counted, escaped, number, readable
 from pytest_imgedit.report import charts, measure_tables, pictures, tables
+from pytest_imgedit.report.parameters import set_parameters
 from pytest_imgedit.stats.outcome import WORST_FIRST, has_near_copy, outcome
 
 #: Number of pairs on the first screen.
@@ -61,6 +62,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
         finished=tables.human_time(results.run.finished),
         suite=results.suite,
         editor=results.editor,
+        what_is_set=set_parameters(results.editor),
         judge=tables.judge_name(results),
         verdict=verdict,
         title=f"{verdict.state} · {results.editor.spec} · {results.run.id}",

@@ -1,61 +1,176 @@
-"""The parameters in which runs of one editor differ."""
+"""The parameters of models, shortly, and those in which runs differ."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
-from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import EditorInfo, JudgeInfo, ModelInfo, Results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import shorten
 
 #: The most characters of a parameter's value.
 _LONGEST = 40
+#: The same, where the beginnings of two runs' values are alike.
+_LONGEST_WHOLE = 200
+#: The most characters of all that is set of a model, beside its spec.
+_LINE = 120
+#: Stands for a parameter that a run does not set, where another one does.
+_UNSET = "–"
+
+
+class Setting(NamedTuple):
+    """The value of a parameter: `short`, and with all that tells two of them apart, `whole`."""
+
+    short: str
+    whole: str
+
+
+Settings = dict[str, Setting]
 
 
 def parameters_of(results: Results) -> JsonObject:
     """Return what may differ between two runs of one editor: its parameters, the seeds, and the
     judge with its parameters.
     """
-    editor = results.run.options.editor
-    judge = results.judge
     parameters: JsonObject = dict(results.editor.params)
-    parameters |= {
-        "seed": editor.seed,
-        "seeds": editor.seeds,
-        "judge": judge.spec,
-        "protocol": judge.protocol,
-    }
-    for name, value in judge.params.items():
+    parameters |= _other_parameters(results)
+    for name, value in results.judge.params.items():
         parameters[f"judge.{name}"] = value
     return parameters
 
 
-def differing(runs: Iterable[tuple[str, str, JsonObject]]) -> list[str]:
+def _other_parameters(results: Results) -> JsonObject:
+    """Return the seeds, the judge and its protocol."""
+    editor = results.run.options.editor
+    return {
+        "seed": editor.seed,
+        "seeds": editor.seeds,
+        "judge": results.judge.spec,
+        "protocol": results.judge.protocol,
+    }
+
+
+def settings_of(results: Results) -> Settings:
+    """Return the same as `parameters_of`, with the values as text."""
+    settings = model_settings(results.editor)
+    for name, value in _other_parameters(results).items():
+        settings[name] = _setting(value, {})
+    for name, setting in model_settings(results.judge).items():
+        settings[f"judge.{name}"] = setting
+    return settings
+
+
+def model_settings(model: ModelInfo) -> Settings:
+    """Return the parameters of a model; those in tables are named `table.key`."""
+    return {name: _setting(value, model.files) for name, value in _flat(model.params)}
+
+
+def set_parameters(model: EditorInfo | JudgeInfo) -> str:
+    """Return what is set of a model, on one short line; an empty text if nothing is."""
+    texts = [f"{name}={setting.short}" for name, setting in model_settings(model).items()]
+    return shorten(" ".join(texts), _LINE)
+
+
+def differing(runs: Iterable[tuple[str, str, Settings]]) -> list[str]:
     """Name for each run the parameters that differ between the runs of its suite and editor.
 
-    A run is its suite, its editor, and its parameters as `parameters_of` returns them.
+    A run is its suite, its editor, and its parameters as `settings_of` returns them.
     """
     rows = list(runs)
-    groups: dict[tuple[str, str], list[JsonObject]] = {}
-    for suite, editor, parameters in rows:
-        groups.setdefault((suite, editor), []).append(parameters)
+    groups: dict[tuple[str, str], list[Settings]] = {}
+    for suite, editor, settings in rows:
+        groups.setdefault((suite, editor), []).append(settings)
     texts = []
-    for suite, editor, parameters in rows:
-        names = _names_differing(groups[suite, editor])
-        texts.append(" ".join(f"{name}={_value(parameters, name)}" for name in names))
+    for suite, editor, settings in rows:
+        group = groups[suite, editor]
+        texts.append(
+            " ".join(f"{name}={_told(name, settings, group)}" for name in _names_differing(group))
+        )
     return texts
 
 
-def _names_differing(group: Sequence[JsonObject]) -> list[str]:
+def model_differences(before: ModelInfo, now: ModelInfo) -> list[str]:
+    """Return the parameters in which two models of one spec differ, as `name before → now`, and the
+    fingerprints if these differ; the recipes if nothing else does.
+
+    Models with different specs have no list: it is empty.
+    """
+    if before.spec != now.spec:
+        return []
+    pair = [model_settings(before), model_settings(now)]
+    lines = []
+    for name in _names_differing(pair):
+        old, new = (_told(name, settings, pair) for settings in pair)
+        lines.append(f"{name} {old} → {new}")
+    lines += _unlike("fingerprint", before.fingerprint, now.fingerprint)
+    return lines or _unlike("recipe", before.recipe, now.recipe)
+
+
+def _unlike(name: str, before: str | None, now: str | None) -> list[str]:
+    """Return the beginnings of two digests if they differ; nothing if one is unknown."""
+    if before is None or now is None or before == now:
+        return []
+    return [f"{name} {before[:12]} → {now[:12]}"]
+
+
+def _names_differing(group: Sequence[Settings]) -> list[str]:
     """Return the names of the parameters whose values differ between runs of a group."""
     first = group[0]
-    names = dict.fromkeys(name for parameters in group for name in parameters)
+    names = dict.fromkeys(name for settings in group for name in settings)
     return [
-        name
-        for name in names
-        if any(parameters.get(name) != first.get(name) for parameters in group)
+        name for name in names if any(settings.get(name) != first.get(name) for settings in group)
     ]
 
 
-def _value(parameters: JsonObject, name: str) -> str:
-    value = parameters.get(name, "default")
-    return shorten(value if isinstance(value, str) else json.dumps(value), _LONGEST)
+def _told(name: str, settings: Settings, group: Sequence[Settings]) -> str:
+    """Return the value of a parameter, as much of it as tells it apart from those of a group."""
+    setting = settings.get(name)
+    if setting is None:
+        return _UNSET
+    others = [other[name] for other in group if name in other]
+    is_alike = any(other.short == setting.short and other != setting for other in others)
+    return shorten(setting.whole, _LONGEST_WHOLE) if is_alike else setting.short
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a table and of the tables in it."""
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _setting(value: Any, files: Mapping[str, str]) -> Setting:
+    """Return a value as text; a list of adapters names each by its path and weight."""
+    if isinstance(value, list) and value and all(map(_is_adapter, value)):
+        adapters = [_adapter(entry, files) for entry in value]
+        return Setting(
+            "+".join(short for short, _ in adapters), "+".join(whole for _, whole in adapters)
+        )
+    if isinstance(value, str):
+        if value in files:
+            return named_file(value, files)
+        return Setting(shorten(value, _LONGEST), value)
+    text = json.dumps(value, ensure_ascii=False)
+    return Setting(shorten(text, _LONGEST), text)
+
+
+def _is_adapter(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and isinstance(entry.get("path"), str)
+
+
+def _adapter(entry: Mapping[str, Any], files: Mapping[str, str]) -> Setting:
+    """Return the file of an adapter with its weight; the whole has its other settings too."""
+    short, whole = named_file(entry["path"], files)
+    weight = "" if entry.get("weight", 1) == 1 else f"×{entry['weight']}"
+    others = {name: value for name, value in entry.items() if name not in ("path", "weight")}
+    rest = ", ".join(f"{name} {value}" for name, value in _flat(others) if value)
+    return Setting(short + weight, whole + weight + (f" ({rest})" if rest else ""))
+
+
+def named_file(path: str, files: Mapping[str, str]) -> Setting:
+    """Return the last two names of a path; the whole has the digest of its content too."""
+    short = "/".join(PurePath(path).parts[-2:])
+    return Setting(short, f"{short}@{files[path]}" if path in files else path)

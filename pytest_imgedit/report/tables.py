@@ -43,6 +43,7 @@ from pytest_imgedit.core.text import (
     signed,
 )
 from pytest_imgedit.kinds.folder import has_finished_edits
+from pytest_imgedit.report.parameters import named_file
 from pytest_imgedit.stats.identical_edits import alike_edits
 from pytest_imgedit.stats.outcome import copies_line, failed_alike, has_near_copy, is_said
 
@@ -580,10 +581,11 @@ def provenance_lines(results: Results) -> list[str]:
 
 
 def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
-    """Return the name of a model with its parameters, data type and fingerprint."""
+    """Return the name of a model with its parameters, their files, data type and fingerprint."""
     facts = [name]
     for key, value in model.params.items():
         facts.append(f"{key} {json.dumps(value, ensure_ascii=False)}")
+    facts += [named_file(path, model.files).whole for path in model.files]
     if model.dtype:
         facts.append(model.dtype)
     if model.fingerprint:

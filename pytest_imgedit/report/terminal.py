@@ -13,6 +13,7 @@ from rich.text import Text
 from pytest_imgedit.core.results import GateResult, Results
 from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import measure_tables, tables
+from pytest_imgedit.report.parameters import set_parameters
 from pytest_imgedit.stats.outcome import WORST_FIRST, Outcome, cut, outcome
 
 Rows = Sequence[Sequence[str]]
@@ -90,9 +91,10 @@ def render(
         _print_line(console, line, style="yellow")
     console.print()
     judge = tables.judge_name(results)
-    _print_line(
-        console, f"suite {results.suite.name} · editor {results.editor.spec} · judge {judge}"
-    )
+    editor = results.editor.spec
+    if what_is_set := set_parameters(results.editor):
+        editor += f" ({what_is_set})"
+    _print_line(console, f"suite {results.suite.name} · editor {editor} · judge {judge}")
     if results.overall.micro.scored:
         _print_scores(console, results, verbose)
     for line in remarks:

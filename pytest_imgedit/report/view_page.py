@@ -32,7 +32,7 @@ from pytest_imgedit.core.results import (
 )
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import html, tables
-from pytest_imgedit.report.parameters import differing, parameters_of
+from pytest_imgedit.report.parameters import differing, settings_of
 from pytest_imgedit.stats.outcome import has_near_copy, outcome
 from pytest_imgedit.store.blobs import Blobs
 
@@ -113,8 +113,7 @@ def _write_into(
     )
     files.write_text(made / "index.html", page)
     changed = differing(
-        (run.results.suite.name, run.results.editor.spec, parameters_of(run.results))
-        for run in runs
+        (run.results.suite.name, run.results.editor.spec, settings_of(run.results)) for run in runs
     )
     rows = []
     for key, run, params in zip(_keys(runs), runs, changed, strict=True):

@@ -9,6 +9,7 @@ from pytest_imgedit.cli.compare import compare_runs
 from pytest_imgedit.store.baselines import write_baseline
 
 PAIRS = 16
+UNCOPIED = {name: value for name, value in UNGATED.items() if name != "html"}
 LONG = "a-measure-with-a-name-as-long-as-somebody-likes-to-give-to-it-and-then-some"
 MEASURES = {
     "lpips": {"scale": (0.0, 1.0), "lower_is_better": True},
@@ -101,3 +102,56 @@ def test_runs_whose_pairs_all_failed_alike_have_nothing_in_common(verdict):
 )
 def test_gates_come_first(verdict, moved, gates, head, code):
     assert verdict(moved, max_drop=["overall:0"], **gates) == (head, code)
+
+
+LORAS = [{"path": "/out/last/a.safetensors", "weight": 0.8, "scale": None}]
+
+
+def files(digest):
+    return {"/out/last/a.safetensors": digest * 12}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        pytest.param(
+            {},
+            {"params": {"loras": LORAS, "scheduler": {"shift": 3}}, "files": files("a")},
+            ["loras – → last/a.safetensors×0.8", "scheduler.shift – → 3"],
+            id="parameters",
+        ),
+        pytest.param(
+            {"params": {"loras": LORAS}, "files": files("a"), "recipe": "1" * 64},
+            {"params": {"loras": LORAS}, "files": files("b"), "recipe": "2" * 64},
+            [f"loras last/a.safetensors@{'a' * 12}×0.8 → last/a.safetensors@{'b' * 12}×0.8"],
+            id="content",
+        ),
+        pytest.param(
+            {"fingerprint": "a" * 64},
+            {"fingerprint": "b" * 64, "params": {"variant": "fp16"}},
+            ["variant – → fp16", f"fingerprint {'a' * 12} → {'b' * 12}"],
+            id="variant",
+        ),
+        pytest.param(
+            {"recipe": "a" * 64},
+            {"recipe": "b" * 64},
+            [f"recipe {'a' * 12} → {'b' * 12}"],
+            id="recipe",
+        ),
+        pytest.param({"params": {"n": 4}}, {"params": {"n": 4}}, [], id="equal"),
+        pytest.param({"params": {"n": 4}}, {"spec": "f"}, [], id="other editors"),
+    ],
+)
+def test_what_differs_between_two_editors_is_said(tmp_path, before, now, says):
+    paths = []
+    for name, editor in (("old", before), ("new", now)):
+        run = a_baseline(
+            baseline_item("p", 5.0), name=name, run=name, editor={"spec": "e", **editor}
+        )
+        paths.append(str(write_baseline(tmp_path, run)))
+    page = tmp_path / "page.html"
+    document, text, _ = compare_runs(paths, html=page, out=tmp_path, **UNCOPIED)
+    assert document["models"] == {"editor": says, "judge": []}
+    line = f"editor: {', '.join(says)}"
+    assert text.splitlines().count(line) == bool(says)
+    assert page.read_text("utf-8").count(f">{line}<") == bool(says)

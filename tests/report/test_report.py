@@ -520,3 +520,30 @@ def test_of_many_annotations_the_last_counts_the_others():
     assert "5 more are in the log" in shown[9]
     assert shown[10:] == warnings
     assert len(write.command("error", "t" * 10_000, "m" * 100_000)) < 4500
+
+
+def test_the_heads_of_reports_say_what_is_set_of_the_editor():
+    adapter = {"path": "/out/checkpoint-200/adapter_model.safetensors", "weight": 1, "scale": None}
+    params = {"num_inference_steps": 4, "scheduler": {"shift": 3.0}, "loras": [adapter]}
+    files = {adapter["path"]: "0123456789ab"}
+    results = a_run(editor={"spec": "diffusers:m", "params": params, "files": files})
+    line = (
+        "num_inference_steps=4 scheduler.shift=3.0 loras=checkpoint-200/adapter_model.safetensors"
+    )
+    assert f" · editor diffusers:m ({line}) · judge " in terminal.render(results, 200, color=False)
+    page = html.render(results, lambda name: None)
+    assert f'diffusers:m <span class="quiet">{line}</span>' in page
+    content = "checkpoint-200/adapter_model.safetensors@0123456789ab"
+    assert content in page
+    assert content in markdown.render(results).replace("\\", "")
+
+
+def test_nothing_is_said_of_an_editor_without_parameters():
+    results = a_run(editor={"spec": "diffusers:m"})
+    assert " · editor diffusers:m · judge " in terminal.render(results, 200, color=False)
+
+
+def test_what_is_set_of_an_editor_is_cut_to_a_line():
+    results = a_run(editor={"spec": "e", "params": {f"k{n}": 1 for n in range(10, 99)}})
+    text = terminal.render(results, 400, color=False)
+    assert " k29=1 … (533 characters)) · judge" in text
