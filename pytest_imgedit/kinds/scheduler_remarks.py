@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds import adapter_files
+from pytest_imgedit.kinds import adapter_files, scheduler_keys
 from pytest_imgedit.kinds.base import without_defaults
 from pytest_imgedit.kinds.pipeline_arguments import call_signature, pipeline_class
 from pytest_imgedit.kinds.pipeline_index import pipeline_source
@@ -37,6 +37,8 @@ LIGHTNING: Mapping[str, Any] = {
     "time_shift_type": "exponential",
     "use_dynamic_shifting": True,
 }
+#: How near two shifts are that count as one: `math.log(3)` may be written as 1.0986.
+_SAME_SHIFT = 1e-4
 #: A number of steps in the name of an adapter, such as `4steps` or `8-step`, up to the 16 that
 #: Hyper-SD was made for. Trainers write the step of a checkpoint after the word.
 _STEPS = re.compile(
@@ -62,24 +64,26 @@ def adapter_remarks(
     path = Path(adapter)
     named = adapter_scheduler(path)
     if named and scheduler.base:
-        yield from _named_remark(scheduler, named, adapter)
+        yield from _named_remark(scheduler, named, adapter, pipeline_class(model) or "")
     yield from _name_remark(model, scheduler, call, path, has_scheduler=bool(named))
 
 
-def _named_remark(scheduler: Scheduler, named: JsonObject, adapter: str) -> Iterator[str]:
+def _named_remark(
+    scheduler: Scheduler, named: JsonObject, adapter: str, pipeline: str
+) -> Iterator[str]:
     """Yield a line if a configuration that an adapter names differs from the scheduler in use."""
     is_whole = "_class_name" in named
     wanted = Scheduler(named if is_whole else {**scheduler.base, **named}, {})
     if class_of(wanted.name) is None:
         return
-    keys = without_defaults(wanted.config, scheduler.config)
     differing = [
-        f"{key} {value!r}, not {scheduler.config.get(key)!r}" for key, value in keys.items()
+        f"{key} {value!r}, not {scheduler.config.get(key)!r}"
+        for key, value in _wanted_keys(wanted, scheduler, pipeline).items()
     ]
     if wanted.name != scheduler.name:
         differing.insert(0, f"{wanted.name}, not {scheduler.name}")
     if differing:
-        remedy = as_toml(wanted.over_base(scheduler.base))
+        remedy = as_toml(_table(wanted, scheduler.base, pipeline))
         yield (
             f"{adapter} names another scheduler than the one in use ({', '.join(differing)}); "
             f"editor.scheduler={remedy} is what it names"
@@ -112,18 +116,49 @@ def _name_remark(
     if isinstance(scale, int | float) and scale > 1:
         found.append(f"{key} {scale}")
         settings.append(f"editor.{key}=1.0")
-    is_base = scheduler.base and not scheduler.over_base(scheduler.base)
-    if is_lightning and is_base and not has_scheduler and pipeline.startswith("QwenImage"):
-        table = Scheduler(scheduler.base, dict(LIGHTNING)).over_base(scheduler.base)
-        if table:
-            found.append("the model's own scheduler")
-            settings.append(f"editor.scheduler={as_toml(table)}")
+    if is_lightning and scheduler.base and not has_scheduler and pipeline.startswith("QwenImage"):
+        lightning = Scheduler(scheduler.base, dict(LIGHTNING))
+        differing = list(_unlike(lightning, scheduler, pipeline))
+        is_base = not scheduler.over_base(scheduler.base)
+        if differing:
+            found += ["the model's own scheduler"] if is_base else differing
+            settings.append(
+                f"editor.scheduler={as_toml(_table(lightning, scheduler.base, pipeline))}"
+            )
     if found:
         made_for = f"{count} steps" if count else "few steps"
         yield (
             f"{path} is by its name an adapter for {made_for}, found {', '.join(found)}; "
             f"expected {', '.join(settings)}"
         )
+
+
+def _unlike(wanted: Scheduler, scheduler: Scheduler, pipeline: str) -> Iterator[str]:
+    """Yield in what a scheduler differs from the wanted one, as `key 0.02, not None`."""
+    if wanted.name != scheduler.name:
+        yield f"{scheduler.name}, not {wanted.name}"
+    for key, value in _wanted_keys(wanted, scheduler, pipeline).items():
+        yield f"{key} {scheduler.config.get(key)!r}, not {value!r}"
+
+
+def _wanted_keys(wanted: Scheduler, scheduler: Scheduler, pipeline: str) -> JsonObject:
+    """Return the values of the wanted scheduler that another one lacks, as far as they change
+    schedules: two ways to write one shift do not differ.
+    """
+    passed_over = set(scheduler_keys.idle_keys(wanted.name, wanted.config, pipeline))
+    shift, found = (
+        scheduler_keys.fixed_shift(one.name, one.config, pipeline) for one in (wanted, scheduler)
+    )
+    if shift is not None and found is not None and math.isclose(shift, found, rel_tol=_SAME_SHIFT):
+        passed_over.update(scheduler_keys.OF_SHIFT)
+    differing = without_defaults(wanted.config, scheduler.config)
+    return {key: value for key, value in differing.items() if key not in passed_over}
+
+
+def _table(wanted: Scheduler, base: JsonObject, pipeline: str) -> JsonObject:
+    """Return the least table that makes a scheduler of a base, without keys that change nothing."""
+    idle = scheduler_keys.idle_keys(wanted.name, wanted.config, pipeline)
+    return {key: value for key, value in wanted.over_base(base).items() if key not in idle}
 
 
 def steps_of(name: str) -> int | None:

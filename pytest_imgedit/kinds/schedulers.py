@@ -14,7 +14,7 @@ from typing import Any
 from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import did_you_mean
-from pytest_imgedit.kinds import checkpoint_files
+from pytest_imgedit.kinds import checkpoint_files, scheduler_keys
 from pytest_imgedit.kinds.base import refuse_if, without_defaults
 from pytest_imgedit.kinds.pipeline_arguments import pipeline_class
 from pytest_imgedit.kinds.pipeline_index import pipeline_source
@@ -254,7 +254,8 @@ def _words(call: ast.Call, assigned: Sequence[tuple[str, ast.expr]]) -> Iterator
 
 def check(model: str, table: Mapping[str, Any], call: Mapping[str, Any]) -> None:
     """Raise `SettingError` for a table that no scheduler of diffusers takes, for a scheduler that
-    the pipeline of a checkpoint cannot use, and for one that cannot make a schedule of `call`.
+    the pipeline of a checkpoint cannot use, for a key that changes nothing, and for a scheduler
+    that cannot make a schedule of `call`.
 
     What cannot be known without the checkpoint (a hub id that is not here) is left to the worker.
     """
@@ -277,6 +278,7 @@ def check(model: str, table: Mapping[str, Any], call: Mapping[str, Any]) -> None
             f"{pipeline} cannot use {scheduler.name}: {problem}, expected one such as "
             f"{_usable(use, scheduler)}",
         )
+    _check_effect(scheduler, known, pipeline or "")
     for name in schedules:
         if name not in known.set_timesteps.annotations:
             raise errors.SettingError(
@@ -308,6 +310,21 @@ def _check_stretch(scheduler: Scheduler, call: Mapping[str, Any]) -> None:
     )
 
 
+def _check_effect(scheduler: Scheduler, known: Class, pipeline: str) -> None:
+    """Raise `SettingError` for a key that changes nothing as the scheduler is, unless it only
+    writes out the base's value or the default.
+    """
+    name, config = scheduler.name, scheduler.config
+    plain = Scheduler(scheduler.base, {CLASS: name}).config
+    idle = scheduler_keys.idle_keys(name, config, pipeline)
+    for key, value in scheduler.given.items():
+        refuse_if(
+            key in idle and value not in (plain.get(key), known.init.defaults.get(key)),
+            f"scheduler.{key}",
+            scheduler_keys.why_idle(key, value, name, config, pipeline) if key in idle else "",
+        )
+
+
 def _check_table(scheduler: Scheduler) -> None:
     """Raise `SettingError` for an unknown class or key, and for a value of another type."""
     name = scheduler.table.get(CLASS)
@@ -321,10 +338,13 @@ def _check_table(scheduler: Scheduler) -> None:
     if known is None:
         return
     for key, value in scheduler.given.items():
+        near = did_you_mean(key, [CLASS, *known.init.annotations])
+        if key == "_class_name":  # as a scheduler_config.json has it
+            near = f"; did you mean {CLASS!r}?"
         refuse_if(
             key not in known.init.annotations,
             f"scheduler.{key}",
-            f"{scheduler.name} takes no such key{did_you_mean(key, known.init.annotations)}",
+            f"{scheduler.name} takes no such key{near}",
         )
         expected = _expected(known.init, key, value)
         refuse_if(expected, f"scheduler.{key}", f"found {value!r}, expected {expected}")

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.kinds import scheduler_remarks, schedulers
+from pytest_imgedit.kinds import scheduler_keys, scheduler_remarks, schedulers
 from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
@@ -177,7 +177,7 @@ def test_no_scheduler_takes_the_text_that_stands_for_none():
         ({"class": "FlowMatchEuler"}, "scheduler.class", "expected a scheduler of diffusers"),
         ({"class": "EulerDiscreteSchedulr"}, "scheduler.class", "'EulerDiscreteScheduler'?"),
         ({"shfit": 3.0}, "scheduler.shfit", "did you mean 'shift'?"),
-        ({"_class_name": "X"}, "scheduler._class_name", "takes no such key"),
+        ({"_class_name": "X"}, "scheduler._class_name", "no such key; did you mean 'class'?"),
         ({"shift": "3"}, "scheduler.shift", "found '3', expected float"),
         ({"shift": True}, "scheduler.shift", "found True, expected float"),
         ({"shift": "none"}, "scheduler.shift", "found None, expected float"),
@@ -195,6 +195,110 @@ def test_what_no_scheduler_takes_is_refused_before_weights_load(qwen, table, pla
     assert found == place
     assert reason in text
     assert "\n" not in text
+
+
+#: Another value of each argument that `set_timesteps` or the pipeline may read.
+OTHERS = {
+    "shift": 3.0,
+    "base_shift": 0.8,
+    "max_shift": 1.5,
+    "base_image_seq_len": 512,
+    "max_image_seq_len": 9000,
+    "time_shift_type": "linear",
+    "shift_terminal": 0.1,
+    "invert_sigmas": True,
+    "num_train_timesteps": 500,
+    "use_karras_sigmas": True,
+    "use_exponential_sigmas": True,
+}
+
+
+@pytest.mark.parametrize("is_dynamic", [True, False])
+@pytest.mark.parametrize("name", scheduler_keys.CLASSES)
+def test_the_keys_that_change_nothing_are_those_of_equal_schedules(name, is_dynamic):
+    """By diffusers' own `set_timesteps`, for pictures of 256² to 2048², several numbers of steps,
+    and calls with and without sigmas.
+    """
+    shift = Later("diffusers.pipelines.qwenimage.pipeline_qwenimage_edit").calculate_shift
+    taken = schedulers.class_of(name).init.annotations
+    base = {key: value for key, value in QWEN.items() if key in taken}
+    base["use_dynamic_shifting"] = is_dynamic
+
+    def schedules(**changed):
+        scheduler = getattr(diffusers, name)(**{**base, **changed})
+        config = scheduler.config
+        for patches in (256, 4096, 16384):
+            mu = shift(
+                patches,
+                config.base_image_seq_len,
+                config.max_image_seq_len,
+                config.base_shift,
+                config.max_shift,
+            )
+            for steps in (2, 4, 9, 30):
+                for call in ({"sigmas": np.linspace(1, 1 / steps, steps)}, {"num": steps}):
+                    count = call.pop("num", None)
+                    scheduler.set_timesteps(count, mu=mu, **call)
+                    yield scheduler.sigmas.tolist(), scheduler.timesteps.tolist()
+
+    plain = list(schedules())
+    idle = scheduler_keys.idle_keys(name, base, "QwenImageEditPipeline")
+    assert idle <= OTHERS.keys()
+    for key, value in OTHERS.items():
+        assert (list(schedules(**{key: value})) == plain) == (key in idle), key
+
+
+def test_a_shift_that_does_not_act_is_refused_with_the_settings_that_do(qwen):
+    place, text = refused(qwen, scheduler={"shift": 3.0})
+    assert place == "scheduler.shift"
+    assert text == (
+        "found 3.0, which changes nothing: FlowMatchEulerDiscreteScheduler shifts as the pipeline "
+        "says while use_dynamic_shifting is true, expected "
+        "editor.scheduler.use_dynamic_shifting=false beside it, or "
+        "editor.scheduler.base_shift=1.0986122886681098 and "
+        "editor.scheduler.max_shift=1.0986122886681098 in its place"
+    )
+    for table in (
+        {"shift": 3.0, "use_dynamic_shifting": False},
+        {"base_shift": math.log(3), "max_shift": math.log(3)},
+    ):
+        make_model("editor", f"diffusers:{qwen}", {"scheduler": table}).check(Site())
+        options = DiffusersParameters.parse({"scheduler": {**table, "shift_terminal": "none"}})
+        built = scheduling.built_scheduler(str(qwen), options)["scheduler"]
+        built.set_timesteps(sigmas=[1.0, 0.75, 0.5, 0.25], mu=math.log(3))
+        assert built.sigmas.tolist() == pytest.approx([1.0, 0.9, 0.75, 0.5, 0.0])
+
+
+@pytest.mark.parametrize("key", ["time_shift_type", *scheduler_keys.OF_MU])
+def test_what_the_shift_of_a_picture_comes_from_is_refused_where_it_is_fixed(qwen, key):
+    (qwen / schedulers.CONFIG).write_text(json.dumps(QWEN | {"use_dynamic_shifting": False}))
+    place, text = refused(qwen, scheduler={key: OTHERS[key]})
+    assert place == f"scheduler.{key}"
+    assert "shifts by its shift while use_dynamic_shifting is false" in text
+    assert text.endswith(
+        "expected editor.scheduler.shift, or editor.scheduler.use_dynamic_shifting=true beside it"
+    )
+    whole = {**QWEN, "use_dynamic_shifting": False, "class": QWEN["_class_name"]}
+    del whole["_class_name"], whole["shift_terminal"]
+    make_model("editor", f"diffusers:{qwen}", {"scheduler": whole}).check(Site())
+
+
+def test_a_default_that_does_not_act_may_be_written_out(qwen):
+    (qwen / schedulers.CONFIG).write_text(json.dumps(QWEN | {"shift": 3.0}))
+    table = dict(scheduler_remarks.LIGHTNING)
+    assert table["shift"] == 1.0
+    make_model("editor", f"diffusers:{qwen}", {"scheduler": table}).check(Site())
+
+
+def test_a_pipeline_that_computes_the_shift_from_the_steps_reads_no_key_for_it(tmp_path):
+    (tmp_path / "scheduler").mkdir()
+    (tmp_path / schedulers.CONFIG).write_text(json.dumps(QWEN))
+    (tmp_path / "model_index.json").write_text('{"_class_name": "Flux2KleinPipeline"}')
+    with pytest.raises(SettingError, match="Flux2KleinPipeline computes the shift without it"):
+        schedulers.check(str(tmp_path), {"base_shift": 1.0}, {})
+    with pytest.raises(SettingError, match=r"use_dynamic_shifting=false beside it$"):
+        schedulers.check(str(tmp_path), {"shift": 3.0}, {})
+    schedulers.check(str(tmp_path), {"shift": 3.0, "use_dynamic_shifting": False}, {})
 
 
 def test_a_worker_refuses_as_the_check_does(qwen):
@@ -395,6 +499,44 @@ def test_an_adapter_that_says_its_steps_is_told_what_it_wants(qwen, adapter):
 
 
 @pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        ({"base_shift": math.log(3), "max_shift": math.log(3)}, "shift_terminal 0.02, not None"),
+        ({"base_shift": 1.0986, "max_shift": 1.0986}, "shift_terminal 0.02, not None"),
+        ({"shift": 3.0, "use_dynamic_shifting": False}, "shift_terminal 0.02, not None"),
+        ({"shift_terminal": "none"}, "base_shift 0.5, not 1.0986122886681098, max_shift 0.9, not"),
+        ({"shift": 1.0}, "the model's own scheduler"),
+        (
+            {**scheduler_remarks.LIGHTNING, "use_karras_sigmas": True},
+            "use_karras_sigmas True, not False",
+        ),
+    ],
+)
+def test_a_scheduler_that_is_lightnings_in_part_is_told_what_it_lacks(qwen, adapter, table, found):
+    right = {"num_inference_steps": 4, "true_cfg_scale": 1.0}
+    [line] = remarks(qwen, adapter(), **right, scheduler=table)
+    assert f"found {found}" in line
+    assert line.endswith(
+        "expected editor.scheduler={base_shift = 1.0986122886681098, "
+        'max_shift = 1.0986122886681098, shift_terminal = "none"}'
+    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"base_shift": 1.0986, "max_shift": 1.0986},
+        {"shift": 3.0, "use_dynamic_shifting": False},
+        {"shift": 3, "use_dynamic_shifting": False, "class": "FlowMatchEulerDiscreteScheduler"},
+        {"base_shift": 3, "max_shift": 3, "time_shift_type": "linear"},
+    ],
+)
+def test_another_way_to_write_lightnings_schedule_has_nothing_to_remark(qwen, adapter, table):
+    right = {"num_inference_steps": 4, "true_cfg_scale": 1.0}
+    assert not remarks(qwen, adapter(), **right, scheduler={**table, "shift_terminal": "none"})
+
+
+@pytest.mark.parametrize(
     ("name", "steps"),
     [
         ("Qwen-Image-Edit-2511-Lightning-4steps-V1.0-bf16", 4),
@@ -471,6 +613,15 @@ def test_an_adapter_that_names_a_scheduler_is_told_how_it_differs(qwen, adapter,
     assert not remarks(qwen, path, scheduler=dict(scheduler_remarks.LIGHTNING))
 
 
+def test_a_shift_that_an_adapter_names_and_does_not_use_is_not_asked_for(qwen, adapter):
+    path = adapter("a.safetensors", scheduler_config=json.dumps(QWEN | {"shift": 3.0}))
+    assert not remarks(qwen, path)
+    both = QWEN | {"shift": 3.0, "max_shift": 1.15}
+    [line] = remarks(qwen, adapter("b.safetensors", scheduler_config=json.dumps(both)))
+    assert "in use (max_shift 1.15, not 0.9)" in line
+    assert "editor.scheduler={max_shift = 1.15} is what it names" in line
+
+
 def test_scipy_is_needed_by_the_scheduler_in_use(tiny):
     model = tiny("qwen-image-edit")
 
@@ -490,9 +641,9 @@ def test_shards_are_loaded_with_the_scheduler(qwen, monkeypatch):
 
     monkeypatch.setattr("pytest_imgedit.kinds.compute.fsdp.load_pipeline", load)
     options = DiffusersParameters.parse(
-        {"scheduler": {"shift": 3.0}, "shard": {"strategy": "context"}}
+        {"scheduler": {"shift_terminal": 0.5}, "shard": {"strategy": "context"}}
     )
     built = scheduling.built_scheduler(str(qwen), options)
     with pytest.raises(SetupError, match="seen"):
         fsdp.load_sharded(qwen, torch.device("cpu"), torch.float32, options.shard, **built)
-    assert taken["scheduler"].config.shift == 3.0
+    assert taken["scheduler"].config.shift_terminal == 0.5
