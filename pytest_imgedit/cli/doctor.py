@@ -136,8 +136,8 @@ def _package_problems() -> Iterator[str]:
 
 
 def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
-    """Describe a model: where its weights are, what they take, and whether they fit, which is not
-    known of other machines.
+    """Describe a model: where its weights are, what they take, whether they fit, which is not known
+    of other machines, and what the plan of a run would remark.
 
     Weights that do not fit are added to the problems.
     """
@@ -147,6 +147,7 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
         "weights_gib": None,
         "folder": None,
         "fits": None,
+        "remarks": list(model.remarks),
     }
     if model.checkpoint is None:
         return row
@@ -216,6 +217,7 @@ def _text(document: JsonObject) -> str:
     if "suite" in document:
         lines.append(f"suite {document['suite']['spec']}: {document['suite']['pairs']} pairs")
     lines += [f"{row['role']} {row['spec']}: {_weights(row)}" for row in document["models"]]
+    lines += [f"remark: {remark}" for row in document["models"] for remark in row["remarks"]]
     lines += [f"problem: {problem}" for problem in document["problems"]]
     if not document["problems"]:
         lines.append("no problem found")
