@@ -146,12 +146,16 @@ def _table_model(annotation: Any) -> type[BaseModel]:
     return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
 
 
+#: What is expected where a value is none of it, by pydantic's type of the problem.
+_SHAPES = {"dict_type": "a table", "list_type": "a list", "model_type": "a table"}
+
+
 def _first_problem(
     model: type[Parameters], params: JsonObject, error: ValidationError
 ) -> errors.SettingError:
     """Return the error about the first wrong parameter: an unknown name or key of a table, with the
-    closest known one; a value where a table is expected; or another wrong value, with all that was
-    expected of it.
+    closest known one; a value where a table or a list is expected, with the field's example; or
+    another wrong value, with all that was expected of it.
     """
     first = error.errors()[0]
     name = str(first["loc"][0])
@@ -169,11 +173,15 @@ def _first_problem(
         return errors.SettingError(
             path, f"no such key, expected one of {', '.join(table.model_fields)}{near}"
         )
-    if first["type"] == "model_type":
-        return errors.SettingError(path, f"expected a table, found {first['input']!r}")
     expectations = dict.fromkeys(
         problem["msg"] for problem in error.errors() if problem["loc"][: len(place)] == place
     )
+    if first["type"] in _SHAPES and len(expectations) == 1:
+        examples = model.model_fields[name].examples
+        form = f", such as {examples[0]}" if examples else ""
+        is_entry = isinstance(params.get(name), list) and first["type"] == "model_type"
+        shape = "a list of tables" if is_entry else _SHAPES[first["type"]]
+        return errors.SettingError(path, f"expected {shape}{form}, found {first['input']!r}")
     return errors.SettingError(path, f"{' or '.join(expectations)}, found {first['input']!r}")
 
 

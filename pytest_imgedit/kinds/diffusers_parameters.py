@@ -87,13 +87,15 @@ class DiffusersParameters(ComputeParameters):
     )
     loras: list[LoraParameters] = Field(
         default_factory=list,
+        examples=['[{path = "a.safetensors"}]'],
         description='LoRA adapters: `[{path = "a.safetensors", weight = 0.8}]` (extra `lora`)',
     )
     scheduler: dict[str, Any] = Field(
         default_factory=dict,
-        description="a scheduler of diffusers, laid over the model's own configuration: "
-        '`{class = "FlowMatchEulerDiscreteScheduler", shift = 3.0}`, without `class` the model\'s '
-        'own; `"none"` stands for None',
+        examples=['{class = "EulerDiscreteScheduler"}'],
+        description="a scheduler of diffusers, laid over the model's own configuration, such as "
+        "`{use_dynamic_shifting = false, shift = 3.0}`; `class` names another class than the "
+        'model\'s own, `"none"` stands for None',
     )
     shard: ShardParameters = indifferent(
         ShardParameters(),

@@ -23,6 +23,7 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds import base, checkpoint_files
+from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 from pytest_imgedit.kinds.pipeline_index import pipeline_source
 from pytest_imgedit.kinds.user_code import Signature, signature, source_file, with_bases
 
@@ -437,7 +438,8 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
         f"{name} takes no size",
     )
     # Some pipelines take `**kwargs` for old names; only what they list counts.
-    replace(taken, open_ended=False).check(call, SET_BY_HARNESS)
+    taken = replace(taken, open_ended=False)
+    taken.check(call, SET_BY_HARNESS, beside=DiffusersParameters.model_fields)
 
 
 def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:

@@ -126,11 +126,14 @@ class Signature:
         required = [argument.arg for argument in without_default if argument.arg in annotations]
         return cls(annotations, arguments.kwarg is not None, _defaults(arguments), required)
 
-    def check(self, params: Mapping[str, Any], reserved: Container[str]) -> None:
+    def check(
+        self, params: Mapping[str, Any], reserved: Container[str], beside: Iterable[str] = ()
+    ) -> None:
         """Raise `SettingError` for the first parameter that is not taken, that is `reserved` for
-        the harness, or that is not of its annotated type, if that is made of plain types.
+        the harness, or that is not of its annotated type, if that is made of plain types. Names
+        that are taken elsewhere, `beside` these parameters, are suggested too.
         """
-        names = [name for name in self.annotations if name not in reserved]
+        names = [name for name in self.annotations if name not in reserved] + list(beside)
         for name, value in params.items():
             if name in reserved or (name not in self.annotations and not self.open_ended):
                 raise errors.SettingError(

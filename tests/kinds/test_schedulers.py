@@ -17,6 +17,7 @@ from later import Later
 from PIL import Image
 from safetensors.numpy import save_file
 
+from pytest_imgedit.cli.doctor import examine
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds import scheduler_keys, scheduler_remarks, schedulers
@@ -195,6 +196,52 @@ def test_what_no_scheduler_takes_is_refused_before_weights_load(qwen, table, pla
     assert found == place
     assert reason in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("params", "place", "reason"),
+    [
+        (
+            {"scheduler": "Euler"},
+            "scheduler",
+            "expected a table, such as {class = \"EulerDiscreteScheduler\"}, found 'Euler'",
+        ),
+        (
+            {"loras": "x"},
+            "loras",
+            "expected a list, such as [{path = \"a.safetensors\"}], found 'x'",
+        ),
+        (
+            {"loras": ["x"]},
+            "loras",
+            "expected a list of tables, such as [{path = \"a.safetensors\"}], found 'x'",
+        ),
+        ({"lora": "x"}, "lora", "no such argument is taken; did you mean 'loras'?"),
+    ],
+)
+def test_another_form_than_a_table_is_refused_with_the_form_to_write(qwen, params, place, reason):
+    assert refused(qwen, **params) == (place, reason)
+
+
+def test_doctor_prints_what_a_plan_remarks(qwen, adapter, tmp_path):
+    config = tmp_path / "imgedit.toml"
+    config.write_text(
+        f"""
+        [suite]
+        spec = "scenes:n=1"
+        [editor]
+        spec = "diffusers:{qwen}"
+        loras = [{{path = "{adapter()}"}}]
+        [judge]
+        spec = "none"
+        """
+    )
+    document, text, code = examine(config)
+    [editor] = [row for row in document["models"] if row["role"] == "editor"]
+    [remark] = editor["remarks"]
+    assert "is by its name an adapter for 4 steps, found 50 steps" in remark
+    assert f"\nremark: {remark}\n" in text
+    assert code == 0
 
 
 #: Another value of each argument that `set_timesteps` or the pipeline may read.
