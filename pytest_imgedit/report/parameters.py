@@ -20,9 +20,12 @@ _UNSET = "–"
 
 
 class Setting(NamedTuple):
-    """The value of a parameter: `short`, and with all that tells two of them apart, `whole`."""
+    """The value of a parameter: `short`, with the `content` of its files, and `whole`, with all
+    that tells two of them apart.
+    """
 
     short: str
+    content: str
     whole: str
 
 
@@ -128,9 +131,12 @@ def _told(name: str, settings: Settings, group: Sequence[Settings]) -> str:
     setting = settings.get(name)
     if setting is None:
         return _UNSET
-    others = [other[name] for other in group if name in other]
-    is_alike = any(other.short == setting.short and other != setting for other in others)
-    return shorten(setting.whole, _LONGEST_WHOLE) if is_alike else setting.short
+    others = [other[name] for other in group if other.get(name, setting) != setting]
+    if all(setting.short != other.short for other in others):
+        return setting.short
+    if all(setting.content != other.content for other in others):
+        return setting.content
+    return shorten(setting.whole, _LONGEST_WHOLE)
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -145,16 +151,14 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 def _setting(value: Any, files: Mapping[str, str]) -> Setting:
     """Return a value as text; a list of adapters names each by its path and weight."""
     if isinstance(value, list) and value and all(map(_is_adapter, value)):
-        adapters = [_adapter(entry, files) for entry in value]
-        return Setting(
-            "+".join(short for short, _ in adapters), "+".join(whole for _, whole in adapters)
-        )
-    if isinstance(value, str):
-        if value in files:
-            return named_file(value, files)
-        return Setting(shorten(value, _LONGEST), value)
-    text = json.dumps(value, ensure_ascii=False)
-    return Setting(shorten(text, _LONGEST), text)
+        columns = zip(*(_adapter(entry, files) for entry in value), strict=True)
+        return Setting(*map("+".join, columns))
+    if isinstance(value, str) and value in files:
+        content = named_file(value, files)
+        return Setting(_last_names(value), content, content)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    short = shorten(text, _LONGEST)
+    return Setting(short, short, text)
 
 
 def _is_adapter(entry: Any) -> bool:
@@ -163,14 +167,20 @@ def _is_adapter(entry: Any) -> bool:
 
 def _adapter(entry: Mapping[str, Any], files: Mapping[str, str]) -> Setting:
     """Return the file of an adapter with its weight; the whole has its other settings too."""
-    short, whole = named_file(entry["path"], files)
+    path = entry["path"]
     weight = "" if entry.get("weight", 1) == 1 else f"×{entry['weight']}"
+    content = named_file(path, files) + weight
     others = {name: value for name, value in entry.items() if name not in ("path", "weight")}
     rest = ", ".join(f"{name} {value}" for name, value in _flat(others) if value)
-    return Setting(short + weight, whole + weight + (f" ({rest})" if rest else ""))
+    return Setting(_last_names(path) + weight, content, f"{content} ({rest})" if rest else content)
 
 
-def named_file(path: str, files: Mapping[str, str]) -> Setting:
-    """Return the last two names of a path; the whole has the digest of its content too."""
-    short = "/".join(PurePath(path).parts[-2:])
-    return Setting(short, f"{short}@{files[path]}" if path in files else path)
+def named_file(path: str, files: Mapping[str, str]) -> str:
+    """Return the last two names of a path, with the digest of its content; the whole path if that
+    is not known.
+    """
+    return f"{_last_names(path)}@{files[path]}" if path in files else path
+
+
+def _last_names(path: str) -> str:
+    return "/".join(PurePath(path).parts[-2:])

@@ -585,7 +585,7 @@ def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
     facts = [name]
     for key, value in model.params.items():
         facts.append(f"{key} {json.dumps(value, ensure_ascii=False)}")
-    facts += [named_file(path, model.files).whole for path in model.files]
+    facts += [named_file(path, model.files) for path in model.files]
     if model.dtype:
         facts.append(model.dtype)
     if model.fingerprint:
