@@ -120,12 +120,12 @@ def parse(path: Path, told: Mapping[str, Any]) -> Settings:
             "it with path_initial_model_for_weight_conversion"
         )
     settings = Settings(
-        told.get("r", 8),
-        told.get("lora_alpha", 8),
-        told.get("rank_pattern") or {},
-        told.get("alpha_pattern") or {},
-        bool(told.get("use_rslora")),
-        _targets(told),
+        r=told.get("r", 8),
+        lora_alpha=told.get("lora_alpha", 8),
+        rank_pattern=told.get("rank_pattern") or {},
+        alpha_pattern=told.get("alpha_pattern") or {},
+        use_rslora=bool(told.get("use_rslora")),
+        targets=_targets(told),
     )
     _require_numbers(path, settings)
     return settings
