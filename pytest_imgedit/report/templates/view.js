@@ -155,7 +155,7 @@ function sortHeader(name, isBestLow) {
   const isDown = Boolean(state.get("down"));
   const first = isBestLow === undefined || isBestLow ? "" : "1";
   const sort = () => go({ by: name, down: isSorted ? (isDown ? "" : "1") : first });
-  const attributes = { scope: "col", class: name in FACTS ? "words" : "", ...(isSorted ? { "aria-sort": isDown ? "descending" : "ascending" } : {}) };
+  const attributes = { scope: "col", class: name in FACTS ? `words fact-${name}` : "", ...(isSorted ? { "aria-sort": isDown ? "descending" : "ascending" } : {}) };
   return element("th", attributes, element("button", { type: "button", id: "by-" + name, onclick: sort }, name + (isSorted ? (isDown ? " ▼" : " ▲") : "")));
 }
 
@@ -192,7 +192,7 @@ function showRuns() {
   const cell = (run, name) => {
     if (!(name in FACTS)) return meanCell(measureOf(run, name));
     const value = name === "time" ? duration(run.seconds) : String(FACTS[name](run));
-    return element("td", { class: "words", title: value }, shortened(value));
+    return element("td", { class: `words fact-${name}`, title: value }, shortened(value));
   };
   const row = (run) => {
     if (run.running) return element("tr", {}, element("td", {}), element("th", { scope: "row" }, run.key), element("td", { colspan: names.length - 1, class: "words" }, run.running));
