@@ -24,8 +24,8 @@ class Identity:
     commit of a hub id. `sees_pair` says that its requests hold the pair's id and category, so that
     results may depend on them. The versions of `libraries` decide too. `files` holds the SHA-256 of
     the files that parameters name, by path: workers on other hosts must find the same. `lossy` are
-    parameters that trade quality for speed. `contents` are the short digests that
-    results record, by path. `variant` is that of the checkpoint's weights.
+    parameters that trade quality for speed. `contents` are the short digests that results
+    record, by path. `variant` is that of the checkpoint's weights.
     """
 
     model: base.Model = field(compare=False)
