@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from later import Later
 from PIL import Image
-from safetensors.numpy import save_file
 
 from pytest_imgedit.cli.doctor import examine
 from pytest_imgedit.core.errors import SettingError, SetupError
@@ -29,7 +28,7 @@ from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.user_code import source_file
 
 torch = Later("torch")
-safetensors = Later("safetensors.torch")
+safetensors = Later("safetensors.numpy")
 diffusers = Later("diffusers")
 fsdp = Later("pytest_imgedit.kinds.compute.fsdp")
 seeding = Later("pytest_imgedit.kinds.compute.seeding")
@@ -111,7 +110,7 @@ def adapter(tmp_path):
             f"{layer}.lora_down.weight": np.zeros((1, 32), np.float32),
             f"{layer}.lora_up.weight": np.zeros((32, 1), np.float32),
         }
-        save_file(tensors, path, metadata)
+        safetensors.save_file(tensors, path, metadata)
         return path
 
     return write
@@ -686,7 +685,8 @@ def test_shards_are_loaded_with_the_scheduler(qwen, monkeypatch):
         taken.update(components)
         raise SetupError("seen")
 
-    monkeypatch.setattr("pytest_imgedit.kinds.compute.fsdp.load_pipeline", load)
+    # by the function's own module: another test may have had it imported once more
+    monkeypatch.setitem(fsdp.load_sharded.__globals__, "load_pipeline", load)
     options = DiffusersParameters.parse(
         {"scheduler": {"shift_terminal": 0.5}, "shard": {"strategy": "context"}}
     )
