@@ -456,6 +456,19 @@ class Diffusers(CheckpointModel):
             already = f"not with weights that are quantised already: {quantization.config}"
             refuse_if(self.options.quantize, "quantize", already)
             refuse_if(self.is_sharded, "shard", already)
+        for quantization in self.checkpoint.quantizations:
+            refuse_if(
+                self.options.compile in (True, "if possible") and quantization.method == "torchao",
+                "compile",
+                "not with weights of torchao, whose compiled layers give other edits: "
+                f"{quantization.config}",
+            )
+            refuse_if(
+                self.options.offload == "group" and quantization.is_of_bitsandbytes,
+                "offload",
+                "found 'group', expected 'model': bitsandbytes fails on weights that are moved "
+                f"block by block: {quantization.config}",
+            )
 
     def _check_loras(self) -> None:
         """Raise `SettingError` for an adapter that is missing, not in safetensors, or not plain
@@ -689,6 +702,9 @@ class Diffusers(CheckpointModel):
         Neither depends on how much there is to edit, so that no edit does.
         """
         settled = super().settle(gpu_bytes)
+        is_of_bitsandbytes = any(said.is_of_bitsandbytes for said in self.checkpoint.quantizations)
+        if settled.options.offload == "group" and is_of_bitsandbytes:
+            return settled.with_params(offload="model")
         options = settled.options
         if options.compile != "auto" or options.offload in self.offloads or self.gpus > 1:
             return settled

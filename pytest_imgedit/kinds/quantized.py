@@ -115,6 +115,11 @@ class Quantization:
         return METHODS[self.library].get(self.method, Method())
 
     @property
+    def is_of_bitsandbytes(self) -> bool:
+        """Whether bitsandbytes computes with the weights."""
+        return self.method.startswith("bitsandbytes")
+
+    @property
     def packages(self) -> tuple[str, ...]:
         """The packages whose versions decide what the weights compute."""
         return tuple(name for name in self.needs.packages if name != _ACCELERATE)

@@ -220,6 +220,36 @@ def test_quantised_weights_are_neither_quantised_again_nor_sharded(
     assert raised.value.key == key
 
 
+@pytest.mark.parametrize(
+    ("content", "params", "key"),
+    [
+        ({"quant_method": "torchao"}, {"compile": True}, "compile"),
+        ({"quant_method": "torchao"}, {"compile": "if possible"}, "compile"),
+        (NF4, {"offload": "group"}, "offload"),
+    ],
+)
+def test_what_gives_other_edits_with_quantised_weights_is_refused(
+    tiny, tmp_path, monkeypatch, content, params, key
+):
+    monkeypatch.setattr(base, "versions_of", lambda names: dict.fromkeys(names, "99"))
+    folder = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
+    config = folder / "unet" / "config.json"
+    add_config(config, content)
+    with pytest.raises(SettingError) as raised:
+        Diffusers.of("diffusers", str(folder), params).check(Site(may_have_gpus=True))
+    assert raised.value.key == key
+    assert str(raised.value).endswith(f": {config}")
+
+
+def test_weights_of_bitsandbytes_are_offloaded_by_components(tiny, tmp_path):
+    folder = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
+    editor = Diffusers.of("diffusers", str(folder), {})
+    assert editor.settle(1).options.offload == "group"
+    add_config(folder / "unet" / "config.json", NF4)
+    assert editor.settle(1).options.offload == "model"
+    assert editor.with_params(offload="none").settle(1).options.offload == "none"
+
+
 def test_the_version_of_the_package_is_in_the_environment_and_no_compilation_is_chosen(
     tiny, tmp_path, monkeypatch
 ):
