@@ -154,7 +154,14 @@ def test_an_empty_folder_gets_the_embedded_suite(empty):
 
 @pytest.mark.parametrize(
     "name",
-    ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu", "small-gpu"],
+    [
+        "qwen-image-edit",
+        "qwen-image-edit-lightning",
+        "qwen-image-edit-plus",
+        "flux-kontext",
+        "one-gpu",
+        "small-gpu",
+    ],
 )
 @pytest.mark.full
 def test_ready_configs_take_the_users_suite(empty, name):

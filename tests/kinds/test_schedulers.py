@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -510,9 +511,14 @@ def test_lightnings_table_over_the_real_base_is_what_upstream_builds(qwen):
 
 
 @pytest.mark.parametrize("steps", [8, 4])
-def test_the_ready_config_of_the_docs_has_nothing_to_remark(qwen, adapter, tmp_path, steps):
-    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
-    [block] = re.findall(r"^```toml\n(# .*?Lightning.*?)^```$", page, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("place", ["docs", "config"])
+def test_a_ready_config_has_nothing_to_remark(qwen, adapter, place, steps):
+    if place == "docs":
+        page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
+        [block] = re.findall(r"^```toml\n(# .*?Lightning.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    else:
+        shipped = files("pytest_imgedit.benchmark").joinpath("configs")
+        block = shipped.joinpath("qwen-image-edit-lightning.toml").read_text()
     block = block.replace("4steps", f"{steps}steps")
     block = block.replace("num_inference_steps = 4", f"num_inference_steps = {steps}")
     tables = tomllib.loads(block)
