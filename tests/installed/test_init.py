@@ -430,7 +430,7 @@ def test_a_workflow_compares_with_the_baseline_once_there_is_one(empty):
     config = (empty.path / "benchmarks/imgedit.toml").read_text()
     config = config.replace('"identity" ', '"own:Editor" ').replace('"none" ', '"own:Judge" ')
     config = config.replace("[judge]\n", "[judge]\ncontrols = false\n")
-    config = config.replace("[gates]\n", "[gates]\nmax_near_copies = 1.0\n")
+    config += "\n[gates]\nmax_near_copies = 1.0\n"
     (empty.path / "benchmarks/imgedit.toml").write_text(config)
     saved = empty.pytest("benchmarks", "--imgedit-save=main")
     assert saved.code == 0, saved.output
