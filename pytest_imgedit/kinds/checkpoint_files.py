@@ -140,6 +140,16 @@ class Checkpoint:
         """
         return None if self.snapshot is None else self.snapshot.name
 
+    def cached_file(self, name: str) -> Path | None:
+        """Return a file of a hub id from the hub's cache, where other files of it may be missing;
+        `None` if it is not there. Raise `UsageError` for a text that is no hub id.
+        """
+        from huggingface_hub import try_to_load_from_cache
+
+        repository, revision = split_id(self.model)
+        cached = try_to_load_from_cache(repository, name, revision=revision)
+        return Path(cached) if isinstance(cached, str) else None
+
     def _find(self, download: bool) -> Path:
         """Return the folder of the checkpoint, local or of the hub; raise `UsageError` if there is
         none.

@@ -382,6 +382,11 @@ class Diffusers(CheckpointModel):
         path = self.params.get("single_file")
         return single_files.read(Path(path)) if isinstance(path, str) and path else None
 
+    @cached_property
+    def _lora_files(self) -> list[adapter_files.AdapterFile]:
+        """The files of `editor.loras`; raises `UsageError` as `adapter_files.find` does."""
+        return [adapter_files.find(lora.path) for lora in self.options.loras]
+
     @property
     def is_sharded(self) -> bool:
         """Whether a worker's GPUs share the editor, each with a process of its own."""
@@ -479,10 +484,9 @@ class Diffusers(CheckpointModel):
         names = [lora.name for lora in loras if lora.name]
         refuse_if(len(set(names)) < len(names), "loras", "a name is given twice")
         try:
-            found = [adapter_files.find(lora.path) for lora in loras]
-            paths = [adapter.weights.resolve() for adapter in found]
+            paths = [adapter.weights.resolve() for adapter in self._lora_files]
             refuse_if(len(set(paths)) < len(paths), "loras", "a file is given twice")
-            for adapter in found:
+            for adapter in self._lora_files:
                 self._check_fit(adapter)
         except errors.SettingError:
             raise
@@ -616,10 +620,9 @@ class Diffusers(CheckpointModel):
         require_components(self.checkpoint.folder)
         if self._adapter is not None:
             composition.computation["size"] = self._adapter.size
-        for lora in self.options.loras:
-            config = adapter_files.find(lora.path).config
-            if config is not None:  # workers on other hosts must find the same
-                digests.of(config.parent, [config.name], is_sent=True)
+        for adapter in self._lora_files:
+            if adapter.config is not None:  # workers on other hosts must find the same
+                digests.of(adapter.config.parent, [adapter.config.name], is_sent=True)
         return replace(composition, lossy=self.lossy)
 
     @property
@@ -655,8 +658,8 @@ class Diffusers(CheckpointModel):
         sizes = super().component_bytes()
         if self._single_file:
             sizes |= self._single_file.component_bytes(str(self.params.get("dtype", "auto")))
-        for lora in self.options.loras:
-            sizes[lora.path] = adapter_files.find(lora.path).weights.stat().st_size
+        for lora, adapter in zip(self.options.loras, self._lora_files, strict=True):
+            sizes[lora.path] = adapter.weights.stat().st_size
         return sizes
 
     def memory(self) -> Memory:

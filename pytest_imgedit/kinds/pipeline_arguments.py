@@ -462,13 +462,10 @@ def pipeline_class(model: str) -> str | None:
     checkpoint = checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE)
     index = Path(checkpoint.snapshot or model) / "model_index.json"
     if not index.parent.is_dir():
-        from huggingface_hub import try_to_load_from_cache
-
-        repository, revision = checkpoint_files.split_id(model)
-        cached = try_to_load_from_cache(repository, "model_index.json", revision=revision)
-        if not isinstance(cached, str):
+        cached = checkpoint.cached_file(index.name)
+        if cached is None:
             return None
-        index = Path(cached)
+        index = cached
     checkpoint_files.require_checkpoint(index.parent, checkpoint_files.Layout.PIPELINE)
     name = files.read_object(index, "a diffusers checkpoint").get("_class_name")
     if not isinstance(name, str):

@@ -134,13 +134,10 @@ def config_of(model: str, name: str) -> JsonObject:
     checkpoint = checkpoint_files.Checkpoint(model, checkpoint_files.Layout.PIPELINE)
     path = Path(checkpoint.snapshot or model) / name
     if not checkpoint_files.is_local(model) and checkpoint.snapshot is None:
-        from huggingface_hub import try_to_load_from_cache
-
-        repository, revision = checkpoint_files.split_id(model)
-        cached = try_to_load_from_cache(repository, name, revision=revision)
-        if not isinstance(cached, str):
+        cached = checkpoint.cached_file(name)
+        if cached is None:
             return {}
-        path = Path(cached)
+        path = cached
     return files.read_object(path, "a pipeline's config") if path.is_file() else {}
 
 
