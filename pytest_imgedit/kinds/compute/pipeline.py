@@ -18,7 +18,7 @@ from PIL import Image
 from pytest_imgedit.core import strict_json
 from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.checkpoint_files import Layout
-from pytest_imgedit.kinds.compute import qwen_inputs, scheduling, single_file, tensor_checks
+from pytest_imgedit.kinds.compute import qwen_inputs, scheduling, tensor_checks
 from pytest_imgedit.kinds.diffusers_parameters import DiffusersParameters
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
@@ -72,6 +72,8 @@ def replaced_components(
     """
     components = scheduling.built_scheduler(str(folder), options)
     if options.single_file is not None:
+        from pytest_imgedit.kinds.compute import single_file
+
         components |= single_file.load(Path(options.single_file), folder, dtype, device)
     return components
 
