@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from importlib.resources import files
 from pathlib import Path
@@ -77,11 +78,26 @@ def test_own_protocol_from_a_file_is_used_and_hashed(bench):
     assert len(bench.results["judge"]["protocol_sha256"]) == 64
 
 
+def write_adapter(path):
+    """Write what a config says to download beside it: a LoRA adapter, here of one layer."""
+    layer = "transformer.transformer_blocks.0.attn.to_q"
+    shapes = {f"{layer}.lora_A.weight": [1, 4], f"{layer}.lora_B.weight": [4, 1]}
+    header = json.dumps(
+        {
+            name: {"dtype": "F32", "shape": shape, "data_offsets": [16 * index, 16 * index + 16]}
+            for index, (name, shape) in enumerate(shapes.items())
+        }
+    ).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(32))
+
+
 @pytest.mark.parametrize("name", configs())
-def test_ready_config_is_valid(name):
-    file = ConfigFile.read_config(
-        Path(str(files("pytest_imgedit.benchmark") / "configs" / f"{name}.toml"))
-    )
+def test_ready_config_is_valid(name, tmp_path):
+    config = tmp_path / f"{name}.toml"
+    config.write_bytes((files("pytest_imgedit.benchmark") / "configs" / config.name).read_bytes())
+    file = ConfigFile.read_config(config)
+    for adapter in file.tables["editor"].get("loras", []):
+        write_adapter(Path(adapter["path"]))
     raw = {**file.tables, "workers": {"gpus": "none"}, "run": {"config_file": file}}
     settings = make_settings(raw)
     models = resolve_models(settings)
