@@ -157,6 +157,22 @@ OPTIONS = (
         needs=("items", "scores"),
     ),
     Option(
+        "duel",
+        "ask the judge which edit is better, this run's or that of --imgedit-compare",
+        toml="gates.duel",
+        kind="flag",
+        needs=("items", "scores"),
+    ),
+    Option(
+        "min-win",
+        "fail if the share of duels that FIELD wins is under SHARE; needs --imgedit-duel (default: "
+        "overall:0.5)",
+        toml="gates.min_win",
+        metavar="FIELD:SHARE",
+        kind="list",
+        needs=("items", "scores"),
+    ),
+    Option(
         "name", "name the run, so that commands find it by NAME", toml="run.name", metavar="NAME"
     ),
     Option(
@@ -165,6 +181,13 @@ OPTIONS = (
         toml="run.save",
         metavar="NAME",
         needs=("items", "scores"),
+    ),
+    Option(
+        "save-edits",
+        "keep the edits of the saved baseline too, for --imgedit-duel",
+        toml="run.save_edits",
+        kind="flag",
+        needs=("items",),
     ),
     Option(
         "max-errors",

@@ -9,7 +9,15 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from pytest_imgedit.config import options, toml_file
 from pytest_imgedit.core import errors, measures, pairs, redaction, results
@@ -119,6 +127,10 @@ class JudgeSettings(_OpenSection):
     `imgedit`, `kris`, `omnicontext`, `risebench`, one of `[protocols.NAME]`, or a class. `"auto"`
     is the suite's.
     """
+    duel_protocol: str = "duel"
+    """How two edits are judged against each other (`docs/duels.md`): `duel`, `duel-tie`,
+    `duel-aspects`, or one of `[protocols.NAME]`.
+    """
     variant: results.Variant = "strict"
     """`"strict"`: a reply that cannot be read is an error; `"compat"`: it is treated as by the
     authors' script (`docs/protocols.md`).
@@ -210,13 +222,25 @@ class GatesSettings(results.GateOptions):
 
     baselines: Path | None = None
     """The folder of the baselines that names mean, by default `benchmarks/baselines`."""
+    baseline_store: Path | None = None
+    """The folder of the edits that baselines keep (`--imgedit-save-edits`), by default `edits` in
+    that of the baselines.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_no_loss(cls, values: Any) -> Any:
+        """Give a duel without a gate the gate `overall:0.5`."""
+        if isinstance(values, dict) and values.get("duel") and not values.get("min_win"):
+            return {**values, "min_win": {measures.OVERALL: 0.5}}
+        return values
 
     @field_validator("compare")
     @classmethod
     def _none_if_empty(cls, value: str | None) -> str | None:
         return value or None
 
-    @field_validator("fail_under", "max_drop", mode="before")
+    @field_validator("fail_under", "max_drop", "min_win", mode="before")
     @classmethod
     def _by_slug(cls, value: object) -> object:
         """Return the limits, in texts FIELD:NUMBER or a table, by field as `core.measures` names
@@ -250,6 +274,15 @@ class GatesSettings(results.GateOptions):
                 raise ValueError(f"{name}: {limit}, expected a number from 0 to 10")
             if not math.isfinite(limit):
                 raise ValueError(f"{name}: {limit}, expected a number")
+        return value
+
+    @field_validator("min_win")
+    @classmethod
+    def _is_share(cls, value: dict[str, float]) -> dict[str, float]:
+        """Raise `ValueError` for a limit that is no share."""
+        for name, limit in value.items():
+            if not 0 <= limit <= 1:
+                raise ValueError(f"{name}: {limit}, expected a share from 0 to 1")
         return value
 
     @field_validator("max_errors", "max_collapsed", mode="before")
@@ -305,6 +338,8 @@ class RunSettings(_Section):
     """
     save: str | None = None
     """Save a run in which all gates and items pass as the baseline NAME."""
+    save_edits: bool = False
+    """Keep the edits of the saved run too, for duels with later ones (`gates.baseline_store`)."""
     json_path: Path | None = None
     """An extra copy of results.json."""
     md_path: Path | None = None

@@ -143,6 +143,7 @@ _PATHS = (
     ("judge", "prompts", ""),
     ("editor", "rewrites", ""),
     ("gates", "baselines", ""),
+    ("gates", "baseline_store", ""),
     ("gates", "compare", r"/|\.json$"),
     ("workers", "editor_python", "/"),
     ("workers", "judge_python", "/"),

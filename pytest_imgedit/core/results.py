@@ -403,7 +403,14 @@ class GateResult:
 
     field: str
     kind: Literal[
-        "fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"
+        "fail_under",
+        "max_drop",
+        "min_win",
+        "max_collapsed",
+        "min_coverage",
+        "max_errors",
+        "controls",
+        "duel_controls",
     ]
     limit: float | None
     value: float | None
@@ -600,6 +607,14 @@ class GateOptions(Part):
     """Fail if the mean of a field is under MIN. A field is `[MEASURE@]GROUP` (`docs/gates.md`)."""
     max_drop: dict[str, float] = Field(default_factory=dict)
     """Fail if the mean of a field fell by more than DROP; needs `compare`."""
+    min_win: dict[str, float] = Field(default_factory=dict)
+    """Fail if the share of duels that a field wins is under SHARE; needs `duel`, whose default is
+    `overall = 0.5`.
+    """
+    duel: bool = False
+    """Ask the judge which of two edits is better, this run's or the one in `compare`
+    (`docs/duels.md`).
+    """
     compare: str | None = None
     """The baseline or run to compare with: its name, its id, `latest` (the newest run of all pairs)
     or a path.
@@ -841,6 +856,139 @@ class ProtocolTable(Part):
     sees_change: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """What a judge says of two edits of a pair in one order.
+
+    `first` names the edit that was shown first: this run's (`now`) or that of the other run
+    (`before`). `values` holds, by measure, 1 where this run's edit is better, 0 where the other one
+    is, and 0.5 for a tie; it is empty on an `error`. `replies` holds the raw replies by call, and
+    `keys` those of their records in the store.
+
+    A judge that measures is shown no two edits: its vote compares the `scores` of both, `before`
+    and `now`, and has no `first`.
+    """
+
+    first: Literal["now", "before", ""]
+    values: Mapping[str, float] = field(default_factory=dict)
+    replies: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    scores: tuple[float, float] | None = None
+    error: ItemError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuelSeed:
+    """The duel of the edits that two runs made of one seed: their SHA-256, `None` for one that is
+    missing, and the votes, one an order. Equal edits need no vote.
+    """
+
+    seed: int
+    before: Sha256 | None
+    now: Sha256 | None
+    votes: tuple[Vote, ...] = ()
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether both runs made the same image, byte by byte."""
+        return self.before is not None and self.before == self.now
+
+    def bounds(self, measure: str) -> tuple[float, float]:
+        """Return the lowest and the highest share of this run's edit that the votes allow: equal
+        ones if no vote is missing, and 0.5 for equal edits.
+        """
+        if self.is_identical:
+            return 0.5, 0.5
+        if not self.votes:
+            return 0.0, 1.0
+        lows = [vote.values.get(measure, 0.0) for vote in self.votes]
+        highs = [vote.values.get(measure, 1.0) for vote in self.votes]
+        return sum(lows) / len(lows), sum(highs) / len(highs)
+
+
+class DuelPair(Part):
+    """The duels of one pair, one a seed."""
+
+    seeds: Annotated[tuple[DuelSeed, ...], once("seed")]
+
+    def bounds(self, measure: str) -> tuple[float, float]:
+        """Return the lowest and the highest mean over the seeds that their votes allow."""
+        lows, highs = zip(*(seed.bounds(measure) for seed in self.seeds), strict=True)
+        return sum(lows) / len(lows), sum(highs) / len(highs)
+
+    def value(self, measure: str) -> float | None:
+        """Return the share of this run's edits in [0, 1]; `None` if a vote is missing."""
+        low, high = self.bounds(measure)
+        return low if low == high else None
+
+
+class Share(Part):
+    """A share in [0, 1] of `n` pairs with its 95% interval; `None` without any."""
+
+    n: int
+    share: float | None
+    ci95: tuple[float, float] | None
+
+
+class DuelRow(Share):
+    """The share of duels that this run's edits win over one group, a tie counting half.
+
+    `p` is the p value of a share under a half, `p_rise` that of one over it, one-sided after Holm's
+    correction over `overall` and all categories, or over all difficulties and tags. `finding` is
+    their conclusion, or the state of a gate on this row, whose p and MDE are then those of the row.
+    """
+
+    p: float | None
+    p_rise: float | None
+    finding: str
+    mde: float | None
+
+
+class DuelControl(Share):
+    """The share of duels that better edits win over those of a control, both of known quality.
+
+    `better` is the editor of the better ones: `oracle`, or `own` for this run's where the suite has
+    no references. `p` is the one-sided p value of a share of a half or less. `errors` and `pending`
+    count the pairs without a vote.
+    """
+
+    control: str
+    better: Literal["oracle", "own"]
+    errors: int = 0
+    pending: int = 0
+    p: float | None = None
+    state: State
+
+
+class Duel(Part):
+    """The edits of a run against those of another, asked directly: `name`, `run` and `editor` are
+    the other's.
+
+    `by_scores` says that the judge measures, so that the difference of its two scores is the vote.
+    Otherwise `protocol`, `variant`, `protocol_sha256` and `calls` say what was asked. The shares of
+    `disagreement` and `first` are those of votes that change with the order, and of votes for the
+    edit that is shown first, by measure. `measures` holds the rows by measure and group.
+    `identical` counts the pairs whose edits are equal, which count half, and `errors` those without
+    a vote.
+    """
+
+    name: str
+    run: str
+    editor: str
+    by_scores: bool
+    protocol: str | None = None
+    variant: Variant | None = None
+    protocol_sha256: str | None = None
+    calls: tuple[ProtocolCall, ...] = ()
+    measures: dict[str, dict[str, DuelRow]]
+    disagreement: dict[str, Share] = Field(default_factory=dict)
+    first: dict[str, Share] = Field(default_factory=dict)
+    identical: int
+    errors: int
+    pairs: dict[PairId, DuelPair]
+    controls: tuple[DuelControl, ...] = ()
+
+
 class Usage(Part):
     """The usage of a judge behind a server; `cost` is `None` without prices."""
 
@@ -951,8 +1099,9 @@ class Timing(Part):
     `edit_s` includes `load_s`, the time until the first editor is loaded. `swap_s` is the time from
     the last edit to the first loaded judge, `first_verdict_s` that to the first verdict, and
     `score_s` that from the loaded judge to the last verdict. If scoring overlaps editing, `swaps`
-    is 0 and `score_s` is the time after the last edit. `further_s` is the time of further judges
-    and metrics, with their loading. `edit_gpu_busy` and `score_gpu_busy` are the
+    is 0 and `score_s` is the time after the last edit. `duel_s` is the time of duels; `votes`
+    counts those that were made, and `votes_cached` those of the store. `further_s` is the time of
+    further judges and metrics, with their loading. `edit_gpu_busy` and `score_gpu_busy` are the
     fractions of each stage, from its first loaded worker on, in which its GPUs computed.
     """
 
@@ -964,12 +1113,15 @@ class Timing(Part):
     first_verdict_s: float = 0.0
     score_s: float = 0.0
     trials_s: float = 0.0
+    duel_s: float = 0.0
     further_s: float = 0.0
     swaps: int = 0
     edits: int = 0
     verdicts: int = 0
     edits_cached: int = 0
     verdicts_cached: int = 0
+    votes: int = 0
+    votes_cached: int = 0
     edit_gpu_busy: float | None = None
     score_gpu_busy: float | None = None
 
@@ -1023,6 +1175,7 @@ class Results(Part):
     measures: dict[str, MeasuredGroups]
     gates: tuple[GateResult, ...]
     comparison: Comparison | None = None
+    duel: Duel | None = None
     controls: Controls | None = None
     noise: Noise | None = None
     protocol: ProtocolTable | None = None

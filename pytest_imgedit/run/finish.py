@@ -344,7 +344,9 @@ def _options(plan: RunPlan) -> results.Options:
         workers=settings.workers.model_dump(
             include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}
         ),
-        gates=results.GateOptions(**settings.gates.model_dump(exclude={"baselines"})),
+        gates=results.GateOptions(
+            **settings.gates.model_dump(exclude={"baselines", "baseline_store"})
+        ),
         run=results.RunOptions(
             stage=settings.run.stage, fresh=settings.run.fresh, reuse=settings.run.reuse
         ),
