@@ -36,6 +36,8 @@ WIDE_ONLY = (
     "before",
     "now",
     "p of drop",
+    "p of loss",
+    "p of win",
     "MDE",
     "AUC",
     "p of rise",

@@ -21,6 +21,8 @@ _BELOW_OUTCOME = 4
 _HEADER_LINES = 2
 #: The most reasons why pairs have no score.
 _MOST_ERRORS = 50
+#: Columns of tables that put two runs side by side.
+_OF_TWO_RUNS = {"before", "share won"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@])")
 
 
@@ -167,7 +169,7 @@ def _parts(results: Results) -> list[PagePart]:
     parts.append(_table(_scores(results), _SCORES, _SCORES))
     parts += [_list(_OTHERS, [line]) for line in tables.remarks(results)]
     for table in measure_tables.tables_of_measures(results, brief=False):
-        if "before" in table.header:
+        if _OF_TWO_RUNS & set(table.header):
             parts.append(_table(table, _COMPARED, _COMPARED_TAGS))
         else:
             parts.append(_table(table, _MEASURES, _TAGS))

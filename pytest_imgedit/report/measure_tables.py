@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Comparison, ComparisonRow, Measure, Results, Summary
 from pytest_imgedit.core.text import interval, number, shorten, signed
+from pytest_imgedit.report.duel_tables import tables_of_duel
 from pytest_imgedit.report.tables import (
     LONGEST_NAME,
     MICRO,
@@ -40,8 +41,8 @@ COMPARED_HEADER = (
 
 
 def tables_of_measures(results: Results, *, brief: bool) -> Iterator[Table]:
-    """Yield the tables of a run against its baseline, and one for each measure by group, without
-    rows in which nothing was measured.
+    """Yield the tables of a run against its baseline, those of its duels, and one for each measure
+    by group, without rows in which nothing was measured.
 
     If `brief`, the latter only for a run without scores, whose other tables show no measure.
     """
@@ -53,6 +54,8 @@ def _tables_of_measures(results: Results, brief: bool) -> Iterator[Table]:
     if results.comparison is not None:
         yield comparison_table(results.comparison, len(results.items))
         yield from compared_tables(results.comparison, results.measures, brief)
+    if results.duel is not None:
+        yield from tables_of_duel(results.duel, brief=brief)
     if brief and results.overall.micro.scored:
         return
     for name in results.measures:

@@ -124,6 +124,7 @@ WORDS = (
     "stage",
     "finding",
     "control",
+    "better edit",
     "judge",
     "judged again",
     "row",
@@ -526,6 +527,11 @@ def timing_line(results: Results) -> str:
         f"score {timing.score_s:.1f} s "
         f"({timing.verdicts} scored, {timing.verdicts_cached} from the store)"
     )
+    if timing.duel_s:
+        stages.append(
+            f"duels {timing.duel_s:.1f} s ({counted(timing.votes, 'vote')}, "
+            f"{timing.votes_cached} from the store)"
+        )
     if timing.trials_s:
         stages.append(f"trials of the judge {timing.trials_s:.1f} s")
     if timing.further_s:

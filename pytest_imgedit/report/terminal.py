@@ -23,6 +23,8 @@ DROPPED_FIRST = (
     "MDE",
     "p of rise",
     "p of drop",
+    "p of win",
+    "p of loss",
     "95% CI",
     "std",
     "median",
@@ -154,7 +156,7 @@ def gate_line(gate: GateResult) -> str:
     """Return the name of a gate and why it is in its state: `fail_under physics:9: 8.12 < 9 (p
     0.01)`. The field with which the reason begins is in the name already.
     """
-    if gate.kind not in ("fail_under", "max_drop"):
+    if gate.kind not in ("fail_under", "max_drop", "min_win"):
         return f"{gate.kind}: {gate.why}"
     return f"{gate.kind} {gate.field}:{gate.limit:g}: {gate.why.removeprefix(f'{gate.field} ')}"
 

@@ -32,6 +32,7 @@ from pytest_imgedit.tracking import log_run
 PARTS = {
     "charts": "numbers and labels of the pages",
     "comparison_page": "the output `compare --html`",
+    "duel_tables": "tables of all reports",
     "leaderboard_page": "the output `leaderboard --html`",
     "leaderboard_tables": "the outputs `leaderboard`, `--md` and `--csv`",
     "measure_tables": "tables of all reports",

@@ -71,7 +71,7 @@ def a_duel_row(n: int, share: float | None, **changes: Any) -> DuelRow:
         "ci95": None if share is None else (max(share - 0.1, 0.0), min(share + 0.1, 1.0)),
         "p": 0.2,
         "p_rise": 0.8,
-        "finding": "no loss shown",
+        "finding": "no change shown",
         "mde": None,
     }
     return DuelRow(n=n, share=share, **given | changes)
@@ -85,21 +85,21 @@ def a_duel_control(control: str, share: float | None, **changes: Any) -> DuelCon
 
 def make_duel(
     ways: Mapping[str, tuple[str, Sequence[float | None]]] = WAYS,
-    measures: Sequence[str] = ("score",),
+    names: Sequence[str] = ("score",),
     **changes: Any,
 ) -> Duel:
     """A duel of pairs with a category and the votes of one seed, in both orders, each. Its shares
-    are the means over pairs.
+    are the means over pairs. `names` are its measures.
     """
     pairs = {
-        name: DuelPair(seeds=(a_duel_seed(values, measures),)) for name, (_, values) in ways.items()
+        name: DuelPair(seeds=(a_duel_seed(values, names),)) for name, (_, values) in ways.items()
     }
     categories = dict.fromkeys(category for category, _ in ways.values())
     groups: dict[str, list[DuelPair]] = {"overall": list(pairs.values())}
     for category in categories:
         groups[category] = [pairs[name] for name in ways if ways[name][0] == category]
     rows = {
-        measure: {group: _row(of, measure) for group, of in groups.items()} for measure in measures
+        measure: {group: _row(of, measure) for group, of in groups.items()} for measure in names
     }
     seeds = [pair.seeds[0] for pair in pairs.values()]
     given: dict[str, Any] = {
@@ -107,14 +107,14 @@ def make_duel(
         "run": "r0",
         "editor": "folder:before",
         "by_scores": False,
-        "protocol": "duel@abcdef",
+        "protocol": "duel",
         "variant": "strict",
         "protocol_sha256": "0" * 64,
         "measures": rows,
-        "disagreement": {measure: Share(n=4, share=0.25, ci95=(0.05, 0.7)) for measure in measures},
-        "first": {measure: Share(n=4, share=0.54, ci95=(0.3, 0.76)) for measure in measures},
+        "disagreement": {measure: Share(n=4, share=0.25, ci95=(0.05, 0.7)) for measure in names},
+        "first": {measure: Share(n=4, share=0.54, ci95=(0.3, 0.76)) for measure in names},
         "identical": sum(seed.is_identical for seed in seeds),
-        "errors": sum(pair.value(measures[0]) is None for pair in pairs.values()),
+        "errors": sum(pair.value(names[0]) is None for pair in pairs.values()),
         "pairs": pairs,
     }
     return Duel(**given | changes)

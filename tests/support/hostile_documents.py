@@ -41,6 +41,11 @@ SAME = {
     "MeasuredGroups.rows": "a group",
     "Comparison.rows": "a group",
     "Comparison.measures, inside": "a group",
+    "Duel.measures": "a measure",
+    "Duel.measures, inside": "a group",
+    "Duel.disagreement": "a measure",
+    "Duel.first": "a measure",
+    "Vote.values": "a measure",
     "Results.further": "a further judge",
     "SeedResult.further": "a further judge",
 }
@@ -54,6 +59,7 @@ GIVEN: dict[str, Any] = {
     "GateResult.state": "FAIL",
     "ComparedPair.difference": -0.25,
     "ProtocolTable.sees_change": False,
+    "Duel.by_scores": False,
     "SeedTrial.varies": False,
 }
 
@@ -135,12 +141,20 @@ def hostile_run(run: int = 0) -> tuple[dict[str, Any], dict[str, str]]:
     for groups in (measure["rows"], compared, comparison["rows"]):
         groups["overall"] = copy.deepcopy(next(iter(groups.values())))
     measure["rows"]["overall"]["mean"] = 0.5
+    _add_rows(document["duel"]["measures"])
     for name in ("score", "realism"):
         measures[name] = copy.deepcopy(measure)
         comparison["measures"][name] = copy.deepcopy(compared)
     document["items"] = [_item(document["items"][0], number, run) for number in range(9)]
     comparison["pairs"] = {item["id"]: {**comparison["pairs"]["p1"]} for item in document["items"]}
     return document, texts.marks
+
+
+def _add_rows(measures: dict[str, dict[str, Any]]) -> None:
+    """Give a duel the score of all pairs, and of one measure all pairs too."""
+    (groups,) = measures.values()
+    groups["overall"] = copy.deepcopy(next(iter(groups.values())))
+    measures["score"] = copy.deepcopy(groups)
 
 
 def _item(item: dict[str, Any], number: int, run: int) -> dict[str, Any]:
