@@ -193,7 +193,10 @@ class _Execution:
         """
         started = datetime.now(UTC)
         workers = self.session.workers
-        plan = prepare(self.request, self.session.store, workers.launcher, self.progress.note)
+        store = self.session.store
+        plan = prepare(self.request, store, workers.launcher, self.progress.note)
+        for line in self.session.baselines.size_lines(plan.works, store):
+            self.progress.note(line)
         first_requests.ask_servers(plan, self.progress.note)
         workers.settle(plan.models, plan.identities, plan.peaks)
         context = RunContext(

@@ -56,8 +56,9 @@ class RunOutcome:
         name = self.session.settings.run.save
         if name is not None and self._may_be_saved():
             try:
-                path = self.session.baselines.save(name, self.run.results)
-                self.reports["baseline"] = os.path.relpath(path)
+                session = self.session
+                saved = session.baselines.save(name, self.run.results, session.store.blobs)
+                self.reports["baseline"] = saved
             except errors.StoreError as error:
                 self.failures.insert(0, str(error))
         return self.outcome()

@@ -151,6 +151,7 @@ class Session:
             settings, self.counts, self.models.get("judge"), self.additional
         )
         settings_checks.check_partial(settings)
+        settings_checks.check_saving(settings)
         if "judge" in self.models:
             settings_checks.check_protocol(settings, self.suite, self.models["judge"])
         if settings.run.save is not None:

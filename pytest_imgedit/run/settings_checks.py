@@ -292,6 +292,15 @@ def _refuse_beside(option: str, others: Mapping[str, bool]) -> None:
             raise errors.UsageError(f"{option}: not with {other}, which is about all pairs")
 
 
+def check_saving(settings: Settings) -> None:
+    """Raise `UsageError` if edits are to be kept of no baseline."""
+    if settings.run.save_edits and settings.run.save is None:
+        raise errors.UsageError(
+            "--imgedit-save-edits: no baseline whose edits it keeps, expected --imgedit-save=NAME "
+            "too"
+        )
+
+
 def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
     """Raise `UsageError` if a gated group has too few pairs; `counts` is by group."""
     for kind, limits in _limits(settings):
