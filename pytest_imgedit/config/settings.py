@@ -214,6 +214,10 @@ class WorkersSettings(_Section):
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+#: The gate of duels without another one.
+NO_LOSS = {measures.OVERALL: 0.5}
+
+
 class GatesSettings(results.GateOptions):
     """`[gates]`."""
 
@@ -232,7 +236,7 @@ class GatesSettings(results.GateOptions):
     def _require_no_loss(cls, values: Any) -> Any:
         """Give a duel without a gate the gate `overall:0.5`."""
         if isinstance(values, dict) and values.get("duel") and not values.get("min_win"):
-            return {**values, "min_win": {measures.OVERALL: 0.5}}
+            return {**values, "min_win": NO_LOSS}
         return values
 
     @field_validator("compare")

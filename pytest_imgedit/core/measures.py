@@ -19,6 +19,9 @@ SCORE = "score"
 OVERALL = "overall"
 #: The score, which every run has.
 SCORE_ONLY: Mapping[str, Measure] = {SCORE: Measure(scale=(0.0, 10.0))}
+#: The share of duels, which every run with duels has.
+WIN = Measure(scale=(0.0, 1.0))
+WINS_ONLY: Mapping[str, Measure] = {SCORE: WIN}
 
 
 def further_score(judge: str) -> str:

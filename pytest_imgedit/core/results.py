@@ -636,8 +636,8 @@ class GateOptions(Part):
     environment: Literal["any", "same"] = "any"
     """`"same"`: a baseline of another environment is refused."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
-    """The probability of a false alarm of all gates on drops and on the tail together, and again of
-    all gates on scores (`docs/gates.md`).
+    """The probability of a false alarm of all gates on drops and on the tail together, again of
+    all gates on scores, and again of all on duels (`docs/gates.md`).
     """
     margin: float = Field(default=0.5, gt=0, le=10)
     """The smallest effect that a passing gate must be able to detect, in 80% of runs."""
@@ -949,13 +949,16 @@ class DuelControl(Share):
 
     `better` is the editor of the better ones: `oracle`, or `own` for this run's where the suite has
     no references. `p` is the one-sided p value of a share of a half or less. `errors` and `pending`
-    count the pairs without a vote.
+    count the pairs without a vote, `sources` the source images of the others. `first` is the share
+    of votes for the edit that is shown first, `None` where a judge measures.
     """
 
     control: str
     better: Literal["oracle", "own"]
+    sources: int = 0
     errors: int = 0
     pending: int = 0
+    first: float | None = None
     p: float | None = None
     state: State
 

@@ -14,6 +14,7 @@ from pytest_imgedit.core.results import GateResult, Results
 from pytest_imgedit.core.text import printable
 from pytest_imgedit.report import measure_tables, tables
 from pytest_imgedit.report.parameters import set_parameters
+from pytest_imgedit.stats.gate_limits import KINDS
 from pytest_imgedit.stats.outcome import WORST_FIRST, Outcome, cut, outcome
 
 Rows = Sequence[Sequence[str]]
@@ -156,7 +157,7 @@ def gate_line(gate: GateResult) -> str:
     """Return the name of a gate and why it is in its state: `fail_under physics:9: 8.12 < 9 (p
     0.01)`. The field with which the reason begins is in the name already.
     """
-    if gate.kind not in ("fail_under", "max_drop", "min_win"):
+    if gate.kind not in KINDS:
         return f"{gate.kind}: {gate.why}"
     return f"{gate.kind} {gate.field}:{gate.limit:g}: {gate.why.removeprefix(f'{gate.field} ')}"
 

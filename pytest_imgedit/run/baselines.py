@@ -62,7 +62,8 @@ class Baselines:
         if run.save is None or run.save != self.settings.gates.compare:
             return False
         path = self.folder / f"{run.save}.json"
-        return not ({"gates.compare", "gates.max_drop"} & run.asked or path.exists())
+        asked = {"gates.compare", "gates.max_drop", "gates.duel", "gates.min_win"} & run.asked
+        return not (asked or path.exists())
 
     @property
     def saved(self) -> Path | None:
@@ -73,7 +74,14 @@ class Baselines:
     def without_comparison(self) -> Settings:
         """Return the settings of a run that makes the first baseline, without a comparison."""
         gates = self.settings.gates.model_copy(
-            update={"compare": None, "max_drop": {}, "max_collapsed": 0, "min_coverage": 0.0}
+            update={
+                "compare": None,
+                "max_drop": {},
+                "min_win": {},
+                "duel": False,
+                "max_collapsed": 0,
+                "min_coverage": 0.0,
+            }
         )
         return self.settings.model_copy(update={"gates": gates})
 

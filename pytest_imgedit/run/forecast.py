@@ -10,7 +10,7 @@ from typing import get_args
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.measures import OVERALL, Field, groups_of
+from pytest_imgedit.core.measures import OVERALL, WIN, Field, groups_of
 from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Model, Role
@@ -203,6 +203,7 @@ def _gate_lines(request: Request, store: Store) -> Iterator[str]:
     kinds: dict[MeanGate, dict[str, float]] = {
         "fail_under": gates.fail_under,
         "max_drop": gates.max_drop,
+        "min_win": gates.min_win,
     }
     if not any(kinds.values()):
         return
@@ -216,13 +217,13 @@ def _gate_lines(request: Request, store: Store) -> Iterator[str]:
         alpha = sequential.at_the_end(gates).alpha_of(kind) / max(1, len(limits))
         for name, limit in limits.items():
             field = Field.parse(name)
-            measure = measures.get(field.measure, Measure())
+            measure = WIN if kind == "min_win" else measures.get(field.measure, Measure())
             ids = {pair.id for pair in request.pairs if field.group in groups_of(pair)}
             rule = describe_rule(kind, name, limit, measure)
             gate = f"plan: {kind} {name}:{limit:g} {rule}"
             count = counted(len(ids), "pair")
             expected = planning.expected_mde(kind, name, alpha, len(ids), earlier)
-            if expected is None and request.baseline is not None:
+            if expected is None and request.baseline is not None and kind != "min_win":
                 expected = _mde_by_baseline(kind, alpha, ids, request.baseline, field)
             if expected is None:
                 yield f"{gate}; what {count} can detect is not known before a first run"

@@ -21,6 +21,7 @@ from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.run.scorer import named_measures
 from pytest_imgedit.stats import gate_values
+from pytest_imgedit.stats.gate_limits import KINDS
 from pytest_imgedit.store.baselines import (
     Baseline,
     refuse,
@@ -202,10 +203,13 @@ def check_gates(
     counts: Mapping[str, int],
     judge: Model | None,
     additional: Mapping[str, Model],
+    duel_measures: Mapping[str, Measure] | None = None,
 ) -> None:
     """Raise `UsageError` for a gate on an unknown field or too few pairs, for one that compares
     without a baseline, and for an additional judge or metric with a name that the judge's values
     have; `counts` is by group.
+
+    `duel_measures` are what the duels of the run are judged by, `None` if that is not known.
     """
     limits_of_gates = list(_limits(settings))
     measures = None
@@ -214,8 +218,10 @@ def check_gates(
     if judge is not None and any(limits for _, limits in limits_of_gates):
         groups = [OVERALL, *in_order(group for group in counts if group != OVERALL)]
         for kind, limits in limits_of_gates:
-            gate_values.check_fields(kind, limits, groups, measures)
+            of_kind = duel_measures if kind.endswith(("min_win", "min-win")) else measures
+            gate_values.check_fields(kind, limits, groups, of_kind)
     check_counts(settings, counts)
+    _check_duel(settings)
     if settings.gates.compare is not None:
         return
     for name in ("max_drop", "max_collapsed", "min_coverage"):
@@ -224,6 +230,19 @@ def check_gates(
             raise errors.UsageError(
                 f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too"
             )
+
+
+def _check_duel(settings: Settings) -> None:
+    """Raise `UsageError` for gates on duels of a run without them, and for duels of a run that is
+    compared with none.
+    """
+    gates = settings.gates
+    if gates.min_win and not gates.duel:
+        ((name, _),) = [limits for limits in _limits(settings) if limits[1] is gates.min_win]
+        raise errors.UsageError(f"{name}: no duels to win, expected --imgedit-duel too")
+    if gates.duel and gates.compare is None:
+        name = "--imgedit-duel" if "gates.duel" in settings.run.asked else "gates.duel"
+        raise errors.UsageError(f"{name}: nothing to duel with, expected --imgedit-compare=REF too")
 
 
 def declared_measures(
@@ -259,7 +278,7 @@ def check_partial(settings: Settings) -> None:
     run = settings.run
     repeats = settings.judge.repeats
     if gates.until == "decided":
-        if not (gates.fail_under or gates.max_drop):
+        if not (gates.fail_under or gates.max_drop or gates.duel):
             raise errors.UsageError(
                 "--imgedit-until=decided: no gate to decide, expected --imgedit-fail-under or "
                 "--imgedit-max-drop"
@@ -267,6 +286,7 @@ def check_partial(settings: Settings) -> None:
         _refuse_beside(
             "--imgedit-until=decided",
             {
+                "--imgedit-duel": gates.duel,
                 f"--imgedit-stage={run.stage}": run.stage != "all",
                 f"--imgedit-save={run.save}": run.save is not None,
                 f"--imgedit-min-coverage={gates.min_coverage:g}": gates.min_coverage > 0,
@@ -274,6 +294,11 @@ def check_partial(settings: Settings) -> None:
                     "max_collapsed" in gates.model_fields_set
                 ),
             },
+        )
+    if run.shard is not None and gates.duel:
+        raise errors.UsageError(
+            f"--imgedit-shard={run.shard}: not with --imgedit-duel: imgedit merge the shards, then "
+            "imgedit compare A B --duel"
         )
     if run.shard is not None:
         _refuse_beside(
@@ -309,7 +334,8 @@ def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
 
 def _limits(settings: Settings) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield the limits of gates on means, with the option or the key that sets them."""
-    for key, option in (("fail_under", "--imgedit-fail-under"), ("max_drop", "--imgedit-max-drop")):
+    for key in KINDS:
+        option = f"--imgedit-{key.replace('_', '-')}"
         name = option if f"gates.{key}" in settings.run.asked else f"gates.{key}"
         yield name, getattr(settings.gates, key)
 

@@ -360,6 +360,10 @@ def _mean_gate_contradictions(place: str, gate: GateResult, results: Results) ->
         compared = results.comparison.measures.get(measure, {}).get(group)
         difference = getattr(compared, "difference", None)
         yield from _unlike_numbers(f"{place}: value", gate.value, difference, "its comparison")
+    if gate.kind == "min_win" and results.duel is not None:
+        duels = results.duel.measures.get(measure, {}).get(group)
+        share = getattr(duels, "share", None)
+        yield from _unlike_numbers(f"{place}: value", gate.value, share, "its duel")
     is_significant = gate.p <= options.alpha_of(gate.kind)
     if is_significant and gate.state in ("PASS", "INCONCLUSIVE"):
         yield f"{place}: {gate.state}, its p {gate.p:.2g} is that of FAIL"

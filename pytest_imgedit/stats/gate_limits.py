@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pytest_imgedit.core.measures import OVERALL, Field
+from pytest_imgedit.core.measures import OVERALL, SCORE, Field
 from pytest_imgedit.core.results import Measure
 
-MeanGate = Literal["fail_under", "max_drop"]
+MeanGate = Literal["fail_under", "max_drop", "min_win"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit(ABC):
-    """The limit of one gate; `baseline` names what drops are measured against. A further kind of
-    gate is one more class, listed in `KINDS`.
+    """The limit of one gate; `baseline` names what drops are measured against, or what duels are
+    with. A further kind of gate is one more class, listed in `KINDS`.
 
     Means are as the measure has them. What is `oriented` has the opposite sign where lower is
     better, so that a gate fails if its oriented mean is under the `threshold`.
@@ -27,6 +27,8 @@ class Limit(ABC):
     is_symmetric: ClassVar[bool]
     #: Whether more seeds of the same pairs decide as more pairs do.
     gains_from_seeds: ClassVar[bool]
+    #: What pairs whose edits look alike are sure to have.
+    unchanged: ClassVar[float] = 0.0
 
     field: str
     value: float
@@ -69,6 +71,11 @@ class Limit(ABC):
     @abstractmethod
     def mean_name(self) -> str:
         """What a run without values lacks."""
+
+    @property
+    def value_name(self) -> str:
+        """What a pair without a value lacks."""
+        return "score" if self.measure_name == SCORE else "value"
 
     @abstractmethod
     def observed(self, mean: float, before: float | None) -> str:
@@ -266,10 +273,83 @@ class MaxDrop(Limit):
         return f"a {_change(measure)} of about {change}{over}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class MinWin(Limit):
+    """The lowest share of duels that passes, from 0 to 1."""
+
+    kind = "min_win"
+    is_symmetric = True
+    gains_from_seeds = True
+    unchanged = 0.5
+
+    @property
+    def threshold(self) -> float:
+        return self.value
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def ruin(self, mean: float, *, margin: float, collapse: float, can_detect: bool) -> str:
+        """Say nothing: a lost duel does not tell by how much an edit is worse."""
+        return ""
+
+    @property
+    def breach(self) -> str:
+        return f"be under {self.value:g}"
+
+    @property
+    def mean_name(self) -> str:
+        return "duels"
+
+    @property
+    def value_name(self) -> str:
+        return "vote"
+
+    def observed(self, mean: float, before: float | None) -> str:
+        return f"{self.field} wins {_share(mean)} of duels against {self.baseline}"
+
+    def relation(self, mean: float) -> str:
+        sign = ">=" if mean >= self.value else "<"
+        return f" {sign} {self.value:g}"
+
+    def not_shown(self, p_value: str) -> str:
+        return f", not shown to be under {self.value:g} ({p_value})"
+
+    def shown(self, p_value: str) -> str:
+        return f" ({p_value})"
+
+    def missed(self, mde: float, pairs: str) -> str:
+        """Name the share that may be missed."""
+        share = _share(max(0.0, self.value - mde))
+        return f"not shown to be under it; a share of {share} may be missed with {pairs}"
+
+    @staticmethod
+    def detectable(mde: float, measure: Measure, value: float | None) -> str:
+        """Name the share that is detected, or how far under the limit it is."""
+        if value is None:
+            return f"a share of duels about {_share(mde)} under the limit"
+        return f"a share of about {_share(max(0.0, value - mde))}"
+
+    def describe(self) -> str:
+        pairs = "all pairs win" if self.group == OVERALL else f"{self.group} wins"
+        by = "" if self.measure_name == SCORE else f" by {self.measure_name}"
+        return f"fails if the share of duels (0 to 1) that {pairs}{by} is shown to {self.breach}"
+
+
+def _share(share: float) -> str:
+    """Write a share with two decimals."""
+    return f"{share:.2f}"
+
+
 def _change(measure: Measure) -> str:
     """Name a change for the worse."""
     return "rise" if measure.lower_is_better else "drop"
 
 
 #: The kinds of gates on means, in the order in which a run decides them.
-KINDS: Mapping[MeanGate, type[Limit]] = {"fail_under": FailUnder, "max_drop": MaxDrop}
+KINDS: Mapping[MeanGate, type[Limit]] = {
+    "fail_under": FailUnder,
+    "max_drop": MaxDrop,
+    "min_win": MinWin,
+}

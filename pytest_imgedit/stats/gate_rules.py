@@ -9,7 +9,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from pytest_imgedit.core import results
-from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field
+from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY, WINS_ONLY, Field
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.text import counted, p_value
 from pytest_imgedit.stats import holm, planning
@@ -66,6 +66,25 @@ def max_drop(
     return evaluate(rules)
 
 
+def min_win(
+    settings: results.GateOptions,
+    wins: Samples,
+    baseline: str,
+    measures: Mapping[str, Measure] = WINS_ONLY,
+    is_judge_tried: bool = False,
+) -> list[results.GateResult]:
+    """Evaluate all `--imgedit-min-win` gates: H0 of each is that the true share of duels that a
+    field wins against `baseline` is not under its limit.
+
+    `wins` and `measures` are those of duels, on a scale from 0 to 1. `is_judge_tried` says that the
+    judge has passed its trial by duels.
+    """
+    rules = rules_of(
+        "min_win", settings, wins, measures, is_judge_tried=is_judge_tried, baseline=baseline
+    )
+    return evaluate(rules)
+
+
 def rules_of(
     kind: MeanGate,
     settings: results.GateOptions,
@@ -78,7 +97,7 @@ def rules_of(
     """Return the rules of all gates of a kind, for `evaluate`.
 
     A measure that `measures` lacks has no known scale; one that `samples` lacks has no
-    observations. `baseline` names what drops are measured against.
+    observations. `baseline` names what drops are measured against, or what duels are with.
     """
     limits: Mapping[str, float] = getattr(settings, kind)
     rules = []
@@ -137,8 +156,7 @@ def _allow_for_missing(
     if not any(other.turns(gate, p) for other, p in filled_rules):
         return gate
     missing = sum(pair.value is None for pair in rule.observations)
-    noun = "score" if rule.limit.measure_name == SCORE else "value"
-    pairs = f"{counted(missing, 'pair')} without a {noun}"
+    pairs = f"{counted(missing, 'pair')} without a {rule.limit.value_name}"
     why = f"{pairs} could turn this {gate.state}: {gate.why}"
     return replace(gate, state="INCONCLUSIVE", why=why)
 
@@ -243,9 +261,11 @@ class Rule:
         estimate = self.estimate
         if estimate is None:
             return "INVALID"
-        is_unchanged = all(pair.alike and pair.value == 0 for pair in self.pairs)
+        unchanged = self.limit.unchanged
+        is_unchanged = all(pair.alike and pair.value == unchanged for pair in self.pairs)
         lowest, _ = self.limit.ends
-        if is_unchanged or self.limit.threshold <= lowest:  # no value is under the lowest
+        # no value is under the lowest
+        if self.limit.threshold <= (unchanged if is_unchanged else lowest):
             return "PASS"
         if p <= self.family_alpha:
             return "FAIL"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, Literal, TypeVar
 
-from pytest_imgedit.config.settings import GatesSettings
+from pytest_imgedit.config.settings import NO_LOSS, GatesSettings
 from pytest_imgedit.core import errors, results
 from pytest_imgedit.core.measures import (
     OVERALL,
@@ -33,12 +33,13 @@ COSTLY = 1.1
 
 @dataclass(frozen=True)
 class Observation:
-    """One number of one pair: a value of a measure, or its difference from a baseline.
+    """One number of one pair: a value of a measure, its difference from a baseline, or the share of
+    its duels that a run wins.
 
     `value` is `None` for a pair without one; it would have been between `lowest` and `highest`.
     `groups` are those beside the category. Of a difference, `alike` says that the pair's edits look
     as in the baseline, `before` is the baseline's value, and `seeds` the number of edits whose
-    differences are averaged.
+    differences are averaged; of duels, `alike` says that the edits are equal.
     """
 
     category: str
@@ -325,7 +326,8 @@ def narrow(
 ) -> tuple[GatesSettings, list[results.GateResult]]:
     """Split gates into those that the selected pairs decide, and those that are NOT SELECTED.
 
-    Gates of the command line (`asked`) are decided on any selection. A gate on a mean from a config
+    Gates of the command line (`asked`) are decided on any selection, and so is the one that a duel
+    of the command line implies. A gate on a mean from a config
     needs all pairs of its group, two at least unless that is `overall`; where `gates.partial` is
     `decide`, two are enough. The one on coverage needs all pairs, unless that is `decide`. Without
     gates on means, nothing is decided before the end (`gates.until`), unless that was asked for.
@@ -338,7 +340,7 @@ def narrow(
             some, whole = selection.counts(group)
             is_whole = some == whole > 0 and (some >= 2 or group == OVERALL)
             is_enough = gates.partial == "decide" and some >= 2
-            if f"gates.{kind}" in asked or is_whole or is_enough:
+            if _is_asked(kind, gates, asked) or is_whole or is_enough:
                 update[kind][field] = limit
             else:
                 why = f"{field} has {some} of its {counted(whole, 'pair')} selected"
@@ -353,6 +355,12 @@ def narrow(
         why = f"{some} of {counted(whole, 'pair')} selected"
         resting.append(_not_selected(OVERALL, "min_coverage", least, why=why))
     return gates.model_copy(update=update), resting
+
+
+def _is_asked(kind: MeanGate, gates: GatesSettings, asked: Collection[str]) -> bool:
+    """Tell whether the command line sets the gates of a kind, or implies the one there is."""
+    is_implied = kind == "min_win" and gates.min_win == NO_LOSS and "gates.duel" in asked
+    return is_implied or f"gates.{kind}" in asked
 
 
 def _not_selected(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
-from pytest_imgedit.core.measures import OVERALL
+from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import (
     Comparison,
     ComparisonRow,
@@ -121,8 +121,11 @@ def outcome(results: Results) -> Outcome:
 
 
 def _severity(gate: GateResult) -> tuple[int, bool]:
-    """Order gates by state, the worst first; that on the overall drop precedes its equals."""
-    return WORST_FIRST.index(gate.state), not _is_overall_drop(gate)
+    """Order gates by state, the worst first; of equals, those on the overall drop or the overall
+    share of duels precede.
+    """
+    is_overall = gate.kind in ("max_drop", "min_win") and gate.field == OVERALL
+    return WORST_FIRST.index(gate.state), not is_overall
 
 
 def _incomplete(results: Results, scored: int) -> Outcome:
@@ -171,8 +174,8 @@ def _not_passed(
         failure = failed_for(items, COLUMNS - len(f"{state}: "))
     if failure:
         parts = [failure]
-    elif only_warns and any(_is_open_trial(gate) for gate in gates):
-        parts.insert(0, "judge not tried")
+    elif only_warns:
+        parts = _open_trials(gates) + parts
     if len(bad) > 1 and scored:
         parts.append(f"{counted(len(bad) - 1, 'more gate')} did not pass")
     if worst is None or worst.field != OVERALL:
@@ -200,18 +203,31 @@ def fails(gate: GateResult, options: GateOptions) -> bool:
     return gate.state not in ("PASS", "NOT SELECTED") and not options.only_warns(gate)
 
 
-def _is_open_trial(gate: GateResult) -> bool:
-    return gate.kind == "controls" and gate.state == "INCONCLUSIVE"
-
-
-def _is_overall_drop(gate: GateResult) -> bool:
-    return gate.kind == "max_drop" and gate.field == OVERALL
+def _open_trials(gates: Sequence[GateResult]) -> list[str]:
+    """Say which trial of the judge is open, the one by scores first."""
+    kinds = {gate.kind for gate in gates if gate.state == "INCONCLUSIVE"}
+    if "controls" in kinds:
+        return ["judge not tried"]
+    return ["judge not tried by duels"] if "duel_controls" in kinds else []
 
 
 def _overall(results: Results) -> list[str]:
-    """Report the overall mean, with that of the baseline if there is one; nothing without a
-    mean.
+    """Report the share of duels that a run wins, if it has duels, and the overall mean, with that
+    of the baseline if there is one; nothing without a mean.
     """
+    return _wins(results) + _mean(results)
+
+
+def _wins(results: Results) -> list[str]:
+    duel = results.duel
+    row = None if duel is None else duel.measures.get(SCORE, {}).get(OVERALL)
+    if duel is None or row is None or row.share is None:
+        return []
+    duels = counted(row.n, "duel")
+    return [f"wins {row.share:.2f} of {duels} against {duel.name}"]
+
+
+def _mean(results: Results) -> list[str]:
     comparison = results.comparison
     if comparison is not None and comparison.rows[OVERALL].difference is not None:
         return [_compared(comparison.rows[OVERALL], comparison.name)]

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from pytest_imgedit.core.measures import Field, groups_of
-from pytest_imgedit.core.results import Measure, Results
+from pytest_imgedit.core.results import Item, Measure, Results
 from pytest_imgedit.stats.gate_limits import KINDS, MeanGate
 
 Pair = TypeVar("Pair")
@@ -151,14 +151,21 @@ def expected_mde(
     """
     measure, group = Field.parse(field)
     for run in runs:
-        pairs = sum(
-            item.value(measure) is not None and group in groups_of(item) for item in run.items
-        )
+        of_group = [item for item in run.items if group in groups_of(item)]
+        pairs = sum(_has_value(run, item, kind, measure) for item in of_group)
         for known, alpha_then in _known_mdes(run, kind, field):
             if known and pairs:
                 scale = _deviations_found(alpha) / _deviations_found(alpha_then)
                 return float(known * scale * (pairs / count) ** 0.5), f"run {run.run.id}"
     return None
+
+
+def _has_value(run: Results, item: Item, kind: MeanGate, measure: str) -> bool:
+    """Tell whether an item has a value of a measure, or of duels for a gate on these."""
+    if kind != "min_win":
+        return item.value(measure) is not None
+    duels = {} if run.duel is None else run.duel.pairs
+    return item.id in duels and duels[item.id].value(measure) is not None
 
 
 def _known_mdes(run: Results, kind: MeanGate, field: str) -> list[tuple[float | None, float]]:
