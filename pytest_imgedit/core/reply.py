@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from pytest_imgedit.core import compat_replies
+from pytest_imgedit.core import choice_replies, compat_replies
 from pytest_imgedit.core.errors import ReplyError, UsageError
 from pytest_imgedit.core.reply_marks import answer_of
 
@@ -16,6 +16,8 @@ NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 _MAX_OBJECTS = 50
 #: The scale of the score of an item; grades may have another one.
 SCALE = (0.0, 10.0)
+#: The scale of a choice between two edits.
+CHOICE_SCALE = (0.0, 1.0)
 _MARKS = "*_` "
 #: Marks around the label of a line.
 _LINE_MARKS = "*_`-# "
@@ -27,6 +29,9 @@ _FINAL = re.compile(
 _NUMBER_LABELS = ("score", "rating", "grade", "分数", "评分")
 
 
+Form = Literal["lines", "number", "json", "list", "final", "choice", "choice-or-tie"]
+
+
 @dataclass(frozen=True)
 class Grammar:
     """How a reply holds one number for each of `names`.
@@ -34,14 +39,17 @@ class Grammar:
     `lines`: a line `label: number` for each. `number`: nothing but the one number, at most behind a
     label. `json`: an object with a key for each. `list`: an object with one key, `labels[0]`, which
     holds the numbers in order. `final`: one line `Final Score: number`. A number may be in bold, a
-    text, or followed by `/` and the end of the scale. `labels` are what the reply calls the names,
-    by default the names themselves. Numbers are from `scale[0]` to `scale[1]`, and have no decimals
-    if they are `whole`. `compat` names the rule by which that variant reads, one of the form in
-    `core.compat_replies.RULES`. Raises `UsageError` for names or labels that occur twice, for more
-    or fewer of them than the form has numbers, and for a rule that the form does not have.
+    text, or followed by `/` and the end of the scale. `choice`: which of two edits is better, as
+    `core.choice_replies` reads it: 1 for the one that is shown first, 0 for the other; with
+    `choice-or-tie` ½ for a tie. `labels` are what the reply calls the names, by default the names
+    themselves, and `better` for a choice. Numbers are from `scale[0]` to `scale[1]`, and have no
+    decimals if they are `whole`. `compat` names the rule by which that variant reads, one of the
+    form in `core.compat_replies.RULES`. Raises `UsageError` for names or labels that occur twice,
+    for more or fewer of them than the form has numbers, for a rule that the form does not have, and
+    for a choice on another scale than from 0 to 1, or of whole numbers.
     """
 
-    form: Literal["lines", "number", "json", "list", "final"]
+    form: Form
     names: tuple[str, ...]
     scale: tuple[float, float] = SCALE
     whole: bool = False
@@ -55,10 +63,17 @@ class Grammar:
             for text in texts:
                 if folded.count(text.casefold()) > 1:
                     raise UsageError(f"the {noun} {text!r} is there twice, expected it once")
-        if self.form in ("number", "final") and len(self.names) != 1:
+        if (self.form in ("number", "final") or self.is_choice) and len(self.names) != 1:
+            holds = "choice" if self.is_choice else "number"
             raise UsageError(
                 f"the form {self.form!r} has {len(self.names)} names, expected one: it holds one "
-                "number"
+                f"{holds}"
+            )
+        if self.is_choice and (tuple(self.scale) != CHOICE_SCALE or self.whole):
+            lowest, highest = self.scale
+            raise UsageError(
+                f"the form {self.form!r} has the scale [{lowest:g}, {highest:g}]"
+                f"{' of whole numbers' if self.whole else ''}, expected scale = [0, 1]"
             )
         expected = 1 if self.form == "list" else len(self.names)
         if self.labels and len(self.labels) != expected:
@@ -76,7 +91,12 @@ class Grammar:
     @property
     def called(self) -> tuple[str, ...]:
         """What the reply calls the names, in their order."""
-        return self.labels or self.names
+        return self.labels or ((choice_replies.LABEL,) if self.is_choice else self.names)
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the reply chooses between two edits."""
+        return self.form in ("choice", "choice-or-tie")
 
     @property
     def graded(self) -> tuple[str, ...]:
@@ -87,7 +107,9 @@ class Grammar:
 
     @property
     def range(self) -> str:
-        """The numbers that are expected, in words."""
+        """The numbers or choices that are expected, in words."""
+        if self.is_choice:
+            return choice_replies.expected_choices(has_tie=self.form == "choice-or-tie")
         kind = "whole number" if self.whole else "number"
         lowest, highest = self.scale
         return f"{kind} from {lowest:g} to {highest:g}"
@@ -248,6 +270,13 @@ def _read_list(reply: str, grammar: Grammar) -> list[str]:
     return [_plain(key, value).strip() for value in numbers]
 
 
+def _read_choice(reply: str, grammar: Grammar) -> list[str]:
+    """Return the number of the choice, as a text."""
+    label = grammar.called[0]
+    number = choice_replies.read_choice(reply, label, has_tie=grammar.form == "choice-or-tie")
+    return [f"{number:g}"]
+
+
 def _plain(label: str, value: Any) -> str:
     """Return a number or a text as a text; raises `ReplyError` for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -316,4 +345,6 @@ _READERS = {
     "json": _read_json,
     "list": _read_list,
     "final": _read_final,
+    "choice": _read_choice,
+    "choice-or-tie": _read_choice,
 }
