@@ -20,6 +20,10 @@ from pytest_imgedit.core.strict_json import JsonObject
 ImageT = TypeVar("ImageT", default=Image.Image)
 
 
+#: The names of images that are edits, in a question about one and in one about two.
+EDITS = ("edited", "first", "second")
+
+
 def decoded(name: str, data: bytes) -> Image.Image:
     """Return an image; raises `ImageError`, which begins with its name, if it does not decode."""
     try:
@@ -115,14 +119,14 @@ class Editor(Protocol):
 class Preparation:
     """How the images of a question are prepared; by default the judge decides.
 
-    With `at_source_size` the edit is resized to the size of the source, bicubically. With
+    With `at_source_size` each edit is resized to the size of the source, bicubically. With
     `max_side` images are made smaller, keeping their shape, until no side is longer, in pixels. A
     judge sends images in `codec`, JPEG with `quality`, and makes none smaller, if `codec` is set. A
     server that takes a level of detail is told `detail`.
 
     With `source_pixels` every source image of more pixels is made smaller, bicubically and about in
     its shape. With `source_multiple` its sides are then cut to multiples of that number of pixels.
-    Neither changes the edit or the reference.
+    Neither changes an edit or the reference.
     """
 
     codec: Literal["", "png", "jpeg"] = ""
@@ -168,7 +172,7 @@ class Preparation:
         source = images.get("source")
         sizes = {}
         if self.at_source_size and source is not None:
-            sizes["edited"] = source.size
+            sizes |= dict.fromkeys(EDITS, source.size)
         for name, image in images.items():
             if self.resizes(name):
                 sizes[name] = self.source_size(image.size)
@@ -188,7 +192,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Question(Generic[ImageT]):
-    """A question to a judge about one edit: one call of a protocol.
+    """A question to a judge about one edit, or two of a duel: one call of a protocol.
 
     `images` holds RGB images by name: those that the call shows, and for a judge that measures
     `source`, `edited`, `reference` if the pair has one, and each source that is not the edited one

@@ -104,7 +104,7 @@ class SentImages:
         source = question.images.get("source")
         size = None
         try:
-            if name == "edited" and preparation.at_source_size and source is not None:
+            if name in requests.EDITS and preparation.at_source_size and source is not None:
                 size = await _shown_size(source)
             show = Show(preparation, size, max_pixels, preparation.resizes(name))
             if show.keeps_bytes(data):

@@ -16,7 +16,7 @@ from pytest_imgedit.core import environments, errors, results
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.reply import SCALE, Grammar
-from pytest_imgedit.core.requests import Preparation
+from pytest_imgedit.core.requests import EDITS, Preparation
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import one_line, shorten
 from pytest_imgedit.protocols.prompts import Prompts
@@ -36,7 +36,8 @@ class Call:
     Calls that are equal but for their name differ by `attempt`, from 1 on: each gets a reply of its
     own, also from the store.
 
-    Images are `source`, `edited`, `reference`, and `source-2` and so on for further sources.
+    Images are `source`, `edited`, `reference`, and `source-2` and so on for further sources. A call
+    about two edits shows `first` and `second` in place of `edited`.
     """
 
     name: str
@@ -208,10 +209,14 @@ class Protocol(ABC):
 
     def remind(self, call: Call, problem: str) -> str:
         """Return the text that is put behind a question whose reply could not be read."""
-        names = ", ".join(call.grammar.called)
+        grammar = call.grammar
+        names = ", ".join(grammar.called)
+        expected = f"one {grammar.range} for each of: {names}"
+        if grammar.is_choice:
+            expected = f"{grammar.range} as {names!r}"
         return (
             f"That reply could not be read: {problem}. Answer in the form that was asked for, with "
-            f"one {call.grammar.range} for each of: {names}."
+            f"{expected}."
         )
 
     @cached_property
@@ -232,7 +237,7 @@ class Protocol(ABC):
         an image that they show.
         """
         for pair in pairs:
-            there = {"source", "edited"}.union(pair.images)
+            there = {"source", *EDITS}.union(pair.images)
             for call in self.checked_calls(pair):
                 missing = [name for name in call.images if name not in there]
                 if missing:
@@ -288,7 +293,7 @@ class Protocol(ABC):
 
     def sees_change(self, pairs: Iterable[EditPair]) -> bool:
         """Tell whether some call about a pair of every category can tell the edit from the source:
-        it shows the edit, and beside it the source, the reference, or what the edit is to be.
+        it shows the edit or two, and also the source, the reference, or what the edit is to be.
         """
         pair_of_category = {pair.category: pair for pair in pairs}
         for pair in pair_of_category.values():
@@ -299,7 +304,7 @@ class Protocol(ABC):
 
 def _sees_change(call: Call, pair: EditPair) -> bool:
     """Tell whether a call can tell the edit of a pair from its source, as `sees_change` says."""
-    if "edited" not in call.images:
+    if not set(EDITS) & set(call.images):
         return False
     if "source" in call.images or "reference" in call.images:
         return True
