@@ -71,13 +71,13 @@ class AnswerReader:
         self, call: Call | None, answer: requests.Answer
     ) -> tuple[dict[str, float], float | None]:
         """Return the expected grades of an answer by name, and the largest probability of anything
-        but a grade; none and `None` if it has none.
+        but a grade; none and `None` if it has none. A choice between two edits has none.
 
         Raises `BadScore` if a grade is missing or out of range, and, of a judge whose grades are
         made of its digits, `ReplyError` for a reply with a grade that is not one digit.
         """
         model = self.identity.model
-        if call is None:
+        if call is None or call.grammar.is_choice:
             return {}, None
         if model.expects_grades and model.grades_by_digits:
             return _of_digits(call.grammar, answer)
