@@ -1,7 +1,8 @@
 """Protocols by name: those of the config, of this package, and of other packages."""
 
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from itertools import product
@@ -14,7 +15,8 @@ from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
-from pytest_imgedit.core.text import one_line, shorten
+from pytest_imgedit.core.reply import CHOICE_SCALE
+from pytest_imgedit.core.text import did_you_mean, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
 from pytest_imgedit.protocols import templates
 from pytest_imgedit.protocols.prompts import Prompts
@@ -23,6 +25,8 @@ from pytest_imgedit.protocols.toml_protocol import Definition, TomlProtocol
 
 #: Protocols of this package in TOML, and as classes.
 IN_TOML = ("aspects", "gedit", "gedit-qwen", "imgedit", "seeds")
+#: Protocols of this package that judge two edits against each other.
+DUELS = ("duel", "duel-tie", "duel-aspects")
 CLASSES = {
     "kris": "pytest_imgedit.protocols.kris:Kris",
     "kris?totals=bagel": "pytest_imgedit.protocols.kris:KrisByGrades",
@@ -43,6 +47,12 @@ OF_SUITES = {
 }
 
 
+#: Raises `UsageError` for a protocol, given its location and its calls, that is not of a kind.
+Check = Callable[[str, TomlProtocol, Sequence[Call]], None]
+#: Images of a duel beside its sources.
+_TWO_EDITS = {"first", "second"}
+#: A pair with as little as it may have, about which a protocol is tried out.
+_BARE = EditPair("id", "default", "instruction", Base64Image(""))
 #: Numbers whose ends and middle are tried in all combinations; further ones stay in the middle.
 _MOST_TRIED = 6
 
@@ -53,22 +63,55 @@ def load_protocol(settings: Settings) -> Protocol:
 
     `[protocols.NAME]` holds the keys itself or `file = "PATH"`. Prompts that the benchmark keeps to
     itself are in the folder `judge.prompts`, by default that of the suite. Raises `UsageError` for
-    an unknown name, an unknown or missing key, and a template or formula that does not work.
+    an unknown name, an unknown or missing key, a template or formula that does not work, and a
+    protocol of duels.
+    """
+    name = protocol_name(settings)
+    if name in settings.protocols or name in IN_TOML:
+        return _of_toml(name, settings, _check_shows_edit)
+    if name in DUELS:
+        raise errors.UsageError(
+            f"{settings.place('judge', 'protocol')}judge.protocol: {name!r} compares two edits, "
+            f"expected it as judge.duel_protocol, and a protocol that judges one: "
+            f"{', '.join(IN_TOML)}"
+        )
+    return _of_class(name, settings)
+
+
+def load_duel_protocol(settings: Settings) -> Protocol:
+    """Load the protocol that compares two edits, `judge.duel_protocol`: one of the config's
+    `[protocols.NAME]`, or one of this package.
+
+    Each of its calls shows `first` and `second`, and its reply is a choice. Raises `UsageError` as
+    `load_protocol` does, and for a protocol that judges one edit, for a class, and for a score that
+    favours a side.
+    """
+    name = settings.judge.duel_protocol
+    if name not in settings.protocols and name not in DUELS:
+        names = (*DUELS, *settings.protocols)
+        what = "no such protocol"
+        if name in (*IN_TOML, *CLASSES, *known("protocol")):
+            what = "it judges one edit"
+        elif ":" in name:
+            what = "it is a class"
+        setting = f"{settings.place('judge', 'duel_protocol')}judge.duel_protocol"
+        raise errors.UsageError(
+            f"{setting}: {name!r:.100}: {what}, expected a protocol in TOML that compares two: "
+            f"{', '.join(names)}{did_you_mean(name, names)}"
+        )
+    return _of_toml(name, settings, _check_compares_edits)
+
+
+def _of_toml(name: str, settings: Settings, check: Check) -> TomlProtocol:
+    """Return a protocol in TOML, of the config or of this package, tried out; raises `UsageError`
+    as `load_protocol` does, and what `check` raises.
     """
     judge = settings.judge
-    name = protocol_name(settings)
-    suite, _, argument = settings.suite.spec.partition(":")
-    folder = judge.prompts
-    if folder is None and suite in OF_SUITES:
-        suite_folder, _, _ = argument.partition("?")
-        folder = Path(suite_folder)
     if name in settings.protocols:
         location, raw = _custom(name, dict(settings.protocols[name]))
-    elif name in IN_TOML:
+    else:
         location = f"{name}.toml"
         raw = _builtin(name)
-    else:
-        return _of_class(name, settings, folder)
     if isinstance(raw.get("categories"), dict):
         raw["categories"] = _categories(location, raw["categories"])
     try:
@@ -80,11 +123,23 @@ def load_protocol(settings: Settings) -> Protocol:
     _check_unreadable(location, definition)
     _check_score_names(location, definition, call_of_number)
     table = definition.prompts
-    prompts = Prompts(folder, table.files, table.pins, judge.any_version)
+    prompts = Prompts(_prompts_folder(settings), table.files, table.pins, judge.any_version)
     protocol = TomlProtocol(name, definition, judge.variant, prompts)
     with templates.trial():
-        _try_out(location, protocol)
+        check(location, protocol, _try_out(location, protocol))
     return protocol
+
+
+def _prompts_folder(settings: Settings) -> Path | None:
+    """Return the folder of the benchmark's own prompts: `judge.prompts`, or that of a suite that
+    has a protocol of its own.
+    """
+    suite, _, argument = settings.suite.spec.partition(":")
+    folder = settings.judge.prompts
+    if folder is None and suite in OF_SUITES:
+        suite_folder, _, _ = argument.partition("?")
+        folder = Path(suite_folder)
+    return folder
 
 
 def protocol_name(settings: Settings) -> str:
@@ -107,7 +162,7 @@ def protocol_name(settings: Settings) -> str:
     return str(getattr(loader, "protocol", "aspects"))
 
 
-def _of_class(name: str, settings: Settings, folder: Path | None) -> Protocol:
+def _of_class(name: str, settings: Settings) -> Protocol:
     """Make a protocol of the class with a name; raises `UsageError` for an unknown name, and for a
     class that is no protocol.
     """
@@ -119,6 +174,7 @@ def _of_class(name: str, settings: Settings, folder: Path | None) -> Protocol:
     if not (isinstance(kind, type) and issubclass(kind, Protocol)):
         raise errors.UsageError(f"judge.protocol: {path} is no subclass of pytest_imgedit.Protocol")
     judge = settings.judge
+    folder = _prompts_folder(settings)
     return kind(judge.variant, Prompts(folder, kind.prompt_files, kind.pins, judge.any_version))
 
 
@@ -221,33 +277,45 @@ def _check_unreadable(location: str, definition: Definition) -> None:
             )
 
 
-def _try_out(location: str, protocol: TomlProtocol) -> None:
+def _try_out(location: str, protocol: TomlProtocol) -> list[Call]:
     """Render every template for every category, and apply the formulas, so that a mistake ends the
-    run before any model loads.
+    run before any model loads; return the calls, none if their texts are read from the benchmark,
+    for pairs of it.
 
-    Raises `UsageError` for it, for categories without `default`, and for calls that do not show
-    the source and the edit.
+    Raises `UsageError` for it, and for categories without `default`.
     """
     definition = protocol.definition
     if definition.categories and "default" not in definition.categories:
         raise errors.UsageError(
             f"{location}: no [categories.default], expected one for categories without their own"
         )
-    bare = EditPair("id", "default", "instruction", Base64Image(""))
     calls: list[Call] = []
     try:
-        if not definition.prompts.files:  # else they are read from the benchmark, for pairs of it
-            calls = _calls_of_all_categories(protocol, bare)
+        if not definition.prompts.files:
+            calls = _calls_of_all_categories(protocol)
         for call in calls:
             protocol.remind(call, "problem")  # rendered for its mistakes alone
-        _try_formulas(protocol, bare)
+        _try_formulas(protocol)
     except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
         raise errors.UsageError(
             f"{location}: template{where}: {shorten(one_line(error), 600)}"
         ) from None
+    return calls
+
+
+def _check_shows_edit(location: str, protocol: TomlProtocol, calls: Sequence[Call]) -> None:
+    """Raise `UsageError` for calls that do not show the source and the edit, or that compare two
+    edits.
+    """
     shown = {image for call in calls for image in call.images}
+    compares = any(table.reply.is_choice for table in protocol.definition.calls)
+    if compares or shown & _TWO_EDITS:
+        raise errors.UsageError(
+            f"{location}: it compares two edits, expected it as judge.duel_protocol, and "
+            "{{ source }} and {{ edited }} in judge.protocol"
+        )
     if calls and not {"source", "edited"} <= shown:
         raise errors.UsageError(
             f"{location}: user shows {sorted(shown) or 'no image'}, "
@@ -255,31 +323,80 @@ def _try_out(location: str, protocol: TomlProtocol) -> None:
         )
 
 
-def _calls_of_all_categories(protocol: TomlProtocol, bare: EditPair) -> list[Call]:
+def _check_compares_edits(location: str, protocol: TomlProtocol, calls: Sequence[Call]) -> None:
+    """Raise `UsageError` for a call that does not show the two edits of a duel, shows the only one
+    of a pair, or whose reply is no choice, and for a score on another scale or that favours a side.
+    """
+    for table in protocol.definition.calls:
+        if not table.reply.is_choice:
+            raise errors.UsageError(
+                f"{location}: call {table.name!r} has replies of the form {table.reply.form!r}, "
+                "expected 'choice' or 'choice-or-tie' in judge.duel_protocol"
+            )
+    for call in calls:
+        shown = set(call.images)
+        if not shown >= _TWO_EDITS or "edited" in shown:
+            raise errors.UsageError(
+                f"{location}: call {call.name!r} shows {sorted(shown) or 'no image'}, expected "
+                "{{ first }} and {{ second }}, without {{ edited }}, in judge.duel_protocol"
+            )
+    if protocol.scale != CHOICE_SCALE:
+        low, high = protocol.scale
+        raise errors.UsageError(
+            f"{location}: [score] has the scale [{low:g}, {high:g}], expected scale = [0, 1]"
+        )
+    _check_fairness(location, protocol)
+
+
+def _calls_of_all_categories(protocol: TomlProtocol) -> list[Call]:
     """Return the calls for a pair of every category, once with as little as a pair may have, and
     once with all that it may have.
     """
     full = replace(
-        bare, description="description", reference=Base64Image(""), reference_text="right result"
+        _BARE, description="description", reference=Base64Image(""), reference_text="right result"
     )
     calls: list[Call] = []
-    for category, pair in product(protocol.definition.categories or [""], (bare, full)):
+    for category, pair in product(protocol.definition.categories or [""], (_BARE, full)):
         calls += protocol.calls(replace(pair, category=category))
     return calls
 
 
-def _try_formulas(protocol: TomlProtocol, pair: EditPair) -> None:
+def _try_formulas(protocol: TomlProtocol) -> None:
     """Apply the formulas to the ends and the middle of the scales, for the errors alone: raises
     `ReplyError` if one fails, or makes a value beyond its scale.
     """
-    names: dict[str, tuple[str, tuple[float, float]]] = {}
+    for shares in product((0.0, 0.5, 1.0), repeat=min(_MOST_TRIED, _count_numbers(protocol))):
+        _score_at(protocol, shares)
+
+
+def _check_fairness(location: str, protocol: TomlProtocol) -> None:
+    """Raise `UsageError` if the score of a duel favours a side: if it is not 1 - score for swapped
+    edits, whose choices are swapped.
+    """
+    for shares in product((0.0, 1.0), repeat=min(_MOST_TRIED, _count_numbers(protocol))):
+        score = _score_at(protocol, shares)
+        swapped = _score_at(protocol, [1 - share for share in shares])
+        if not math.isclose(score + swapped, 1, abs_tol=1e-9):
+            raise errors.UsageError(
+                f"{location}: [score] item is {score:g} for some choices and {swapped:g} for the "
+                f"opposite ones, expected {1 - score:g}: a formula such as mean, which favours no "
+                "side"
+            )
+
+
+def _count_numbers(protocol: TomlProtocol) -> int:
+    return sum(len(table.reply.names) for table in protocol.definition.calls)
+
+
+def _score_at(protocol: TomlProtocol, shares: Sequence[float]) -> float:
+    """Return the score of replies whose first numbers lie at these shares of their scales, and all
+    others in the middle; raises `ReplyError` if a formula fails, or makes a value beyond its scale.
+    """
+    rest = iter(shares)
+    replies: dict[str, dict[str, float]] = {}
     for table in protocol.definition.calls:
-        names |= dict.fromkeys(table.reply.names, (table.name, table.reply.scale))
-    tried = list(names)[:_MOST_TRIED]
-    for shares in product((0.0, 0.5, 1.0), repeat=len(tried)):
-        share_of = dict(zip(tried, shares, strict=True))
-        replies: dict[str, dict[str, float]] = {}
-        for name, (call, (low, high)) in names.items():
-            share = share_of.get(name, 0.5)
-            replies.setdefault(call, {})[name] = low + share * (high - low)
-        protocol.checked_item(pair, replies)
+        low, high = table.reply.scale
+        replies[table.name] = {
+            name: low + next(rest, 0.5) * (high - low) for name in table.reply.names
+        }
+    return protocol.checked_item(_BARE, replies)["score"]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_imgedit.core import environments, results
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.reply import SCALE, Grammar
+from pytest_imgedit.core.reply import SCALE, Form, Grammar
 from pytest_imgedit.core.requests import Preparation
 from pytest_imgedit.protocols import templates
 from pytest_imgedit.protocols.prompts import Prompts
@@ -27,7 +27,7 @@ from pytest_imgedit.protocols.protocol import (
 )
 
 #: Images that a template may place.
-_IMAGES = ("source", "edited", "reference")
+_IMAGES = ("source", "edited", "first", "second", "reference")
 #: The most calls of a protocol, names of one reply or further values, and categories.
 MAX_CALLS = 20
 MAX_NAMES = 100
@@ -51,12 +51,17 @@ class Criteria(_Table):
 class ReplyTable(_Table):
     """`[calls.reply]`: a grammar, and what a reply calls the names, in all or by category."""
 
-    form: Literal["lines", "number", "json", "list", "final"]
+    form: Form
     names: tuple[Name, ...] = Field(min_length=1, max_length=MAX_NAMES)
     scale: tuple[float, float] = SCALE
     whole: bool = False
     labels: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
     compat: str = ""
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the reply chooses between two edits."""
+        return self.form in ("choice", "choice-or-tie")
 
     def grammar(self, category: str) -> Grammar:
         """Return the grammar for pairs of a category; raises `UsageError` as `check` says."""
