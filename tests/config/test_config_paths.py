@@ -41,6 +41,7 @@ def inside(tmp_path, monkeypatch):
         ("judge", "adapter", "lora", "../configs/lora"),
         ("protocols", "mine", {"file": "mine.toml"}, {"file": "../configs/mine.toml"}),
         ("gates", "baselines", "old", "../configs/old"),
+        ("gates", "baseline_store", "edits", "../configs/edits"),
         ("gates", "compare", "main", "main"),
         ("gates", "compare", "old/main.json", "../configs/old/main.json"),
         ("workers", "judge_python", "python3", "python3"),
