@@ -417,20 +417,21 @@ def _verdict(controls: Sequence[DuelControl]) -> tuple[State, str]:
 
 
 def _blind(controls: Sequence[DuelControl]) -> str:
-    """Say what the judge does that cannot look at the edits: all shares are a half, or no duel has
-    a vote. An empty text if it may look.
+    """Say what the judge does that cannot look at the edits: it names the one in the same place, or
+    answers nothing. An empty text if it may look.
     """
-    if not any(control.n for control in controls):
+    duels = sum(control.n for control in controls)
+    if not duels:
         return f"the judge answered none of {counted(_errors(controls), 'duel')} of controls"
-    known = [control for control in controls if control.share is not None]
-    if any(abs((control.share or 0.0) - EVEN) > ROUNDING for control in known):
+    firsts = [control.first for control in controls if control.first is not None]
+    if not firsts or duels < ENOUGH:
         return ""
-    firsts = [control.first for control in known if control.first is not None]
-    if firsts and fmean(firsts) >= MOST_FOR_ONE:
+    first = fmean(firsts)
+    if first >= MOST_FOR_ONE:
         return "the judge prefers the first of any two edits"
-    if firsts and fmean(firsts) <= 1 - MOST_FOR_ONE:
+    if first <= 1 - MOST_FOR_ONE:
         return "the judge prefers the second of any two edits"
-    return "the judge prefers no edit to another"
+    return ""
 
 
 def _errors(controls: Sequence[DuelControl]) -> int:
