@@ -170,7 +170,7 @@ class Preparation:
     def resized(self, images: Mapping[str, Image.Image]) -> dict[str, Image.Image]:
         """Return the images in the sizes in which a judge is shown them."""
         source = images.get("source")
-        sizes = {}
+        sizes: dict[str, tuple[int, int]] = {}
         if self.at_source_size and source is not None:
             sizes |= dict.fromkeys(EDITS, source.size)
         for name, image in images.items():

@@ -20,6 +20,7 @@ from pytest_imgedit.stats.decision import (
     measures_of,
     summarize_items,
 )
+from pytest_imgedit.stats.duels import DuelFacts
 from pytest_imgedit.stats.judge_qualification import describe_controls
 from pytest_imgedit.store.baselines import Baseline
 
@@ -32,7 +33,8 @@ class RunFacts:
     run that only edits. `protocol` is `None` if the judge follows none, or if it is not known here;
     `calls` are those to a pair of the suite, and `sees_change` tells whether one shows the change.
     `trials` are those of the judge on edits of known quality, `untried` says what it was not asked
-    about. Without a judge that scores, `has_agreement` is false.
+    about. `duel` tells how edits did against those of another run. Without a judge that scores,
+    `has_agreement` is false.
     `resting` gates concern pairs that were not selected; `decided` ones were decided early.
     """
 
@@ -51,6 +53,7 @@ class RunFacts:
     baseline: Baseline | None = None
     trials: Sequence[results.ControlTrial] = ()
     untried: str = ""
+    duel: DuelFacts | None = None
     noise: results.Noise | None = None
     resting: Sequence[results.GateResult] = ()
     decided: Mapping[tuple[str, str], results.GateResult] = field(default_factory=dict)
@@ -70,11 +73,12 @@ def assemble(items: Sequence[results.Item], facts: RunFacts) -> results.Results:
         expects_scores=facts.expects_scores,
         baseline=facts.baseline,
         controls=_controls(items, facts),
+        duel=facts.duel,
         resting=facts.resting,
         decided=facts.decided,
         are_finished=has_finished_edits(facts.computed.editor.spec),
     )
-    gates, comparison = decide(evidence)
+    gates, comparison, duel = decide(evidence)
     shard = facts.selection.shard
     if shard is not None:
         gates = left_to_merge(gates, facts.gates, len(shard.ids))
@@ -102,6 +106,7 @@ def assemble(items: Sequence[results.Item], facts: RunFacts) -> results.Results:
         measures=measured,
         gates=gates,
         comparison=comparison,
+        duel=duel,
         controls=evidence.controls,
         noise=facts.noise,
         protocol=protocol,

@@ -11,6 +11,7 @@ from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.canary import make_canary, rounds_of
+from pytest_imgedit.run.duels import Duels
 from pytest_imgedit.run.first_edits import FirstEdits
 from pytest_imgedit.run.first_questions import FirstQuestion, first_question
 from pytest_imgedit.run.judge_trials import Trials
@@ -89,10 +90,15 @@ class Billing:
         self._answered: set[tuple[str, str]] = set()
 
     def bill(
-        self, scorer: Scorer, works: Sequence[Work], trials: Trials, first_requests: int = 0
+        self,
+        scorer: Scorer,
+        works: Sequence[Work],
+        trials: Trials,
+        first_requests: int = 0,
+        duels: Duels | None = None,
     ) -> Bill:
-        """Count the questions of a judge about works and in its trials, and those that come first,
-        to try its servers.
+        """Count the questions of a judge about works, in its trials and in duels, and those that
+        come first, to try its servers.
         """
         about_edits = self._questions(scorer, [Judgement(work) for work in works])
         canary, highest_of_canary = self._canary(scorer, about_edits.asks)
@@ -101,6 +107,8 @@ class Billing:
             "trial": self._questions(scorer, trials.of_controls),
             "repeat": self._questions(scorer, trials.repeats),
         }
+        if duels is not None:
+            topics["vote"] = self._questions(duels.scorer, duels.judgements)
         parts: list[str] = []
         asks: list[Ask] = []
         for noun, topic in topics.items():

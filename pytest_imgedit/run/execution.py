@@ -115,6 +115,7 @@ def make_request(session: Session, ids: SelectedIds) -> Request:
         selection=selection,
         resting=resting,
         baseline=session.compared.baseline,
+        opponent=session.opponent(own_ids),
         shard=shard,
         additional=session.additional,
     )
@@ -223,6 +224,7 @@ class _Execution:
                 workers=run.workers,
                 additional_workers=run.additional_workers,
                 trials=run.trials,
+                duels=run.duels,
                 run_id=self.folder.name,
                 started=started,
                 stopped_by=stopped_by,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.run import seed_trial
 from pytest_imgedit.run.assemble import RunFacts, assemble
+from pytest_imgedit.run.duels import Duels
 from pytest_imgedit.run.items import make_items
 from pytest_imgedit.run.judge_repeats import describe_noise
 from pytest_imgedit.run.judge_trials import Trials, control_trials
@@ -25,6 +26,7 @@ from pytest_imgedit.run.leaks import mark_leaks
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.stats.comparison import Computed
+from pytest_imgedit.stats.duels import DuelFacts
 from pytest_imgedit.workers.base import Worker
 
 #: What has stopped a run that nothing else has.
@@ -35,8 +37,9 @@ BY_USER = "the user"
 class EndedRun:
     """A run that has ended: complete, stopped by the user, or `stopped_by` something.
 
-    `workers` are listed by stage, `additional_workers` by the name of the judge or metric; `trials`
-    is `None` if the run ended before them. `hosts` are the other machines that computed.
+    `workers` are listed by stage, `additional_workers` by the name of the judge or metric. `trials`
+    and `duels` are `None` if the run ended before them; `duels` also in a run without any. `hosts`
+    are the other machines that computed.
     """
 
     plan: RunPlan
@@ -44,6 +47,7 @@ class EndedRun:
     workers: Sequence[tuple[results.Stage, Worker]]
     additional_workers: Sequence[tuple[str, Worker]]
     trials: Trials | None
+    duels: Duels | None
     run_id: str
     started: datetime
     stopped_by: str
@@ -90,6 +94,7 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
         baseline=request.baseline,
         trials=control_trials(trials.controls),
         untried=trials.untried,
+        duel=_duel_facts(ended),
         noise=noise,
         resting=request.resting,
         decided={} if plan.blocks is None else plan.blocks.decided,
@@ -97,6 +102,18 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
         calls=calls,
         sees_change=sees_change,
     )
+
+
+def _duel_facts(ended: EndedRun) -> DuelFacts | None:
+    """Return what is known of the duels of a run, with what was asked in them."""
+    duels = ended.duels
+    if duels is None:
+        return None
+    if duels.by_scores:
+        return duels.facts
+    pair = ended.plan.request.suite.pairs[0]
+    calls = [_protocol_call(call) for call in duels.scorer.protocol.calls(pair)]
+    return replace(duels.facts, calls=tuple(calls))
 
 
 def _suite_info(plan: RunPlan) -> results.SuiteInfo:
@@ -184,9 +201,10 @@ def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo
     """
     hardware = ended.plan.hardware
     trials = ended.trials
+    duels_left = 0 if ended.duels is None else ended.duels.remaining
     is_complete = False
     if trials is not None and not ended.stopped_by:
-        is_complete = not (trials.remaining or _are_cut_off(items))
+        is_complete = not (trials.remaining or duels_left or _are_cut_off(items))
     return results.RunInfo(
         id=ended.run_id,
         name=ended.plan.settings.run.name or "",

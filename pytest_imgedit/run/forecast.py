@@ -18,6 +18,7 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run import placement, pools
 from pytest_imgedit.run.costs import Bill, Billing, editor_line, with_known_tokens
+from pytest_imgedit.run.duels import Duelling, plan_duels
 from pytest_imgedit.run.first_edits import FirstEdits, plan_first_edits
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
 from pytest_imgedit.run.plan import RunPlan
@@ -72,6 +73,8 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     """
     if plan.request.shard is None and plan.settings.run.stage != "edit":
         yield from _hindered_lines(plan)
+    if plan.duelling is not None:
+        yield _duel_line(plan.duelling)
     yield from _bill_lines(plan)
 
 
@@ -297,13 +300,26 @@ def with_bills(plan: RunPlan) -> RunPlan:
             continue
         works: Sequence[Work] = plan.works
         trials = Trials()
+        duels = None
         if scorer.name == FIRST:
             trials = _planned_trials(plan)
+            if plan.duelling is not None:
+                duels = plan_duels(plan.duelling, trials)
         else:
             works = scorer.scorable(plan.works)
         first_requests = _first_requests(plan, scorer.model)
-        bills[scorer.name] = billing.bill(scorer, works, trials, first_requests)
+        bills[scorer.name] = billing.bill(scorer, works, trials, first_requests, duels)
     return replace(plan, bills=bills, first_edits=first_edits)
+
+
+def _duel_line(duelling: Duelling) -> str:
+    """Say how edits are put against those of another run."""
+    duels = plan_duels(duelling, Trials())
+    asked = f"protocol {duels.scorer.protocol.label}, in both orders"
+    if duels.by_scores:
+        asked = "by the difference of the judge's scores"
+    name = duels.opponent.baseline.name
+    return f"plan: {counted(len(duels.bouts), 'duel')} against {name}, {asked}"
 
 
 def _first_requests(plan: RunPlan, model: Model) -> int:

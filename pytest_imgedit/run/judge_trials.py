@@ -83,7 +83,7 @@ def _plan_controls(
             identity = identify(control, store.fingerprints)
             _make_edits(missing_edits(works), identity, store, run.stage)
         trials[name] = works
-    right_works = trials["oracle"] if has_oracle else _first_works(run_works)
+    right_works = trials["oracle"] if has_oracle else first_works(run_works)
     trials |= _judged_by_other_words(right_works, words)
     return {name: works for name, works in trials.items() if works}, untried
 
@@ -188,7 +188,7 @@ def _of_control(
     return works
 
 
-def _first_works(works: Iterable[Work]) -> list[Work]:
+def first_works(works: Iterable[Work]) -> list[Work]:
     """Return the first work of each pair that has not failed."""
     first: dict[str, Work] = {}
     for work in works:

@@ -13,6 +13,7 @@ from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.run import edit, placement, pools
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.costs import Bill
+from pytest_imgedit.run.duels import Duelling, make_duelling
 from pytest_imgedit.run.first_edits import FirstEdits
 from pytest_imgedit.run.planned_works import hand_over, make_works
 from pytest_imgedit.run.questions import reply_recipe
@@ -34,10 +35,10 @@ class RunPlan:
     """All that a run needs; `models` are settled for its hardware, `works` hold stored edits.
 
     The first of the `scorers` is the judge that decides the items; a run without a `judge` has
-    additional ones alone. A run that ends as soon as its gates are decided has `blocks`. `peaks` is
-    the GPU memory that the models took in earlier runs. `bills` say by name what scorers will be
-    asked: those behind servers, and those with prices. A served editor makes `first_edits` before
-    those of the works.
+    additional ones alone. A run whose edits are put against others has `duelling`. A run that ends
+    as soon as its gates are decided has `blocks`. `peaks` is the GPU memory that the models took in
+    earlier runs. `bills` say by name what scorers will be asked: those behind servers, and those
+    with prices. A served editor makes `first_edits` before those of the works.
     """
 
     request: Request
@@ -48,6 +49,7 @@ class RunPlan:
     judge: Identity | None
     works: tuple[Work, ...]
     scorers: tuple[Scorer, ...]
+    duelling: Duelling | None = None
     blocks: Blocks | None = None
     peaks: Mapping[Role, placement.Peak] = field(default_factory=dict)
     bills: Mapping[str, Bill] = field(default_factory=dict)
@@ -88,11 +90,13 @@ def make_plan(
     settings = request.settings
     planner = Planner(settings, store, launcher, note)
     editor, works = planner.plan_edits(request)
-    judge = blocks = None
+    judge = blocks = duelling = None
     scorers: list[Scorer] = []
     if "judge" in request.models and settings.run.stage != "edit":
         judge = planner.identify_judge(request.models["judge"], settings, works)
         scorers.append(Scorer(settings, judge, store))
+        if request.opponent is not None:
+            duelling = make_duelling(settings, works, request.opponent, scorers[0])
     for name, model in request.additional.items():
         own_settings = settings.additional_scorers[name].settings
         identity = planner.identify_judge(model, own_settings, works)
@@ -109,6 +113,7 @@ def make_plan(
         judge=judge,
         works=works,
         scorers=tuple(scorers),
+        duelling=duelling,
         blocks=blocks,
     )
 

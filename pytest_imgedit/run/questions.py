@@ -85,8 +85,7 @@ def reply_recipe(identity: Identity, ask: Ask) -> strict_json.JsonObject:
     if judgement.perturbation:
         recipe |= {"repeat": judgement.repeat, "perturbation": judgement.perturbation}
     recipe["images"] = {name: image.sha256 for name, image in _shown(identity, ask).items()}
-    recipe["edited"] = judgement.edit.blob if judgement.edit else None
-    return recipe
+    return recipe | judgement.edits
 
 
 def _shown(identity: Identity, ask: Ask) -> dict[str, StoredImage]:
@@ -103,12 +102,18 @@ def _shown(identity: Identity, ask: Ask) -> dict[str, StoredImage]:
 
 
 def make_question(identity: Identity, store: Store, ask: Ask) -> requests.Question[bytes]:
-    """Build the question of a call about an edit; raise `ImageError` if an image cannot be read."""
+    """Build the question of a call about an edit, or about two; raise `ImageError` if an image
+    cannot be read.
+    """
     judgement = ask.judgement
-    edited = store.blobs.get(judgement.edit.blob) if judgement.edit else None
-    if edited is None:
-        raise errors.ImageError("the edited image is not in the store any more, or was damaged")
-    images = _read(identity, ask) | {"edited": edited}
+    images = _read(identity, ask)
+    for name, edit in judgement.edits.items():
+        data = None if edit is None else store.blobs.get(edit)
+        if data is None:
+            raise errors.ImageError(
+                f"the {name} image is not in the store any more, or was damaged"
+            )
+        images[name] = data
     needed = ask.call.images if ask.call else ("source",)
     for name in needed:
         if name not in images:
@@ -176,9 +181,10 @@ def _unscaled_size(work: Work, name: str, preparation: requests.Preparation) -> 
     """Return the size of an image before it is scaled to a longest side; (0, 0) for one that the
     pair lacks.
     """
-    if name == "edited" and work.edit is not None and not preparation.at_source_size:
+    is_edit = name in requests.EDITS
+    if is_edit and work.edit is not None and not preparation.at_source_size:
         return work.edit.width, work.edit.height
-    image = work.images.get("source" if name == "edited" else name)
+    image = work.images.get("source" if is_edit else name)
     if image is None:
         return 0, 0
     return preparation.source_size(image.size) if preparation.resizes(name) else image.size

@@ -10,6 +10,7 @@ from pytest_imgedit.core.results import GateResult
 from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.run.duels import Opponent
 from pytest_imgedit.run.work import SelectedShard
 from pytest_imgedit.stats.gate_values import Selection
 from pytest_imgedit.store.baselines import Baseline
@@ -21,6 +22,7 @@ class Request:
     """What a run is to do, with the selected pairs of a suite, or one `shard` of them.
 
     `resting` gates concern pairs outside the `selection`, which counts the pairs of all shards.
+    The edits are put against those of the `opponent`, if there is one.
     `additional` are the additional judges and the metrics by name.
     """
 
@@ -31,6 +33,7 @@ class Request:
     selection: Selection
     resting: Sequence[GateResult] = ()
     baseline: Baseline | None = None
+    opponent: Opponent | None = None
     shard: SelectedShard | None = None
     additional: Mapping[str, Model] = field(default_factory=dict)
 

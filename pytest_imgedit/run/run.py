@@ -15,6 +15,7 @@ from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, probes
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.category_progress import Categories
+from pytest_imgedit.run.duels import Duels, plan_duels
 from pytest_imgedit.run.interrupts import CallHook
 from pytest_imgedit.run.items import seed_result
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
@@ -28,6 +29,7 @@ from pytest_imgedit.workers import base, gpus
 from pytest_imgedit.workers.pool import Pool
 
 TRYING = "try the judge"
+DUEL = "duel"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Run:
     """Takes the works of a plan through the stages, and records times and workers.
 
     Every work ends with a verdict or an error, unless the run is stopped. `trials` is `None` until
-    edits and verdicts are done.
+    edits and verdicts are done, and `duels` in a run without any.
     """
 
     def __init__(self, plan: RunPlan, context: RunContext) -> None:
@@ -64,6 +66,7 @@ class Run:
         self.timing = Timing(edits_cached=sum(work.edit is not None for work in plan.works))
         self.categories = Categories(plan.works, plan.request.suite.labels, context.progress)
         self.trials: Trials | None = None
+        self.duels: Duels | None = None
         self.workers: list[tuple[Stage, base.Worker]] = []
         #: Workers of additional judges and metrics, by the names of these.
         self.additional_workers: list[tuple[str, base.Worker]] = []
@@ -358,7 +361,9 @@ class Run:
         swap: Swap,
         overlap: Overlap | None = None,
     ) -> None:
-        """Score pending edits, and try the judge: on a sample of `pairs`, and by repeats."""
+        """Score pending edits, try the judge on a sample of `pairs` and by repeats, and have it
+        decide the duels.
+        """
         self.categories.look()
         plan = self.plan
         self.trials = plan_trials(
@@ -370,18 +375,36 @@ class Run:
             shard=plan.request.shard,
         )
         trials = self.recall(self.scorer, self.trials.judgements)
-        if not (pending or trials):
+        if not (pending or trials or self._plan_duels()):
             return
         if overlap is not None and overlap.has_begun:
             self._score(pending, swap, self.clock())
             self._try_judge(trials, swap)
+            self._duel(swap)
         else:
             self.score(pending, trials, swap)
 
+    def _plan_duels(self) -> list[Judgement]:
+        """Give the duels of the run the stored votes; return the judgements that are still to be
+        made.
+        """
+        if self.plan.duelling is None:
+            return []
+        self.duels = plan_duels(self.plan.duelling, self.trials or Trials())
+        self.duels.keep_edits()
+        judgements = self.duels.judgements
+        pending = self.recall(self.duels.scorer, judgements)
+        self.timing.votes_cached = sum(judgement.verdict is not None for judgement in judgements)
+        return pending
+
     def score(self, pending: Sequence[Judgement], trials: Sequence[Judgement], swap: Swap) -> None:
-        """Score pending edits after the edit stage, then the `trials` in batches of their own."""
+        """Score pending edits after the edit stage, then the `trials`, and then the duels, in
+        batches of their own.
+        """
         requested_at = self.clock()
-        jobs = max(len(pending), len(trials))
+        jobs = max(1, len(pending), len(trials))
+        if self.duels is not None:
+            jobs = max(jobs, len(self.duels.judgements))
         if swap.edits_ended is None and not swap.stays:
             self.place("judge")
         try:
@@ -396,6 +419,7 @@ class Run:
             swap.judge.start(len(swap.judge.slots) if swap.stays else jobs)
             self._score(pending, swap, requested_at)
             self._try_judge(trials, swap)
+            self._duel(swap)
         finally:
             if not swap.stays:
                 self.remember("score", swap.judge, swap.edits_ended or requested_at)
@@ -435,6 +459,22 @@ class Run:
                 ScoreStage(self.scorer, swap.judge, show, self.clock).run(trials)
         finally:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
+
+    def _duel(self, swap: Swap) -> None:
+        """Have the judge decide the duels that the store has no votes on, unless the run is to
+        stop.
+        """
+        pending = self._plan_duels()
+        if self.duels is None or not pending or self.progress.stopping:
+            return
+        began = self.clock()
+        try:
+            with self._stage(DUEL, len(pending), swap.judge):
+                show = self._progress_of(DUEL)
+                ScoreStage(self.duels.scorer, swap.judge, show, self.clock).run(pending)
+        finally:
+            self.timing.duel_s = max(0.0, self.clock() - swap.judging_since(began))
+            self.timing.votes = sum(judgement.verdict is not None for judgement in pending)
 
     def _meter(self, pool: Pool) -> gpus.BusyMeter:
         def has_loaded() -> bool:

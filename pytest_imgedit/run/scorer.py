@@ -13,7 +13,7 @@ from pytest_imgedit.core.text import shorten
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.loading import load_protocol
-from pytest_imgedit.protocols.protocol import Call
+from pytest_imgedit.protocols.protocol import Call, Protocol
 from pytest_imgedit.run.answers import AnswerReader, BadScore, Dropped, Unread
 from pytest_imgedit.run.canary import JudgeCanary, make_canary
 from pytest_imgedit.run.questions import Ask, reply_recipe
@@ -68,18 +68,25 @@ class Scorer:
     """Scores edits with one judge and one protocol, or with one metric.
 
     The judge whose verdicts decide the items is the first scorer of a run; additional judges and
-    metrics have the `name` that the settings give them. Replies are stored without the secrets that
+    metrics have the `name` that the settings give them. The `protocol` is by default that of the
+    settings. Replies are stored without the secrets that
     the settings name.
     """
 
     def __init__(
-        self, settings: Settings, identity: Identity, store: Store, name: str = FIRST
+        self,
+        settings: Settings,
+        identity: Identity,
+        store: Store,
+        name: str = FIRST,
+        *,
+        protocol: Protocol | None = None,
     ) -> None:
         self.name = name
         self.settings = settings.judge
         self.identity = identity
         self.store = store
-        self.protocol = load_protocol(settings)
+        self.protocol = protocol or load_protocol(settings)
         self.reader = AnswerReader(identity, self.protocol)
         self.redactor = settings.redactor
         self.first_at = 0.0  # when the first batch was scored, by the run's clock

@@ -3,7 +3,7 @@ of pytest.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from pytest_imgedit.report import outputs, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import placement, pools, settings_checks
 from pytest_imgedit.run.baselines import Baselines, ComparedWith
+from pytest_imgedit.run.duels import Opponent
 from pytest_imgedit.run.fixture_calls import EditWorkers, RewardModel, SessionCalls
 from pytest_imgedit.run.request import resolve_additional, resolve_models
 from pytest_imgedit.store import baselines, store
@@ -91,6 +92,17 @@ class Session:
         """The baseline to compare with, and what `latest` passed over."""
         return self.baselines.read(self.suite)
 
+    def opponent(self, ids: Collection[str]) -> Opponent | None:
+        """Return the baseline whose edits those of pairs are put against, if the settings ask for
+        that; raises `UsageError` if it lacks edits of them.
+        """
+        baseline = self.compared.baseline
+        if not self.settings.gates.duel or baseline is None:
+            return None
+        edits = self.baselines.other_edits(self.compared, self.store)
+        edits.require_edits(baseline, ids)
+        return Opponent(baseline, edits.edit_of)
+
     @cached_property
     def inputs(self) -> list[Path]:
         """What no copy of a report replaces: the store, the suite, and files of the settings."""
@@ -147,9 +159,9 @@ class Session:
         scorers = settings.additional_scorers
         for name, model in self.additional.items():
             settings_checks.check_additional(scorers[name], self.suite, model, self.hardware)
-        settings_checks.check_gates(
-            settings, self.counts, self.models.get("judge"), self.additional
-        )
+        judge = self.models.get("judge")
+        duel_measures = settings_checks.measures_of_duels(settings, self.suite, judge)
+        settings_checks.check_gates(settings, self.counts, judge, self.additional, duel_measures)
         settings_checks.check_partial(settings)
         settings_checks.check_saving(settings)
         if "judge" in self.models:

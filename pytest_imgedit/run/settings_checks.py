@@ -15,8 +15,9 @@ from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import Measure
 from pytest_imgedit.core.text import did_you_mean
 from pytest_imgedit.kinds.base import ROLES, Model, Site
-from pytest_imgedit.protocols.loading import load_protocol, protocol_name
+from pytest_imgedit.protocols.loading import load_duel_protocol, load_protocol, protocol_name
 from pytest_imgedit.protocols.protocol import Protocol
+from pytest_imgedit.run.duels import duel_measures
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.pools import is_remote, python_of
 from pytest_imgedit.run.scorer import named_measures
@@ -162,6 +163,21 @@ def check_protocol(settings: Settings, suite: Suite, model: Model) -> None:
                 f"judge.scoring='expected': protocol {protocol.name} takes replies to its call "
                 f"{call.name!r} that are no lines with grades from 0 to 10, expected 'greedy'"
             )
+
+
+def measures_of_duels(
+    settings: Settings, suite: Suite, judge: Model | None
+) -> Mapping[str, Measure] | None:
+    """Return what the duels of a run are judged by, `None` without duels; raises `UsageError` if
+    the calls of the duel protocol cannot be made for a pair of the suite.
+    """
+    if not settings.gates.duel or judge is None:
+        return None
+    if judge.measures:
+        return duel_measures(None)
+    protocol = load_duel_protocol(settings)
+    protocol.check(suite.pairs)
+    return duel_measures(protocol)
 
 
 def _check_digits(protocol: Protocol, suite: Suite) -> None:

@@ -170,6 +170,13 @@ class Judgement:
         return self.work.edit
 
     @property
+    def edits(self) -> dict[str, str | None]:
+        """The SHA-256 of the edits that are judged by the names that calls use; `None` for one that
+        is not made.
+        """
+        return {"edited": None if self.edit is None else self.edit.blob}
+
+    @property
     def images(self) -> dict[str, StoredImage]:
         """The images of the pair by the names that calls use."""
         return self.work.images
@@ -189,6 +196,22 @@ class Judgement:
     def fail(self, kind: str, message: str, reply: str | None = None) -> None:
         """End without a verdict."""
         self.score_error = results.ItemError("score", kind, printable(message), reply)
+
+
+@dataclass(eq=False, kw_only=True)
+class DuelJudgement(Judgement):
+    """What a judge makes of the edit of a work and an `other` one of its pair, which is shown
+    first if the work's `comes_second`.
+    """
+
+    other: str
+    comes_second: bool = False
+
+    @property
+    def edits(self) -> dict[str, str | None]:
+        own = super().edits["edited"]
+        first, second = (self.other, own) if self.comes_second else (own, self.other)
+        return {"first": first, "second": second}
 
 
 @dataclass(frozen=True)

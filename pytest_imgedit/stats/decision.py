@@ -4,6 +4,7 @@ pairs of the baseline, near-copies, and environments.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pytest_imgedit.core.measures import (
     OVERALL,
@@ -18,6 +19,7 @@ from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import (
     Comparison,
     Controls,
+    Duel,
     GateOptions,
     GateResult,
     Item,
@@ -30,6 +32,7 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.stats import (
     collapsed_pairs,
+    duels,
     estimates,
     judge_qualification,
     outcome,
@@ -37,7 +40,7 @@ from pytest_imgedit.stats import (
 )
 from pytest_imgedit.stats.comparison import Computed, PairedItems, compare, environment_differences
 from pytest_imgedit.stats.gate_limits import KINDS
-from pytest_imgedit.stats.gate_rules import fail_under, max_drop
+from pytest_imgedit.stats.gate_rules import fail_under, max_drop, min_win
 from pytest_imgedit.stats.gate_values import (
     Observation,
     allowed_pairs,
@@ -71,6 +74,7 @@ class Evidence:
     expects_scores: bool = True
     baseline: Baseline | None = None
     controls: Controls | None = None
+    duel: duels.DuelFacts | None = None
     resting: Sequence[GateResult] = ()
     decided: Mapping[tuple[str, str], GateResult] = field(default_factory=dict)
     are_finished: bool = False
@@ -81,7 +85,15 @@ class Evidence:
         return [item for item in self.items if item.status != "not_needed"]
 
 
-def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | None]:
+class Decision(NamedTuple):
+    """The gates of a run, and how it stands to its baseline: by scores, and by duels."""
+
+    gates: tuple[GateResult, ...]
+    comparison: Comparison | None
+    duel: Duel | None
+
+
+def decide(evidence: Evidence) -> Decision:
     """Decide all gates of a run, and compare it with its baseline, if it has one."""
     settings = evidence.settings
     items = evidence.needed
@@ -104,11 +116,28 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     if evidence.baseline is not None:
         comparison, against_baseline = _compare(evidence, evidence.baseline)
         gates += against_baseline
+    duel = None
+    if evidence.duel is not None:
+        duel, on_wins = _duel(evidence, evidence.duel)
+        gates += on_wins
     gates = [_invalidated_if_near_copies(settings, gate, items) for gate in gates]
     gates += evidence.resting
     if evidence.controls is not None:
         gates.append(judge_qualification.controls_gate(evidence.controls))
-    return tuple(gates), comparison
+    if duel is not None and duel.controls:
+        gates.append(duels.controls_gate(duel.controls))
+    return Decision(tuple(gates), comparison, duel)
+
+
+def _duel(evidence: Evidence, facts: duels.DuelFacts) -> tuple[Duel, list[GateResult]]:
+    """Describe the duels of a run, and decide the gates on the share that it wins."""
+    settings = evidence.settings
+    items = evidence.needed
+    wins = duels.samples(facts, items)
+    controls = duels.describe_controls(facts.trials, settings.alpha)
+    is_judge_tried = bool(controls) and duels.controls_gate(controls).state == "PASS"
+    gates = min_win(settings, wins, facts.name, facts.measures, is_judge_tried)
+    return duels.describe(facts, items, settings, gates), gates
 
 
 def left_to_merge(

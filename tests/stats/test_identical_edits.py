@@ -26,7 +26,7 @@ def run_of(items, spec="folder:done"):
     evidence = Evidence(
         items=items, computed=None, settings=GateOptions(), are_finished=spec == "folder:done"
     )
-    gates, _ = decide(evidence)
+    gates = decide(evidence).gates
     document = a_run(items=items, gates=gates)
     return document.model_copy(update={"editor": document.editor.model_copy(update={"spec": spec})})
 

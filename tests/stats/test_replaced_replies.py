@@ -28,7 +28,7 @@ def run_of(made, count, pairs, **settings):
     items = [
         made(f"p{number}") if number < count else an_item(f"p{number}") for number in range(pairs)
     ]
-    gates, _ = decide(Evidence(items=items, computed=None, settings=GateOptions(**settings)))
+    gates = decide(Evidence(items=items, computed=None, settings=GateOptions(**settings))).gates
     results = a_run(items=items, gates=gates)
     found = outcome(results)
     said = [found.line, *found.notes, *(gate.why for gate in gates)]
