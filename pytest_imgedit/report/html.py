@@ -15,9 +15,19 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_imgedit.core.measures import SCORE
-from pytest_imgedit.core.results import ComparedPair, Edit, GateResult, Item, Measure, Results
+from pytest_imgedit.core.results import (
+    ComparedPair,
+    Duel,
+    DuelPair,
+    Edit,
+    GateResult,
+    Item,
+    Measure,
+    Results,
+    SeedResult,
+)
 from pytest_imgedit.core.text import counted, escaped, number, readable
-from pytest_imgedit.report import charts, measure_tables, pictures, tables
+from pytest_imgedit.report import charts, duel_cards, measure_tables, pictures, tables
 from pytest_imgedit.report.parameters import set_parameters
 from pytest_imgedit.stats.outcome import WORST_FIRST, has_near_copy, outcome
 
@@ -87,6 +97,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
         wide_only=WIDE_ONLY + measures,
         sections=results.sections,
         compared=results.comparison is not None,
+        dueled=results.duel is not None,
         measures=_measures(results),
         cards=cards,
         **one_file("report.js"),
@@ -254,6 +265,8 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
     """
     comparison = results.comparison
     before = None if comparison is None else comparison.pairs.get(item.id)
+    duel = results.duel
+    dueled = None if duel is None else duel.pairs.get(item.id)
     near_copy = has_near_copy(item)
     reframed = any(edit.reframed for edit in item.edits)
     composited = any(edit.composited for edit in item.edits)
@@ -272,6 +285,8 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         tags.append("leak")
     if collapsed:
         tags.append("collapsed")
+    if dueled is not None:
+        tags += duel_cards.marks(dueled)
     return {
         "id": item.id,
         "category": item.category,
@@ -293,7 +308,27 @@ def _card(item: Item, results: Results, locate: pictures.Locate) -> dict[str, An
         "error": shown_error(item),
         "greedy": _greedy_mean(item),
         "replies": list(_replies(item)),
-        "images": list(_images(item, before, locate)),
+        "images": list(_images(item, before, dueled, locate)),
+        "duel": duel and dueled and _duel_of(dueled, duel, locate),
+    }
+
+
+def _duel_of(pair: DuelPair, duel: Duel, locate: pictures.Locate) -> dict[str, Any]:
+    """Return what the gallery shows of the duels of a pair, and by which it filters and sorts."""
+    votes: list[tuple[str, str]] = []
+    is_missing = False
+    for seed in pair.seeds:
+        prefix = f"seed {seed.seed}, " if len(pair.seeds) > 1 else ""
+        votes += [(prefix + title, text) for title, text in duel_cards.votes(seed)]
+        name = blob_name(seed.before)
+        is_missing = is_missing or (name is not None and locate(name) is None)
+    return {
+        "ending": duel_cards.ending(pair),
+        "turned": duel_cards.is_turned(pair),
+        "share": pair.value(SCORE),
+        "line": duel_cards.line(pair, duel),
+        "missing": f"an edit of {duel.name} is not in the store of this run" if is_missing else "",
+        "votes": votes,
     }
 
 
@@ -349,18 +384,20 @@ def _replies(item: Item) -> Iterator[str]:
 
 
 def _images(
-    item: Item, before: ComparedPair | None, locate: pictures.Locate
+    item: Item, before: ComparedPair | None, dueled: DuelPair | None, locate: pictures.Locate
 ) -> Iterator[dict[str, Any]]:
     """Yield the images of a pair that can be located, each as its label and the URLs of its
     picture.
     """
-    for label, name in _image_names(item, before):
+    for label, name in _image_names(item, before, dueled):
         picture = locate(name) if name else None
         if picture is not None:
             yield {"label": label} | asdict(picture)
 
 
-def _image_names(item: Item, before: ComparedPair | None) -> Iterator[tuple[str, str | None]]:
+def _image_names(
+    item: Item, before: ComparedPair | None, dueled: DuelPair | None
+) -> Iterator[tuple[str, str | None]]:
     """Yield the labels and names of the images of a pair, `None` for one that it lacks; an edit
     that is the baseline's is named once.
 
@@ -371,9 +408,19 @@ def _image_names(item: Item, before: ComparedPair | None) -> Iterator[tuple[str,
         label_end = f", seed {seed.seed}" if len(item.seeds) > 1 else ""
         edit = None if seed.edit is None else seed.edit.blob
         yield f"edit{label_end}", blob_name(edit)
-        if before is not None and before.edits[position] != edit:
-            yield f"baseline edit{label_end}", blob_name(before.edits[position])
+        other = _edit_of_duel(seed, dueled)
+        if before is not None:
+            other = before.edits[position] or other
+        if other != edit:
+            yield f"baseline edit{label_end}", blob_name(other)
     yield "reference", item.reference
+
+
+def _edit_of_duel(seed: SeedResult, dueled: DuelPair | None) -> str | None:
+    """Return the edit that the edit of a seed was put against."""
+    if dueled is None:
+        return None
+    return next((duel.before for duel in dueled.seeds if duel.seed == seed.seed), None)
 
 
 def labelled_sources(item: Item) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from duels import (
     make_duel,
 )
 
-from pytest_imgedit.core.results import DuelPair, DuelSeed, GateResult, Share
+from pytest_imgedit.core.results import DuelPair, DuelSeed, Share
 from pytest_imgedit.report import duel_tables, markdown, terminal
 
 MEASURES = ("score", "instruction", "quality")
@@ -143,12 +143,6 @@ def test_duels_stand_between_the_comparison_and_the_controls():
     assert places == sorted(places)
 
 
-def test_the_gate_on_duels_is_named_with_its_share():
-    gate = GateResult("overall", "min_win", 0.5, 0.31, "FAIL", "overall 0.31 < 0.5 (p 0.001)")
-    line = terminal.gate_line(gate)
-    assert line == "min_win overall:0.5: 0.31 < 0.5 (p 0.001)"
-
-
 def test_the_time_of_duels_is_told():
     run = a_run_with_duel(timing={"duel_s": 3.0, "votes": 8, "votes_cached": 2})
     assert "duels 3.0 s (8 votes, 2 from the store)" in terminal.render(run, 200, color=False)
@@ -159,7 +153,9 @@ def test_markdown_has_the_tables_and_cuts_details_first():
     run = a_run_with_duel(duel)
     text = markdown.render(run)
     assert "## duels against main: editor folder:before, run r0" in text
-    assert "| overall | 5 | 0.500 | 0.400 to 0.600 | 0.200 | 0.800 | no change shown | – |" in text
+    assert (
+        "| overall | 5 | 0.500 | 0.400 to 0.600 | 0.200 | 0.800 | no difference shown | – |" in text
+    )
     short = markdown.render_within(run, len(text.encode()) - 400, "why")
     assert "## duels against main" in short
     assert short.count("## duels by") <= text.count("## duels by")

@@ -71,7 +71,7 @@ def a_duel_row(n: int, share: float | None, **changes: Any) -> DuelRow:
         "ci95": None if share is None else (max(share - 0.1, 0.0), min(share + 0.1, 1.0)),
         "p": 0.2,
         "p_rise": 0.8,
-        "finding": "no change shown",
+        "finding": "no difference shown",
         "mde": None,
     }
     return DuelRow(n=n, share=share, **given | changes)

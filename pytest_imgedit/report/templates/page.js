@@ -88,6 +88,12 @@ const MARKS = {
   reframed: "the aspect ratio differs by over 3% from the source's",
   composited: "laid over white: the editor's image had transparent pixels",
   leak: "the edit equals the pair's reference",
+  "duel won": "the judge prefers this run's edit to that of the run it is put against",
+  "duel lost": "the judge prefers the edit of the run it is put against",
+  "duel: tie": "the votes of both orders are even",
+  "duel: identical edits": "both runs made the same image, which counts half",
+  "duel: no vote": "a vote of the duel is missing",
+  "duel: order decides": "the judge changes its vote with the order of the edits",
   "other sources": "this run edited other source images of the pair than those shown",
 };
 // How much brighter a difference is shown, as in the style.
@@ -248,7 +254,7 @@ const pairView = {
     if (edit.error) said.append(element("p", { class: "error" }, edit.error));
     const texts = await edit.read();
     if (this.pair !== pair || pair.edits[this.active] !== edit) return;
-    for (const { title, text } of texts) said.append(element("h4", {}, title), element("pre", { class: "reply", tabindex: "0" }, text));
+    for (const { title, text } of texts) said.append(element("h4", {}, title), ...(text ? [element("pre", { class: "reply", tabindex: "0" }, text)] : []));
   },
 
   choose(index) {

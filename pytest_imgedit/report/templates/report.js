@@ -42,7 +42,17 @@ function draw(card) {
   if (card.error) parts.push(element("p", { class: "error" }, card.error));
   if (card.replies.length)
     parts.push(element("details", {}, element("summary", {}, "judge's reply"), ...card.replies.map((reply) => element("pre", { class: "reply" }, reply))));
+  if (card.duel) parts.push(...drawDuel(card.duel));
   return element("article", { id: "pair-" + card.id, tabindex: "-1", "data-category": card.category, "data-status": card.status }, ...parts);
+}
+
+// How the duels of a pair ended, and each vote with the judge's reply.
+function drawDuel({ ending, line, missing, votes }) {
+  const nodes = [element("p", { class: ending === "error" ? "error" : "quiet" }, "duel " + line)];
+  if (missing) nodes.push(element("p", { class: "quiet" }, missing));
+  const said = ([title, text]) => [element("p", { class: "quiet vote" }, title), text ? element("pre", { class: "reply" }, text) : null];
+  if (votes.length) nodes.push(element("details", {}, element("summary", {}, "votes of the duel"), ...votes.flatMap(said)));
+  return nodes;
 }
 
 function more() {
@@ -65,6 +75,7 @@ const orders = {
   drop: (a, b) => (a.difference ?? 0) - (b.difference ?? 0),
   rise: (a, b) => (b.difference ?? 0) - (a.difference ?? 0),
   change: (a, b) => (a.change ?? 256) - (b.change ?? 256),  // over any change, so that pairs without an edit come last
+  duel: (a, b) => (a.duel?.share ?? 2) - (b.duel?.share ?? 2),  // over any share, so that pairs without a vote come last
   measure: (a, b) => measureRank(a) - measureRank(b),
   suite: () => 0,
 };
@@ -86,7 +97,13 @@ const kinds = {
   collapsed: (card) => card.collapsed,
   fell: (card) => card.difference < 0,
   rose: (card) => card.difference > 0,
+  "duel-turned": (card) => Boolean(card.duel?.turned),
 };
+for (const ending of ["won", "lost", "tie", "identical", "error"]) kinds[`duel-${ending}`] = (card) => card.duel?.ending === ending;
+
+function votesOf(card) {
+  return card.duel ? card.duel.votes : [];
+}
 
 function update() {
   const { category, status, low, high, sort, search } = controls;
@@ -96,7 +113,7 @@ function update() {
     (!category.value || card.category === category.value) &&
     (!status.value || kinds[status.value](card)) &&
     (!bounded || (card.score !== null && shownScore(card) >= (low.value || 0) && shownScore(card) <= (high.value || 10))) &&
-    (!wanted || [card.id, card.category, card.instruction, ...card.tags, card.error || "", ...card.replies].join(" ").toLowerCase().includes(wanted)));
+    (!wanted || [card.id, card.category, card.instruction, ...card.tags, card.error || "", ...card.replies, ...votesOf(card).flat()].join(" ").toLowerCase().includes(wanted)));
   shown.sort(orders[sort.value]);
   document.getElementById("count").textContent = shown.length + " of " + cards.length + " pairs";
   gallery.replaceChildren();
@@ -137,9 +154,10 @@ function look(card, label) {
       score: isBefore(edit) ? card.before?.toFixed(2) ?? "" : shownState(card),
       marks: isBefore(edit) ? [] : card.tags.filter((tag) => tag in MARKS),
       error: isBefore(edit) ? null : card.error,
-      read: async () => (isBefore(edit) ? [] : card.replies.map((text) => ({ title: "judge's reply", text }))),
+      read: async () => [...(isBefore(edit) ? [] : card.replies.map((text) => ({ title: "judge's reply", text }))),
+        ...votesOf(card).map(([title, text]) => ({ title, text }))],
     })),
-    facts: [["category", card.category], ["tags", card.tags.join(", ")], ["change from the source, 0 to 255", card.change?.toFixed(1)], ["edit", card.made]].filter(([, text]) => text),
+    facts: [["category", card.category], ["tags", card.tags.join(", ")], ["change from the source, 0 to 255", card.change?.toFixed(1)], ["edit", card.made], ["duel", card.duel?.line]].filter(([, text]) => text),
     measures: measures.map(([name, now, before]) => ({ name, values: edits.map((edit) => (isBefore(edit) ? before : now) ?? "–") })),
     preload: neighbours.flatMap((other) => other.images.map((image) => image.full).filter(Boolean)),
   }, Math.max(edits.findIndex((edit) => edit.label === label), 0), {
