@@ -23,6 +23,8 @@ from urllib.parse import quote
 from pytest_imgedit.core import files, pairs
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import (
+    Duel,
+    DuelSeed,
     Item,
     ItemError,
     MeasuredGroups,
@@ -31,7 +33,8 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import html, tables
+from pytest_imgedit.core.text import interval, number
+from pytest_imgedit.report import duel_cards, html, tables
 from pytest_imgedit.report.parameters import differing, settings_of
 from pytest_imgedit.stats.outcome import has_near_copy, outcome
 from pytest_imgedit.store.blobs import Blobs
@@ -181,6 +184,7 @@ def _row(key: str, results: Results, params: str) -> JsonObject:
         "outcome": conclusion.line,
         "finished": tables.human_time(results.run.finished),
         "seconds": _seconds(results),
+        "duel": _duel(results),
         "measures": [_measure(name, measured) for name, measured in results.measures.items()],
     }
 
@@ -195,6 +199,15 @@ def _measure(name: str, measured: MeasuredGroups) -> JsonObject:
         "lower": measured.lower_is_better,
         "decimals": measured.decimals,
     }
+
+
+def _duel(results: Results) -> str:
+    """Return the share of duels that a run wins, in words; an empty text without duels."""
+    row = None if results.duel is None else results.duel.measures.get(SCORE, {}).get(OVERALL)
+    if results.duel is None or row is None:
+        return ""
+    ends = "" if row.ci95 is None else f" ({interval(row.ci95)})"
+    return f"wins {number(row.share)}{ends} of duels against {results.duel.name}"
 
 
 def _seconds(results: Results) -> int | None:
@@ -245,7 +258,7 @@ def _items(results: Results, there: Container[str]) -> JsonObject:
     for position, item in enumerate(results.items):
         if item.status != "scored":
             statuses[position] = item.status
-        item_marks = _marks(item)
+        item_marks = _marks(item, results.duel)
         if item_marks:
             marks[position] = item_marks
         error = html.shown_error(item)
@@ -289,8 +302,8 @@ def _edited(seed: SeedResult) -> str | None:
     return None if seed.edit is None else html.blob_name(seed.edit.blob)
 
 
-def _marks(item: Item) -> list[str]:
-    """Return what was noticed of some edit of a pair."""
+def _marks(item: Item, duel: Duel | None) -> list[str]:
+    """Return what was noticed of some edit of a pair, and how its duels ended."""
     marks = []
     if has_near_copy(item):
         marks.append(html.name_of_near_copy(item))
@@ -300,6 +313,8 @@ def _marks(item: Item) -> list[str]:
         marks.append("composited")
     if any(edit.leaked for edit in item.edits):
         marks.append("leak")
+    if duel is not None and item.id in duel.pairs:
+        marks += duel_cards.marks(duel.pairs[item.id])
     return marks
 
 
@@ -310,13 +325,19 @@ def _change(item: Item) -> float | None:
 
 def _replies(results: Results) -> list[list[list[Any]]]:
     """Return the rows of the seeds of each pair, as `_seed` makes them."""
-    return [[_seed(seed) for seed in item.seeds] for item in results.items]
+    dueled = {} if results.duel is None else results.duel.pairs
+    rows = []
+    for item in results.items:
+        pair = dueled.get(item.id)
+        duels = {} if pair is None else {duel.seed: duel for duel in pair.seeds}
+        rows.append([_seed(seed, duels.get(seed.seed)) for seed in item.seeds])
+    return rows
 
 
-def _seed(seed: SeedResult) -> list[Any]:
-    """Return the number of a seed and its answers as judge, call and text; with an edit, also its
-    size and seconds, what else is said of how it was made, and the keys of the records of the edit
-    and of its verdict.
+def _seed(seed: SeedResult, duel: DuelSeed | None) -> list[Any]:
+    """Return the number of a seed and its answers as judge, call and text, with the votes of its
+    duel; with an edit, also its size and seconds, what else is said of how it was made, and the
+    keys of the records of the edit, of its verdict and of the votes.
     """
     answers: dict[str, Verdict | ItemError | None] = {"": seed.verdict or seed.error}
     answers.update(seed.further)
@@ -324,12 +345,16 @@ def _seed(seed: SeedResult) -> list[Any]:
     for judge, answer in answers.items():
         if answer:
             replies += [[judge, call, text] for call, text in _replies_of(answer)]
+    if duel is not None:
+        replies += [["duel", title, text] for title, text in duel_cards.votes(duel)]
     row: list[Any] = [seed.seed, replies]
     if seed.edit is None:
         return row
     keys = [seed.edit.key]
     if seed.verdict is not None:
         keys += seed.verdict.keys.values()
+    for vote in () if duel is None else duel.votes:
+        keys += vote.keys.values()
     row += [f"{seed.edit.width}×{seed.edit.height}", round(seed.edit.seconds, 3)]
     row.append(html.how_made([seed.edit]))
     row += [key[:KEY] for key in keys]

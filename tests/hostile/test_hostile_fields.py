@@ -32,6 +32,7 @@ from pytest_imgedit.tracking import log_run
 PARTS = {
     "charts": "numbers and labels of the pages",
     "comparison_page": "the output `compare --html`",
+    "duel_cards": "pairs of the output `html`, and of the output `view`",
     "duel_tables": "tables of all reports",
     "leaderboard_page": "the output `leaderboard --html`",
     "leaderboard_tables": "the outputs `leaderboard`, `--md` and `--csv`",
@@ -59,6 +60,7 @@ UNSEEN = {
     "Commit.branch",
     "ControlTrial.cluster",
     "ControlTrial.control",
+    "Duel.protocol_sha256",
     "Edit.environment",
     "Edit.worker",
     "Environment.gpu",
@@ -68,6 +70,7 @@ UNSEEN = {
     "GateOptions.compare",
     "GateOptions.fail_under",
     "GateOptions.max_drop",
+    "GateOptions.min_win",
     "HostOrigin.name",
     "HostOrigin.versions",
     "Item.description",

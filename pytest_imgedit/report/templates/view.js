@@ -339,6 +339,9 @@ const shownAs = {
   composited: (row) => all(row, "marks").some((marks) => marks?.includes("composited")),
   leak: (row) => all(row, "marks").some((marks) => marks?.includes("leak")),
 };
+// How the duels of pairs end that one looks at; a pair is shown if it ends so in some run.
+const DUELS = ["duel lost", "duel: tie", "duel: order decides", "duel: no vote"];
+for (const mark of DUELS) shownAs[mark] = (row) => all(row, "marks").some((marks) => marks?.includes(mark));
 
 function textOf(row) {
   return [row.id, of(row, "category"), of(row, "instruction"), ...of(row, "tags"), ...all(row, "error"), ...(row.replies || [])].join(" ").toLowerCase();
@@ -479,7 +482,7 @@ function pairControls(rows, measures, measure, order, isDown) {
     field("Measure", choice("measure", measures.map((name) => [name, name]), measures[0])),
     field("Sort by", choice("order", sortOptions, "suite", { down: "" })), ...two, order === "suite" ? null : down,
     filter("category", "Category"), filter("tag", "Tag"), filter("difficulty", "Difficulty"),
-    field("Show", choice("status", [["", "all"], ["scored", "scored"], ["error", "errors"], ["near-copy", "near-copies"], ["reframed", "reframed"], ["composited", "composited"], ["leak", "leaks"]])),
+    field("Show", choice("status", [["", "all"], ["scored", "scored"], ["error", "errors"], ["near-copy", "near-copies"], ["reframed", "reframed"], ["composited", "composited"], ["leak", "leaks"], ...(table.runs.some((run) => run.duel) ? DUELS.map((mark) => [mark, mark]) : [])])),
     field(`${measure} from`, typed("low", { type: "number", step: "any" })), field("to", typed("high", { type: "number", step: "any" })),
     field("Search", typed("search", { type: "search", placeholder: "instruction, tags or replies" })), clear,
     element("output", { id: "count" }, `${rows.length} of ${table.rows.length} pairs`),
@@ -531,7 +534,8 @@ function pairTable(shown, measure, order, amount) {
 
 function meanOf(run, measure) {
   const found = measureOf(run, measure);
-  return element("small", {}, `mean ${fixed(found?.mean, found?.decimals)}${found?.ci95 ? ` (${interval(found)})` : ""}`);
+  const mean = `mean ${fixed(found?.mean, found?.decimals)}${found?.ci95 ? ` (${interval(found)})` : ""}`;
+  return element("small", {}, run.duel ? `${mean} · ${run.duel}` : mean);
 }
 
 function showPair(rows, measures) {
