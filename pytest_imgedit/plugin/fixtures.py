@@ -34,10 +34,10 @@ def edit_result(
     """How this pair ended: score, aspects, edits, verdicts or error, and `source`, `edited` and
     `reference` as images; `sources` are all source images in the pair's order.
 
-    Score, aspects, error and the difference to a baseline go to JUnit as properties. A test of a
-    pair that was not needed, or was dropped, is skipped. While the run's errors stay within
-    `--imgedit-max-errors`, a test of a pair that ended in an error, and was not interrupted, is
-    reported as xfailed with the reason.
+    Score, aspects, error, the difference to a baseline and the share of duels won go to JUnit as
+    properties. A test of a pair that was not needed, or was dropped, is skipped. While the run's
+    errors stay within `--imgedit-max-errors`, a test of a pair that ended in an error, and was not
+    interrupted, is reported as xfailed with the reason.
 
     >>> def test_image_edit(edit_result):
     ...     edit_result.check()
@@ -49,8 +49,9 @@ def edit_result(
         pytest.fail(f"the run holds no result for {edit_pair.id}", pytrace=False)
 
     # pytest's `record_property` warns under junit_family=xunit2
+    results = imgedit_run.results
     request.node.user_properties.extend(
-        junit.item_properties(result, imgedit_run.results.comparison)
+        junit.item_properties(result, results.comparison, results.duel)
     )
     if result.status == "not_needed":
         pytest.skip(f"not needed: {result.error.message if result.error else ''}")

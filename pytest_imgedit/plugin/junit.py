@@ -11,7 +11,7 @@ from pytest_imgedit.core.text import printable
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.items import ItemResult
-    from pytest_imgedit.core.results import Comparison, MeasuredGroups, Results
+    from pytest_imgedit.core.results import Comparison, Duel, MeasuredGroups, Results
 
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -19,15 +19,25 @@ Outcome = Literal["passed", "failed", "skipped"]
 MOST_TAGS = 200
 
 
-def item_properties(result: ItemResult, comparison: Comparison | None) -> list[tuple[str, object]]:
-    """Return an item's category, status, score, difference to the baseline, aspects and error, as
+def item_properties(
+    result: ItemResult, comparison: Comparison | None, duel: Duel | None
+) -> list[tuple[str, object]]:
+    """Return an item's category, status, score, difference to the baseline, share of duels won (by
+    the score, `duel`, and by each measure beside it, `duel.MEASURE`), aspects and error, as
     properties; numbers and an error that are not there are left out.
     """
+    from pytest_imgedit.core.measures import SCORE
+
     numbers = {"score": result.score}
     compared = None if comparison is None else comparison.pairs.get(result.id)
     if compared is not None:
         numbers["before"] = compared.before
         numbers["difference"] = compared.difference
+    dueled = None if duel is None else duel.pairs.get(result.id)
+    if duel is not None and dueled is not None:
+        for measure in duel.measures:
+            name = "duel" if measure == SCORE else f"duel.{measure}"
+            numbers[name] = dueled.value(measure)
     for name, value in result.aspects.items():
         numbers[f"aspect_{name}"] = value
     properties = [
@@ -43,8 +53,9 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
 
 
 def run_properties(results: Results) -> list[tuple[str, object]]:
-    """Return the mean of each measure over each group, and its difference to the baseline, as
-    properties; a group without a mean is left out.
+    """Return the mean of each measure over each group, its difference to the baseline, and the
+    share of duels won over all pairs and each category, as properties; a group without any is left
+    out.
 
     Of the tags of a measure, the `MOST_TAGS` with the worst means are listed, and the others
     counted: GitLab reads no report of over 250,000 elements.
@@ -66,6 +77,11 @@ def run_properties(results: Results) -> list[tuple[str, object]]:
         if left_out:
             told = f"{len(left_out)} of {len(tags)} tags, with the best means: results.json"
             properties.append(_property(f"imgedit_left_out[{name}]", told))
+    shares = {} if results.duel is None else results.duel.measures
+    for name, rows in shares.items():
+        for group, won in rows.items():
+            if won.share is not None and "=" not in group:
+                properties.append(_property(f"imgedit_duel[{name}@{group}]", won.share))
     return properties
 
 

@@ -30,7 +30,7 @@ INTERVAL = 10.0
 BATCH = 1.0
 _NAMES = {"waiting": "waiting to load", "dead": "gone"}
 _STEP = re.compile(r", step \d+ of \d+$")
-_LOADING = {"edit": "loading editor", "score": "loading judge"}
+_LOADING = {"edit": "loading editor", "score": "loading judge", "duel": "loading judge"}
 
 
 class RunProgress:
@@ -64,7 +64,7 @@ class RunProgress:
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[None]:
-        """Show one stage of `total` edits or verdicts; two may run side by side."""
+        """Show one stage of `total` edits, verdicts or votes; two may run side by side."""
         with self._lock:
             self._workers = {
                 worker: (slot, state)
@@ -90,7 +90,7 @@ class RunProgress:
                 self.note(f"{name}: {_count(task)}{_rate(task)}")
 
     def advance(self, name: str, pair_id: str, seed: int, error: ItemError | None) -> None:
-        """Count one finished edit or verdict of a stage, and log its error, if any."""
+        """Count one finished edit, verdict or vote of a stage, and log its error, if any."""
         with self._lock:
             task = self._stages[name]
             self._bar.advance(task.id)

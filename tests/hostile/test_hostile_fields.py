@@ -181,7 +181,7 @@ def _junit(world: World) -> str:
     results = world.results
     properties = junit.run_properties(results)
     for item in _items(world):
-        properties += junit.item_properties(item, results.comparison)
+        properties += junit.item_properties(item, results.comparison, results.duel)
     reports = [(each.nodeid, each.location, each.longrepr) for each in junit.gate_reports(results)]
     return "\n".join(
         str(part) for pair in (*properties, *reports) for part in pair if isinstance(part, str)

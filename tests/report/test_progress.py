@@ -178,3 +178,16 @@ def test_the_log_is_named_and_holds_the_pairs_of_each_job_and_how_busy_workers_w
     assert "judge-0 (CPU): physics-0000" in lines
     assert any(line.startswith("edit: edit-0 (CPU) was busy for ") for line in lines)
     assert any(line.startswith("score: judge-0 (CPU) was busy for ") for line in lines)
+
+
+def test_progress_tells_of_votes_as_of_any_stage(tmp_path):
+    screen = io.StringIO()
+    lines = progress.RunProgress(tmp_path / "run.log", screen, quiet=False)
+    with lines.stage("duel", 2):
+        lines.advance("duel", "p1", 0, None)
+        lines.advance("duel", "p2", 0, None)
+    lines.close()
+    assert [line.partition(", ")[0] for line in screen.getvalue().splitlines()] == [
+        "imgedit: duel: 2 to do",
+        "imgedit: duel: 2/2",
+    ]
