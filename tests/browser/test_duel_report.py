@@ -1,4 +1,6 @@
-"""Duels in the HTML report, in a real browser: both edits, the votes with their reasons, filters."""
+"""Duels in the HTML report and in `imgedit view`, in a real browser: both edits, the votes with
+their reasons, filters.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from PIL import Image
 from pytest_imgedit.core import images
 from pytest_imgedit.report import html
 from pytest_imgedit.report.pictures import linked
+from pytest_imgedit.report.view_page import StoredRun, write_view
 from pytest_imgedit.store.blobs import Blobs
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\u202ecod\x1b[31m"
@@ -28,8 +31,8 @@ def with_edits(pair, now, before):
 
 
 @pytest.fixture
-def report(tmp_path, page):
-    """The report of a run, whose pair `lost` has a hostile reply and no edit of the other run."""
+def dueled(tmp_path):
+    """A run with its blobs, whose pair `lost` has a hostile reply and no edit of the other run."""
     blobs = Blobs(tmp_path / "blobs")
     source, now, before = (put(blobs, (value, 0, 90)) for value in (0, 120, 240))
     duel = make_duel()
@@ -43,9 +46,26 @@ def report(tmp_path, page):
         for name, (category, _) in WAYS.items()
     ]
     run = a_run_with_duel(duel.model_copy(update={"pairs": pairs}), items=items)
+    return StoredRun(run, blobs.folder)
+
+
+@pytest.fixture
+def report(dueled, tmp_path, page):
     path = tmp_path / "report.html"
-    path.write_text(html.render(run, linked(blobs.folder, path)))
+    path.write_text(html.render(dueled.results, linked(dueled.blobs, path)))
     page.goto(f"file://{path}")
+    return page
+
+
+@pytest.fixture
+def view(dueled, tmp_path, page):
+    """The page of two runs, of which one has duels."""
+    other = dueled.results.model_copy(update={"duel": None})
+    other = other.model_copy(update={"run": other.run.model_copy(update={"id": "r2"})})
+    runs = [dueled, StoredRun(other, dueled.blobs)]
+    write_view(runs, [], tmp_path / "page", is_movable=False)
+    page.goto(f"file://{tmp_path}/page/index.html#view=pairs&runs=r1,r2")
+    page.until("document.querySelectorAll('[data-pair]').length > 0")
     return page
 
 
@@ -108,3 +128,33 @@ def test_a_hostile_reply_is_shown_as_text(report):
         "\x1b", r"\x1b"
     )
     assert report.problems == []
+
+
+def rows(page):
+    return page.locator("[data-pair]").evaluate_all("rows => rows.map(row => row.dataset.pair)")
+
+
+def test_view_has_the_share_of_a_run_in_its_head_and_chooses_pairs_by_their_duels(view):
+    heads = view.locator(".models thead small").all_text_contents()
+    assert heads[0].endswith(" · wins 0.50 (0.40 to 0.60) of duels against main")
+    assert "duels" not in heads[1]
+    ways = {
+        "duel lost": ["lost"],
+        "duel: tie": ["turned", "tied"],
+        "duel: order decides": ["turned"],
+        "duel: no vote": ["failed"],
+    }
+    for way, names in ways.items():
+        view.select_option("#status", way)
+        assert rows(view) == names, way
+    assert view.problems == []
+
+
+def test_view_shows_the_votes_on_a_pair_beside_its_edits(view):
+    view.locator("[data-pair=lost] a.id").click()
+    view.until("document.getElementById('look-said')?.textContent.includes('onerror')")
+    titles = view.locator("#look-said h4").all_text_contents()
+    assert "duel, edit shown first: vote for the baseline edit" in titles
+    assert "duel, baseline edit shown first: vote for the baseline edit" in titles
+    assert r"\u202ecod\x1b[31m" in view.locator("#look-said").text_content()
+    assert view.problems == []
