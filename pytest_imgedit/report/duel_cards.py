@@ -76,6 +76,13 @@ def line(pair: DuelPair, duel: Duel) -> str:
     return f"{said}; the vote changes with the order" if is_turned(pair) else said
 
 
+def edit_before(pair: DuelPair | None, seed: int) -> str | None:
+    """Return the SHA-256 of the other run's edit of a seed; `None` without a duel of it."""
+    if pair is None:
+        return None
+    return next((duel.before for duel in pair.seeds if duel.seed == seed), None)
+
+
 def votes(seed: DuelSeed) -> Iterator[tuple[str, str]]:
     """Yield the votes on a seed: for each reply, in which order the edits were shown and for which
     the vote is, and its text; a vote or an error without a reply has no text.

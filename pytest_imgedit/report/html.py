@@ -24,7 +24,6 @@ from pytest_imgedit.core.results import (
     Item,
     Measure,
     Results,
-    SeedResult,
 )
 from pytest_imgedit.core.text import counted, escaped, number, readable
 from pytest_imgedit.report import charts, duel_cards, measure_tables, pictures, tables
@@ -408,19 +407,12 @@ def _image_names(
         label_end = f", seed {seed.seed}" if len(item.seeds) > 1 else ""
         edit = None if seed.edit is None else seed.edit.blob
         yield f"edit{label_end}", blob_name(edit)
-        other = _edit_of_duel(seed, dueled)
+        other = duel_cards.edit_before(dueled, seed.seed)
         if before is not None:
             other = before.edits[position] or other
         if other != edit:
             yield f"baseline edit{label_end}", blob_name(other)
     yield "reference", item.reference
-
-
-def _edit_of_duel(seed: SeedResult, dueled: DuelPair | None) -> str | None:
-    """Return the edit that the edit of a seed was put against."""
-    if dueled is None:
-        return None
-    return next((duel.before for duel in dueled.seeds if duel.seed == seed.seed), None)
 
 
 def labelled_sources(item: Item) -> Iterator[tuple[str, str]]:

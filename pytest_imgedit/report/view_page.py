@@ -250,14 +250,19 @@ def _digest_of_sources(item: Item) -> str:
 
 def _items(results: Results, there: Container[str]) -> JsonObject:
     """Return what a run made of its pairs, by columns; those with few values map the position of a
-    pair to its value. Only edits that are `there` are named.
+    pair to its value. Only edits that are `there` are named. `others` are the edits that those of
+    the run were put against in duels.
     """
+    others: dict[int, str] = {}
     statuses: dict[int, str] = {}
     marks: dict[int, list[str]] = {}
     errors: dict[int, str] = {}
     for position, item in enumerate(results.items):
         if item.status != "scored":
             statuses[position] = item.status
+        other = _encoded(html.blob_name(_other_edit(item.seeds[0], item.id, results.duel)), there)
+        if other:
+            others[position] = other
         item_marks = _marks(item, results.duel)
         if item_marks:
             marks[position] = item_marks
@@ -270,7 +275,8 @@ def _items(results: Results, there: Container[str]) -> JsonObject:
         values[name] = [_rounded(item.value(name)) for item in results.items]
     return {
         "status": statuses,
-        "edits": [_shown_edit(item.seeds[0], there) for item in results.items],
+        "edits": [_encoded(_edited(item.seeds[0]), there) for item in results.items],
+        "others": others,
         "marks": marks,
         "change": [_change(item) for item in results.items],
         "error": errors,
@@ -287,14 +293,19 @@ def _shown(blob: str | None, there: Container[str]) -> str | None:
     return Path(blob).name if blob is not None and blob in there else None
 
 
-def _shown_edit(seed: SeedResult, there: Container[str]) -> str | None:
-    """Return the digest of the edit of a seed in Base64, two thirds as long as in hex; `None` if
-    the edit is not `there`.
+def _encoded(name: str | None, there: Container[str]) -> str | None:
+    """Return the digest of an edit by its name, in Base64, two thirds as long as in hex; `None` if
+    it is not `there`.
     """
-    name = _edited(seed)
     if name is None or name not in there:
         return None
     return base64.b64encode(bytes.fromhex(Path(name).stem)).decode()
+
+
+def _other_edit(seed: SeedResult, pair_id: str, duel: Duel | None) -> str | None:
+    """Return the SHA-256 of the edit that the edit of a seed was put against, if it is another."""
+    other = None if duel is None else duel_cards.edit_before(duel.pairs.get(pair_id), seed.seed)
+    return None if seed.edit is not None and seed.edit.blob == other else other
 
 
 def _edited(seed: SeedResult) -> str | None:
@@ -384,6 +395,7 @@ def _thumbnails(run: StoredRun) -> Iterator[tuple[str, Path]]:
         names[item.reference] = None
         for seed in item.seeds:
             names[_edited(seed)] = None
+            names[html.blob_name(_other_edit(seed, item.id, run.results.duel))] = None
     for name in names:
         path = run.blobs / name if name else None
         if path is None or not path.is_file():

@@ -151,6 +151,10 @@ def test_view_has_the_share_of_a_run_in_its_head_and_chooses_pairs_by_their_duel
 
 
 def test_view_shows_the_votes_on_a_pair_beside_its_edits(view):
+    view.locator("[data-pair=won] a.id").click()
+    captions = [text.split(" ")[0] for text in view.locator("#look figcaption").all_inner_texts()]
+    assert captions == ["source", "baseline", "1", "2"]
+    view.keyboard.press("Escape")
     view.locator("[data-pair=lost] a.id").click()
     view.until("document.getElementById('look-said')?.textContent.includes('onerror')")
     titles = view.locator("#look-said h4").all_text_contents()

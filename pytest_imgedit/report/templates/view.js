@@ -410,6 +410,17 @@ function editOf(row, place) {
   return digest ? pictureOf(table.runs[place].items, `${hex(digest)}.png`) : null;
 }
 
+// The edits that those of the runs were put against in duels, each once.
+function othersOf(row) {
+  const found = row.places.flatMap((index, place) => {
+    const { items, label: name } = table.runs[place];
+    const digest = items.others[index];
+    const label = table.runs.length > 1 ? `baseline edit of ${name}` : "baseline edit";
+    return digest ? [{ label, ...pictureOf(items, `${hex(digest)}.png`) }] : [];
+  });
+  return found.filter(({ full }, index) => found.findIndex((other) => other.full === full) === index);
+}
+
 function shownValue(row, place, measure) {
   const index = row.places[place];
   if (index < 0) return "not in this run";
@@ -557,7 +568,7 @@ function showPair(rows, measures) {
     };
   });
   const reference = inputOf(row, of(row, "reference"));
-  const pictures = reference ? [...sourcesOf(row), { label: "reference", ...reference }] : sourcesOf(row);
+  const pictures = [...sourcesOf(row), ...(reference ? [{ label: "reference", ...reference }] : []), ...othersOf(row)];
   const near = [rows[position - 1], rows[position + 1]].filter(Boolean)
     .flatMap((other) => [...sourcesOf(other), ...table.runs.map((_, place) => editOf(other, place))]).filter(Boolean).map((picture) => picture.full);
   pairView.open({
