@@ -12,6 +12,8 @@ from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import Duel, DuelPair, DuelSeed, Vote
 from pytest_imgedit.core.text import number
 from pytest_imgedit.report.duel_tables import why_no_vote
+from pytest_imgedit.stats.duels import EVEN
+from pytest_imgedit.stats.estimates import ROUNDING
 
 Ending = Literal["won", "lost", "tie", "identical", "error"]
 #: What a pair is marked with, by how its duels ended.
@@ -24,10 +26,6 @@ MARKS: dict[Ending, str] = {
 }
 #: What a pair is marked with if a vote changes with the order.
 TURNED = "duel: order decides"
-#: The share of equal edits.
-EVEN = 0.5
-#: Differences of shares that come from rounding.
-ROUNDING = 1e-9
 _EDITS = {"now": "edit", "before": "baseline edit"}
 _CHOICES = {1.0: "vote for the edit", 0.5: "tie", 0.0: "vote for the baseline edit"}
 

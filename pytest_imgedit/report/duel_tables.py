@@ -24,9 +24,10 @@ CONTROL_HEADER = (
     "n",
     "errors",
     "pending",
-    "share won by the better",
+    "better wins",
     "95% CI",
     "p",
+    "first wins",
     "state",
 )
 #: The most reasons why pairs have no vote that have a line.
@@ -129,6 +130,8 @@ def how_decided(duel: Duel) -> str:
     """Return a line on what a vote is: an answer to a question, or a difference of scores."""
     if duel.by_scores:
         return "by the difference of the judge's two scores; no claim about position"
+    if duel.protocol is None:
+        return "asked in both orders"
     return f"asked in both orders: protocol {duel.protocol}@{duel.variant}"
 
 
@@ -216,5 +219,6 @@ def _control_row(row: DuelControl) -> tuple[str, ...]:
         number(row.share, DECIMALS),
         interval(row.ci95, digits=DECIMALS),
         p_value(row.p),
+        number(row.first, DECIMALS),
         row.state,
     )

@@ -47,6 +47,7 @@ WIDE_ONLY = (
     "p of drop",
     "p of loss",
     "p of win",
+    "first wins",
     "MDE",
     "AUC",
     "p of rise",

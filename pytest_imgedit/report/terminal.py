@@ -36,6 +36,7 @@ DROPPED_FIRST = (
     "device",
     "AUC",
     "pending",
+    "first wins",
     "rewriting",
     "sampling",
     "order",

@@ -11,8 +11,9 @@ from duels import (
     make_duel,
 )
 
-from pytest_imgedit.core.results import DuelPair, DuelSeed, Share
+from pytest_imgedit.core.results import DuelPair, DuelSeed, GateOptions, Share
 from pytest_imgedit.report import duel_tables, markdown, terminal
+from pytest_imgedit.stats.duels import DuelFacts, describe
 
 MEASURES = ("score", "instruction", "quality")
 
@@ -125,12 +126,23 @@ def test_several_measures_have_a_compact_table_and_their_groups_in_details():
 def test_controls_name_the_better_edit_and_their_state():
     rows = [
         a_duel_control("identity", 0.95),
-        a_duel_control("half", 0.7, better="own", state="INCONCLUSIVE", p=0.06),
+        a_duel_control("half", 0.7, better="own", state="INCONCLUSIVE", p=0.06, first=0.975),
     ]
     *_, table = duel_tables.tables_of_duel(make_duel(controls=rows), brief=True)
     assert table.rows == [
-        ("identity", "oracle", "20", "0", "0", "0.950", "0.800 to 1.000", "0.001", "PASS"),
-        ("half", "this run's", "20", "0", "0", "0.700", "0.800 to 1.000", "0.060", "INCONCLUSIVE"),
+        ("identity", "oracle", "20", "0", "0", "0.950", "0.800 to 1.000", "0.001", "0.500", "PASS"),
+        (
+            "half",
+            "this run's",
+            "20",
+            "0",
+            "0",
+            "0.700",
+            "0.800 to 1.000",
+            "0.060",
+            "0.975",
+            "INCONCLUSIVE",
+        ),
     ]
 
 
@@ -159,3 +171,19 @@ def test_markdown_has_the_tables_and_cuts_details_first():
     short = markdown.render_within(run, len(text.encode()) - 400, "why")
     assert "## duels against main" in short
     assert short.count("## duels by") <= text.count("## duels by")
+
+
+def test_rows_are_those_that_the_statistics_make():
+    drawn = make_duel()
+    facts = DuelFacts(name="main", run="r0", editor="e", by_scores=False, pairs=drawn.pairs)
+    run = a_run_with_duel()
+    described = describe(facts, run.items, GateOptions())
+    assert notes(described)[2:4] == notes(drawn)[2:4]
+    table = next(duel_tables.tables_of_duel(described, brief=True))
+    assert [row[:3] for row in table.rows] == [
+        ("physics", "3", "0.667"),
+        ("social", "2", "0.250"),
+        ("overall", "5", "0.458"),
+    ]
+    shown = terminal.render(run.model_copy(update={"duel": described}), 120, color=False)
+    assert "order: the judge changes its vote with the order in 25% of pairs" in shown

@@ -79,7 +79,14 @@ def a_duel_row(n: int, share: float | None, **changes: Any) -> DuelRow:
 
 def a_duel_control(control: str, share: float | None, **changes: Any) -> DuelControl:
     """A control with twenty duels."""
-    given: dict[str, Any] = {"better": "oracle", "state": "PASS", "p": 0.001, "ci95": (0.8, 1.0)}
+    given: dict[str, Any] = {
+        "better": "oracle",
+        "sources": 20,
+        "state": "PASS",
+        "p": 0.001,
+        "ci95": (0.8, 1.0),
+        "first": 0.5,
+    }
     return DuelControl(control=control, n=20, share=share, **given | changes)
 
 
