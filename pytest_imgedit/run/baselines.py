@@ -1,6 +1,5 @@
 """The baselines that the settings of a session name: one to compare with, and one to save."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pytest_imgedit.report import outputs
 from pytest_imgedit.report.read import as_baseline
 from pytest_imgedit.run.work import Work
 from pytest_imgedit.store import baseline_edits
-from pytest_imgedit.store.baseline_edits import BaselineEdits, OtherEdits, amount
+from pytest_imgedit.store.baseline_edits import BaselineEdits, OtherEdits, amount, shown
 from pytest_imgedit.store.baselines import (
     Baseline,
     baseline_path,
@@ -152,7 +151,7 @@ class Baselines:
         made = {work.edit.blob for work in works if work.edit is not None}
         missing = [work.source for work in works if work.edit is None and work.source is not None]
         size = BaselineEdits(store.blobs.folder).size(made)  # a store has the same layout
-        kept = f"baseline {run.save} keeps its edits in {os.path.relpath(self.edits.folder)}"
+        kept = f"baseline {run.save} keeps its edits in {shown(self.edits.folder)}"
         there = f"{counted(len(made), 'edit')} in the store, {amount(size)}"
         if not missing:
             yield f"{kept}: {there}"
@@ -179,7 +178,7 @@ class Baselines:
             ) from None
         if replaced is not None:
             self._remove_edits(replaced)
-        return f"{os.path.relpath(path)}{kept}"
+        return f"{shown(path)}{kept}"
 
     def _keep_edits(self, baseline: Baseline, blobs: Blobs) -> str:
         """Copy the edits of a baseline from the store, and say how many there are; raise
@@ -201,21 +200,19 @@ class Baselines:
                     f"{edits.path(sha256)}: {files.why_unwritten(error)}, {unsaved}"
                 ) from None
         size = amount(edits.size(named))
-        folder = os.path.relpath(edits.folder)
+        folder = shown(edits.folder)
         return f" with {counted(len(named), 'edit')}, {size}, in {folder}"
 
     def _remove_edits(self, replaced: Baseline) -> None:
         """Remove the edits of a replaced baseline that no baseline of the folder names, if they are
         in the usual place: another one may be shared with other folders of baselines.
         """
-        edits = self.edits
-        usual = self.folder.resolve() / baseline_edits.FOLDER
-        if edits.folder.resolve() != usual:
+        if self.settings.gates.baseline_store is not None or self.edits.folder.is_symlink():
             return
         others = [self._known(path) for path in sorted(self.folder.glob("*.json"))]
         kept = [baseline for baseline in others if baseline is not None]
         if len(kept) == len(others):  # what one that cannot be read names is not known
-            edits.remove(baseline_edits.unneeded([replaced], kept))
+            self.edits.remove(baseline_edits.unneeded([replaced], kept))
 
     @staticmethod
     def _known(path: Path) -> Baseline | None:

@@ -145,7 +145,7 @@ class OtherEdits:
         found = self._damage([digest for digests in lacking.values() for digest in digests])
         raise errors.UsageError(
             f"{self.option}: baseline {baseline.name} {has}: those of {len(lacking)} of "
-            f"{len(items)} pairs are in none of {', '.join(map(os.path.relpath, places))} (such "
+            f"{len(items)} pairs are in none of {', '.join(map(shown, places))} (such "
             f"as {next(iter(lacking))}){found}; expected a baseline saved with "
             "--imgedit-save-edits, or a run of this store"
         )
@@ -167,17 +167,25 @@ class OtherEdits:
         paths = [edits.path(sha256) for edits in self.folders for sha256 in edits.damaged(digests)]
         if not paths:
             return ""
-        first = paths[0]
-        shown = printable(os.path.relpath(first))
-        return f"; {counted(len(paths), 'file')} damaged, such as {shown} ({_found_at(first)})"
+        return f"; {counted(len(paths), 'file')} damaged, such as {_problem_at(paths[0])}"
 
 
-def _found_at(path: Path) -> str:
-    """Say what is in the place of an edit, and what mends it, as far as its bytes tell."""
+def shown(path: Path) -> str:
+    """Return a path for messages: from the working directory, if it is below that."""
+    relative = os.path.relpath(path)
+    return printable(str(path) if relative.startswith(os.pardir) else relative)
+
+
+def _problem_at(path: Path) -> str:
+    """Say where an edit is damaged, what is in its place, and what mends it, as far as its bytes
+    tell.
+    """
     if path.is_symlink() or path.parent.is_symlink():
-        return "behind a link, which is not followed"
+        return f"{shown(path)}: behind a link, which is not followed"
     found = files.misfit(path)
-    return "another SHA-256" if found is None else f"{found.found}: {found.remedy}"
+    if found is not None:
+        return found.message(shown(path), "an edit")
+    return f"{shown(path)}: of another SHA-256"
 
 
 def unneeded(old: Iterable[Baseline], kept: Iterable[Baseline]) -> set[str]:

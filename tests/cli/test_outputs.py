@@ -62,7 +62,7 @@ WRITTEN = {"json": "file", "md": "file", "html": "file", "out": "store", "save":
 NOT_WRITTEN = """
 config set suite editor judge metric variant gpus gpus-per-worker executor stage shard limit seeds
 fresh reuse fail-under max-drop compare name max-errors max-collapsed min-coverage until
-inconclusive controls judge-repeats html-embed
+inconclusive controls judge-repeats html-embed duel min-win save-edits
 """
 #: Each option that names a file or a new folder, as a command that is whole but for its path.
 COMMANDS = {

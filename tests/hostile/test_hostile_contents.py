@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_files import pipeline, tensors
+from documents import a_baseline, baseline_item
 from PIL import Image
 
 from pytest_imgedit.cli.agreement import read_ratings
@@ -25,6 +26,7 @@ from pytest_imgedit.kinds.pipeline_arguments import pipeline_class
 from pytest_imgedit.kinds.safetensors_header import tensor_bytes
 from pytest_imgedit.protocols.prompts import Prompts
 from pytest_imgedit.report.read import as_baseline, read_results
+from pytest_imgedit.store.baseline_edits import BaselineEdits, OtherEdits
 from pytest_imgedit.store.journal import EditRecord, Journal
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.public import keyed_rows
@@ -101,10 +103,22 @@ def _suite(path: Path) -> object:
     return load_suite(SuiteSettings(spec=str(path)))
 
 
+def _edit(path: Path) -> object:
+    """An edit that a baseline keeps."""
+    edits = BaselineEdits(path.parent / "edits")
+    place = edits.path(path.stem)
+    place.parent.mkdir(parents=True)
+    path.rename(place)
+    seeds = [{"seed": 0, "score": 5.0, "edit": path.stem}]
+    baseline = a_baseline(baseline_item("a", 5.0, seeds=seeds))
+    return OtherEdits([], [edits]).require_edits(baseline, ["a"])
+
+
 #: Readers by name: the name of the file, and what reads it.
 READERS = {
     "baseline": ("main.json", as_baseline),
     "results": ("results.json", read_results),
+    "edit": (f"{'ab' * 32}.png", _edit),
     "journal": ("edits.jsonl", lambda path: Journal(path, EditRecord)),
     "config": ("imgedit.toml", ConfigFile.read_config),
     "project": ("pyproject.toml", ConfigFile.read_project),
