@@ -228,6 +228,12 @@ def test_a_run_says_how_large_its_edits_are_and_keeps_them(bench):
     document = json.loads((folder.parent / "main.json").read_text())
     assert sorted(item["seeds"][0]["edit"] for item in document["items"]) == names
 
+    for reference in ("latest", "main", bench.runs[-1].name, "benchmarks/baselines/main.json"):
+        run = Session(settings(gates={"compare": reference}), Path.cwd())
+        baseline = run.compared.baseline
+        other = run.baselines.other_edits(run.compared, Store(Path("empty")))
+        other.require_edits(baseline, [item.id for item in baseline.items])
+
     again = bench.run(*few, *SAVED, "--imgedit-set=gates.baseline_store='shared'")
     assert again.ret == 0
     assert bench.log_says(
