@@ -22,13 +22,13 @@ _LONGEST = 120
 _MOST = 50
 #: Marks around a choice, and those that may stand within one.
 _AROUND = " \t\r\n*_`'\"“”‘’«»()[]{}<>.,;!~#。\\"
+_AROUND_REMARK = " \t\r\n*_`'\"“”‘’"
 _WITHIN = str.maketrans(dict.fromkeys('*_`"“”«»()[]{}', " "))
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 
-_NOUN = (
-    r"(?:(?:edited )?(?:image|img|picture|photo|edit|version)|response|option|candidate|result|"
-    r"output|model|answer|choice)"
-)
+#: What can only be an edit, and what may be the source too.
+_EDIT = r"(?:edited (?:image|version)|edit|version|response|option|candidate|result|output|model)"
+_NOUN = rf"(?:{_EDIT}|(?:edited )?(?:image|img|picture|photo)|answer|choice)"
 _HOW = (
     r"(?:(?:much|far|clearly|slightly|marginally|significantly|noticeably|somewhat|definitely|"
     r"obviously|narrowly|overall|only|just|but|a bit|a little|by a (?:small|slight|narrow|clear|"
@@ -47,9 +47,11 @@ _CHINESE_NOUN = r"(?:图片|图像|图|照片|编辑|选项|结果|方案)"
 
 
 def _side(letter: str, number: str, ordinal: str, chinese: str) -> str:
-    """Return the pattern of what one of the two edits may be called."""
+    """Return the pattern of what one of the two edits may be called; not by the number of an image,
+    since the source is the first image.
+    """
     return (
-        rf"(?:(?:the )?(?:{_NOUN}[ -]?)?{letter}|(?:the )?{_NOUN}[ -]?(?:{number})"
+        rf"(?:(?:the )?(?:{_NOUN}[ -]?)?{letter}|(?:the )?{_EDIT}[ -]?(?:{number})"
         rf"|(?:the )?(?:{ordinal})(?: one| {_NOUN})?"
         rf"|{_CHINESE_NOUN} ?{letter}|{letter} ?{_CHINESE_NOUN}"
         rf"|第{chinese}(?:张|个|幅|种)?{_CHINESE_NOUN}?)"
@@ -82,11 +84,13 @@ _TIE = re.compile(
     rf"(?: (?:(?:is|are|look|looks|seem) )?{_HOW}*{_EQUAL})?"
     rf"|(?:{_A} (?:and|&) {_B}|{_B} (?:and|&) {_A}|the two(?: {_NOUN}s)?) "
     rf"(?:are|look|seem) {_HOW}*{_EQUAL}"
+    rf"|(?:both )?(?:{_A} (?:and|&) {_B}|{_B} (?:and|&) {_A})"
+    rf"|neither (?:{_A} n?or {_B}|{_B} n?or {_A})"
     rf"|{_A} ?(?:=|==|≈|~) ?{_B}|{_B} ?(?:=|==|≈|~) ?{_A}"
     r"|平局|平手|(?:两(?:者|张图?|个)|都)?(?:一样好?|相同|相等|相当|不相上下|都好)|难分高下)"
 )
 _COMPARED = re.compile(rf"(?:(?P<a>{_A})|(?P<b>{_B})) ?(?P<sign>>+|<+) ?(?P<other>{_A}|{_B})")
-_REASON = re.compile(r"\b(?:because|since|due to)\b|因为", re.IGNORECASE)
+_REASON = re.compile(r"\b(?:because|since|due to|as (?:it|the))\b|因为", re.IGNORECASE)
 _REMARKED = re.compile(r"([^()]*)\(([^()]*)\)[.!\s]*")
 #: What makes a remark about a choice a doubt.
 _DOUBT = re.compile(r"\b(?:A|B|or|ties?|tied|equal|equally|both|neither|not)\b")
@@ -94,7 +98,7 @@ _DOUBT = re.compile(r"\b(?:A|B|or|ties?|tied|equal|equally|both|neither|not)\b")
 _BOXED = re.compile(r"\[\[([^\[\]\n]{1,60})\]\]|\\boxed\{(?:\\text\{)?([^{}\n]{1,60})\}{1,2}")
 #: What may follow a value: an end, or the next key of an object, which may be cut.
 _END = re.compile(
-    r"""\s*(?:\Z|[}\]]|```|,\s{0,20}(?:\Z|[}\]]|"""
+    r"""\s*(?:\Z|[}\]]|```|//|,\s{0,20}(?:\Z|[}\]]|"""
     r"""["'“‘`][^"'”’`\n]{0,60}(?:\Z|["'”’`]\s{0,20}(?:\Z|:))))|"""
     r"""[ \t]*,?[ \t]*\n"""
 )
@@ -215,7 +219,7 @@ def _is_bare(line: str) -> bool:
 
 def _choice_of(text: str) -> str | None:
     """Return the choice that a text is, `A`, `B` or `tie`; `None` for any other text."""
-    text = _REASON.split(text, maxsplit=1)[0].strip()
+    text = _REASON.split(text, maxsplit=1)[0].strip(_AROUND_REMARK)
     if len(text) > _LONGEST:
         return None
     remark = ""
