@@ -211,6 +211,19 @@ def test_the_embedded_judges_expected_grades_agree_with_its_probabilities(questi
             )
 
 
+def test_a_question_without_grades_is_answered_beside_others(tiny, questions):
+    options = {"device": "cpu", "max_new_tokens": 4}
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), scoring="expected", **options)
+    greedy = QwenVLJudge(str(tiny("judge-qwen3-vl")), **options)
+    parts = (("image", "source"), ("text", "Which is better, A or B?"))
+    choice = replace(questions[0], parts=parts, aspects=())
+    asked = [choice, questions[1], choice]
+    answers = judge.answer(asked)
+    assert [answer.reply for answer in answers] == [answer.reply for answer in greedy.answer(asked)]
+    assert (answers[0].expected, answers[0].off_scale) == ({}, 0)
+    assert judge.answer([choice])[0] == answers[0]
+
+
 def _by_teacher_forcing(judge, question, reply, aspect):
     """The mean grade from one forward pass over the reply up to the number, token probabilities
     summed by hand.
