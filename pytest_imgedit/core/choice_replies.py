@@ -15,13 +15,16 @@ CHOICES = {"A": 1.0, "B": 0.0, "tie": 0.5}
 #: The key or the label of a line, unless a call names another one.
 LABEL = "better"
 #: Keys and labels that stand for it where a reply does not have it.
-_OTHER_LABELS = ("better", "winner", "choice", "answer", "verdict", "preferred", "preference")
+_OTHER_LABELS = (
+    *("better", "winner", "choice", "answer", "verdict", "preferred", "preference"),
+    *("更好", "选择", "答案", "结论"),
+)
 #: The most characters of a choice and what is said about it, without its reason.
 _LONGEST = 120
 #: The most places of a reply that may hold its choice.
 _MOST = 50
 #: Marks around a choice, and those that may stand within one.
-_AROUND = " \t\r\n*_`'\"“”‘’«»()[]{}<>.,;!~#。\\"
+_AROUND = " \t\r\n*_`'\"“”‘’«»()[]{}<>.,;!~#。\\-–—•"
 _AROUND_REMARK = " \t\r\n*_`'\"“”‘’"
 _WITHIN = str.maketrans(dict.fromkeys('*_`"“”«»()[]{}', " "))
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
@@ -35,7 +38,8 @@ _HOW = (
     r"large|wide) margin)[ ,]?)"
 )
 _LEAD = (
-    r"(?:(?:overall|therefore|thus|so|hence|finally|in conclusion|in summary|conclusion)[,:]? )?"
+    r"(?:(?:overall|therefore|thus|so|hence|finally|in conclusion|in summary|conclusion|"
+    r"(?:between|of) the two(?: edits)?)[,:]? )?"
     r"(?:i(?:'d| would)? (?:choose|prefer|pick|select|vote for|go with|say|think|believe)"
     r"(?: that)? )?"
     r"(?:(?:(?:the|my|final) )*(?:(?:better|best|winning|preferred|stronger|chosen) )?"
@@ -66,7 +70,8 @@ _PRAISE = (
 )
 _TAIL = (
     rf"(?:,? {_HOW}*(?:(?:is|looks|seems|appears|was) {_HOW}*{_PRAISE}|wins|won)"
-    rf"(?: than (?:the other(?: one| {_NOUN})?|(?P<than_a>{_A})|(?P<than_b>{_B})))?)?"
+    r")?"
+    rf"(?: (?:than|over) (?:the other(?: one| {_NOUN})?|(?P<than_a>{_A})|(?P<than_b>{_B})))?"
     rf"(?:,? {_HOW}+)?"
     r"(?: ?(?:明显|稍微|稍|略微|略|整体)?(?:更好|较好|更优|更佳|好一些|胜出|获胜|胜))?"
 )
@@ -91,15 +96,20 @@ _TIE = re.compile(
 )
 _COMPARED = re.compile(rf"(?:(?P<a>{_A})|(?P<b>{_B})) ?(?P<sign>>+|<+) ?(?P<other>{_A}|{_B})")
 _REASON = re.compile(r"\b(?:because|since|due to|as (?:it|the))\b|因为", re.IGNORECASE)
-_REMARKED = re.compile(r"([^()]*)\(([^()]*)\)[.!\s]*")
+_REMARKED = re.compile(r"([^()]*)\(([^()]*)\)([^()]*)")
+#: What may stand between a choice with a label and what is said about it.
+_SAID = re.compile(r"[.;:–—]\s|\s-\s|\s//\s|,\s(?:which|as|it|with|while|although)\b")
 #: What makes a remark about a choice a doubt.
-_DOUBT = re.compile(r"\b(?:A|B|or|ties?|tied|equal|equally|both|neither|not)\b")
+_DOUBT = re.compile(
+    r"\b(?:A|B|or|ties?|tied|equal|equally|both|neither|none|not|no|first|second|other|wait|but|"
+    r"however|actually)\b|[?一二平]",
+)
 #: Marks that a prompt may ask for around a choice, wherever it stands.
 _BOXED = re.compile(r"\[\[([^\[\]\n]{1,60})\]\]|\\boxed\{(?:\\text\{)?([^{}\n]{1,60})\}{1,2}")
 #: What may follow a value: an end, or the next key of an object, which may be cut.
 _END = re.compile(
-    r"""\s*(?:\Z|[}\]]|```|//|,\s{0,20}(?:\Z|[}\]]|"""
-    r"""["'“‘`][^"'”’`\n]{0,60}(?:\Z|["'”’`]\s{0,20}(?:\Z|:))))|"""
+    r"""\s*(?:\Z|[}\]]|```|,\s{0,20}(?:\Z|[}\]]|\w{1,40}\s{0,20}:)|"""
+    r"""(?:[,;]\s{0,20})?["'“‘`](?![AB]\b)[^"'”’`\n]{0,60}(?:\Z|["'”’`]\s{0,20}:))|"""
     r"""[ \t]*,?[ \t]*\n"""
 )
 _UNQUOTED = re.compile(r"[^,}\n]*")
@@ -115,13 +125,17 @@ def read_choice(reply: str, label: str, *, has_tie: bool) -> float:
     """
     text = unicodedata.normalize("NFKC", reply)
     expected = expected_choices(has_tie=has_tie)
-    values = list(_labelled(text, (label,))) or list(_labelled(text, _OTHER_LABELS))
+    values = (
+        list(_labelled(text, (label,)))
+        or list(_within_lines(text, label))
+        or list(_labelled(text, _OTHER_LABELS))
+    )
     values += [match[1] or match[2] for match in _BOXED.finditer(text)]
     if len(values) > _MOST:
         raise ReplyError(f"{label!r} stands there over {_MOST} times, expected it once")
     choices = []
     for value in values:
-        choice = _choice_of(value)
+        choice = _choice_of(value) or _said_of(value)
         if choice is None:
             raise ReplyError(f"{label!r} is {value.strip()[:40]!r}, expected {expected}")
         choices.append(choice)
@@ -145,15 +159,30 @@ def _labelled(text: str, labels: Sequence[str]) -> Iterator[str]:
     """Yield what stands behind each key or label of a line, but not much beyond `_MOST` times."""
     names = "|".join(re.escape(label) for label in labels)
     called = rf"(?:{names})(?:[ _-]{_NOUN})?"
-    key = re.compile(rf"""["'“‘`]{called}["'”’`][*\s]{{0,20}}[:=]\s*""", re.IGNORECASE)
+    key = re.compile(
+        rf"""(?<![\w\\]){called}["'”’`][*\s]{{0,20}}[:=]\s*|"{called}:\s*(?=")""", re.IGNORECASE
+    )
     for match in islice(key.finditer(text), _MOST + 1):
         yield _value(text, match.end())
+    tag = re.compile(rf"<{called}>([^<\n]{{0,60}})</", re.IGNORECASE)
+    for match in islice(tag.finditer(text), _MOST + 1):
+        yield match[1]
     line = re.compile(
-        rf"^[ \t#>*_{{-]{{0,20}}(?:\d{{1,2}}[.)][ \t]{{1,9}})?[*_]{{0,3}}{called}[ *_]{{0,20}}[:=]"
-        r"([^\n]*)",
+        rf"^[ \t#>*_{{-]{{0,20}}(?:\d{{1,2}}[.)][ \t]{{1,9}})?[*_]{{0,3}}{called}[ *_]{{0,20}}"
+        r"(?:[:=]>?|->|→)([^\n]*)",
         re.IGNORECASE | re.MULTILINE,
     )
     for match in islice(line.finditer(text), _MOST + 1):
+        yield match[1]
+
+
+def _within_lines(text: str, label: str) -> Iterator[str]:
+    """Yield what stands behind a label in the midst of a line, up to its end, outside of quotes."""
+    inner = re.compile(
+        rf"""[.;,][ \t]{{1,9}}{re.escape(label)}:([^"'\n]{{0,{_LONGEST}}})$""",
+        re.IGNORECASE | re.MULTILINE,
+    )
+    for match in islice(inner.finditer(text), _MOST + 1):
         yield match[1]
 
 
@@ -225,8 +254,23 @@ def _choice_of(text: str) -> str | None:
     remark = ""
     remarked = _REMARKED.fullmatch(text)
     if remarked and remarked[1].strip(_AROUND):
-        text, remark = remarked.groups()
-    choice = _named(text)
+        before, remark, after = remarked.groups()
+        text = before + after
+    return _undoubted(_named(text), remark)
+
+
+def _said_of(value: str) -> str | None:
+    """Return the choice with which a value begins, and about which it then says something; `None`
+    for any other value.
+    """
+    head, *rest = _SAID.split(value.strip(), maxsplit=1)
+    if not rest or head.startswith("{"):
+        return None
+    return _undoubted(_choice_of(head), rest[0])
+
+
+def _undoubted(choice: str | None, remark: str) -> str | None:
+    """Return a choice, unless a remark raises a doubt about it."""
     if choice in ("A", "B") and _DOUBT.search(remark) and _named(remark) != choice:
         return None
     return choice
