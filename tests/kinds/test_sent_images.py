@@ -90,6 +90,15 @@ def test_image_that_is_to_be_smaller_is_encoded_again(how, size):
     assert (image.format, image.size) == ("PNG", size)
 
 
+@pytest.mark.parametrize("name", ["edited", "first", "second"])
+def test_each_edit_is_sent_in_the_size_of_the_source(name):
+    images = {"source": SMALL, name: STORED}
+    preparation = Preparation(at_source_size=True)
+    question = Question("a", "physics", "lift it", images, preparation=preparation)
+    data = base64.b64decode(asyncio.run(SentImages().base64_of(question, name)))
+    assert Image.open(io.BytesIO(data)).size == (24, 16)
+
+
 def test_protocol_that_names_jpeg_gets_jpeg():
     assert sent(codec="jpeg", quality=90)[:2] == b"\xff\xd8"
 
