@@ -30,7 +30,10 @@ _WITHIN = str.maketrans(dict.fromkeys('*_`"“”«»()[]{}', " "))
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 
 #: What can only be an edit, and what may be the source too.
-_EDIT = r"(?:edited (?:image|version)|edit|version|response|option|candidate|result|output|model)"
+_EDIT = (
+    r"(?:edited (?:image|version)|edit|version|response|option|candidate|result|output|model|"
+    r"assistant)"
+)
 _NOUN = rf"(?:{_EDIT}|(?:edited )?(?:image|img|picture|photo)|answer|choice)"
 _HOW = (
     r"(?:(?:much|far|clearly|slightly|marginally|significantly|noticeably|somewhat|definitely|"
@@ -125,11 +128,10 @@ def read_choice(reply: str, label: str, *, has_tie: bool) -> float:
     """
     text = unicodedata.normalize("NFKC", reply)
     expected = expected_choices(has_tie=has_tie)
-    values = (
-        list(_labelled(text, (label,)))
-        or list(_within_lines(text, label))
-        or list(_labelled(text, _OTHER_LABELS))
-    )
+    values = list(_labelled(text, (label,))) or list(_within_lines(text, label))
+    if not values:  # what nobody has asked for may hold something else
+        others = _labelled(text, _OTHER_LABELS)
+        values = [value for value in others if _choice_of(value) or _said_of(value)]
     values += [match[1] or match[2] for match in _BOXED.finditer(text)]
     if len(values) > _MOST:
         raise ReplyError(f"{label!r} stands there over {_MOST} times, expected it once")
@@ -173,7 +175,8 @@ def _labelled(text: str, labels: Sequence[str]) -> Iterator[str]:
         re.IGNORECASE | re.MULTILINE,
     )
     for match in islice(line.finditer(text), _MOST + 1):
-        yield match[1]
+        if match[1].strip(_AROUND):  # else it is a heading
+            yield match[1]
 
 
 def _within_lines(text: str, label: str) -> Iterator[str]:
@@ -215,9 +218,11 @@ def _of_lines(text: str, *, is_labelled: bool) -> list[str]:
     if first >= 0:
         text = text[:first] + "\n" + (text[last + 1 :] if last > first else "")
     lines = [line for line in text.splitlines() if _is_said(line)]
-    choices = [_choice_of(line) for line in lines]
-    if not choices:
+    if not lines:
         return []
+    middle = [_named(line) for line in lines[1:-1]]  # where a reason is one for an aspect alone
+    ends = [_choice_of(line) for line in (lines[0], lines[-1])]
+    choices = [ends[0], *middle, ends[1]] if len(lines) > 1 else ends[:1]
     if {"A", "B"} <= set(choices[:-1]) and not _has_neighbours(choices):
         choices = [None, choices[-1]]  # the others are headings of what is said of each edit
     is_heading = len(lines) > 1 and _is_bare(lines[0])
@@ -279,7 +284,7 @@ def _undoubted(choice: str | None, remark: str) -> str | None:
 def _named(text: str) -> str | None:
     """Return the choice that a text without remarks is; `None` for any other text."""
     plain = " ".join(text.strip(_AROUND).translate(_WITHIN).casefold().split()).strip(_AROUND)
-    if _TIE.fullmatch(plain):
+    if all(_TIE.fullmatch(part) for part in plain.split(", ")):
         return "tie"
     compared = _COMPARED.fullmatch(plain)
     if compared:
