@@ -211,6 +211,7 @@ def test_the_embedded_judges_expected_grades_agree_with_its_probabilities(questi
             )
 
 
+@pytest.mark.full
 def test_a_question_without_grades_is_answered_beside_others(tiny, questions):
     options = {"device": "cpu", "max_new_tokens": 4}
     judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), scoring="expected", **options)
