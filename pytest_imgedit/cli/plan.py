@@ -10,12 +10,20 @@ import numpy as np
 
 from pytest_imgedit.cli.comparable import names_of, read_either, read_run, refuse_to_compare
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.measures import OVERALL, SCORE, SCORE_ONLY, Field, groups_in, groups_of
+from pytest_imgedit.core.measures import (
+    OVERALL,
+    SCORE,
+    SCORE_ONLY,
+    WIN,
+    Field,
+    groups_in,
+    groups_of,
+)
 from pytest_imgedit.core.results import Measure, Results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, number, printable
 from pytest_imgedit.report import terminal
-from pytest_imgedit.stats import estimates, gate_values, planning
+from pytest_imgedit.stats import duels, estimates, gate_values, planning
 from pytest_imgedit.stats.comparison import PairedItems
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.gate_limits import MeanGate
@@ -26,6 +34,8 @@ from pytest_imgedit.store.run_references import LATEST
 SEEDS = (1, 2, 4)
 #: Pairs that a stated spread is assumed to be estimated from; gives its degrees of freedom.
 _STATED_PAIRS = 100
+#: By how much a share of duels cannot fall, from a half.
+MOST_LOST = 0.5
 HEADER = ("gate", "seeds", "pairs now", "MDE now", "pairs needed", "edits")
 
 
@@ -34,11 +44,13 @@ class Spread:
     """What is known of a gate's number: its standard error with `pairs` pairs, and how much of it
     comes from the seeds.
 
-    `error` is on the scale of the measure. `noise` is the share of the variance that comes from
-    `seeds` seeds, or `None` if it is unknown.
+    `gate` begins with its `kind`, unless the spread is stated. `error` is on the scale of the
+    measure. `noise` is the share of the variance that comes from `seeds` seeds, or `None` if it is
+    unknown.
     """
 
     gate: str
+    kind: MeanGate = "fail_under"
     measure: Measure
     pairs: int
     error: float
@@ -220,8 +232,7 @@ def _decidable(
     for spread in spreads:
         mde = planning.mde(spread.error, spread.freedom, alpha)
         rows.append({"gate": spread.gate, "pairs_now": spread.pairs, "mde": mde})
-        kind: MeanGate = "max_drop" if spread.gate.startswith("max_drop") else "fail_under"
-        change = planning.detectable(kind, mde, spread.measure)
+        change = planning.detectable(spread.kind, mde, spread.measure)
         pairs = counted(spread.pairs, "pair")
         lines.append(f"{printable(spread.gate)}: {pairs} can detect {change}")
     return {"rows": rows}, "\n".join(lines), 0
@@ -229,11 +240,11 @@ def _decidable(
 
 def _rows(basis: _Basis, power: float, alpha: float) -> Iterator[JsonObject]:
     """Yield a row for each spread and each number of seeds for which its error is known; each gate
-    is at `alpha`.
+    is at `alpha`. A share of duels falls by less than a half, so that more is meant for scores.
     """
     for spread, seeds in product(basis.spreads, SEEDS):
         error = spread.error_with(seeds)
-        if error is None:
+        if error is None or (spread.kind == "min_win" and power >= MOST_LOST):
             continue
         row: JsonObject = {
             "gate": spread.gate,
@@ -257,7 +268,8 @@ def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -
     """Yield the spread of a run's values by field, or of their differences from a baseline.
 
     A field whose noise is known, and is not 0, also gets the spread that drops would have if only
-    the seeds differed, unless there is a baseline. Raises `UsageError` for a field that the run
+    the seeds differed, unless there is a baseline. So does the share of duels that a run wins in a
+    field, if it has duels, and shares differ. Raises `UsageError` for a field that the run
     does not have.
     """
     items = list(map(reduced, run.items))
@@ -266,10 +278,14 @@ def _spreads(run: Results, baseline: Baseline | None, fields: Sequence[Field]) -
         gate_values.check_field("--gate", str(field), groups_in(items), measures)
         spread = _spread(run, items, baseline, field, measures[field.measure])
         yield spread
+        wins = None if baseline is not None else _spread_of_duels(run, items, field)
+        if wins is not None:
+            yield wins
         if spread.noise and baseline is None:
             yield replace(
                 spread,
                 gate=f"max_drop {field}, if seeds alone differ",
+                kind="max_drop",
                 error=spread.error * math.sqrt(2 * spread.noise),  # the seeds of both runs vary
                 noise=1.0,
             )
@@ -285,6 +301,7 @@ def _spread(
     """Return the spread of a field over the items of a run that have it, on both sides if there is
     a baseline; raise `UsageError` if there is none, or if all are alike.
     """
+    kind: MeanGate
     if baseline is None:
         kind = "fail_under"
         observations = gate_values.observe(items, field.measure, measure)
@@ -306,12 +323,35 @@ def _spread(
         noise = _noise(field.group, items, baseline, mean)
     return Spread(
         gate=f"{kind} {field}",
+        kind=kind,
         measure=measure,
         pairs=mean.n,
         error=mean.se,
         freedom=mean.freedom,
         seeds=run.run.options.editor.seeds,
         noise=noise,
+    )
+
+
+def _spread_of_duels(run: Results, items: Sequence[BaselineItem], field: Field) -> Spread | None:
+    """Return the spread of the share of duels that a field wins; `None` if the run has no such
+    duels, or all are alike.
+    """
+    if run.duel is None or field.measure not in run.duel.measures:
+        return None
+    wins = duels.observe_wins(run.duel.pairs, items, field.measure)
+    share = gate_values.estimate_group(field.group, wins)
+    if share is None or not share.se:
+        return None
+    return Spread(
+        gate=f"min_win {field}",
+        kind="min_win",
+        measure=WIN,
+        pairs=share.n,
+        error=share.se,
+        freedom=share.freedom,
+        seeds=run.run.options.editor.seeds,
+        noise=None,
     )
 
 

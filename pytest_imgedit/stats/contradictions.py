@@ -19,6 +19,7 @@ from pytest_imgedit.core.results import (
     ComparedPair,
     Comparison,
     Controls,
+    Duel,
     GateResult,
     Item,
     MeasuredGroups,
@@ -28,9 +29,10 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.stats.decision import MICRO
+from pytest_imgedit.stats.duels import observe_wins
 from pytest_imgedit.stats.estimates import Draft, Floats
 from pytest_imgedit.stats.gate_limits import KINDS
-from pytest_imgedit.stats.gate_values import allowed_pairs, measured_by
+from pytest_imgedit.stats.gate_values import allowed_pairs, estimate_group, measured_by
 from pytest_imgedit.stats.judge_qualification import draft_control
 from pytest_imgedit.stats.outcome import FAILED
 from pytest_imgedit.store.baselines import reduced, unlike, unlike_digests
@@ -54,6 +56,8 @@ def contradictions(results: Results) -> Iterator[str]:
         yield from _gate_contradictions(f"gates.{gate.kind} {gate.field}", gate, results)
     if results.comparison is not None:
         yield from _comparison_contradictions(results.comparison, results)
+    if results.duel is not None:
+        yield from _duel_contradictions(results.duel, results)
     if results.controls is not None:
         yield from _controls_contradictions(results.controls)
     if results.protocol is not None:
@@ -404,6 +408,27 @@ def _comparison_contradictions(comparison: Comparison, results: Results) -> Iter
     if OVERALL in comparison.rows:
         n = comparison.rows[OVERALL].n
         yield from unlike("comparison.rows.overall.n", n, compared, "its pairs")
+
+
+def _duel_contradictions(duel: Duel, results: Results) -> Iterator[str]:
+    """Compare the duels with the items, and their counts and rows with their votes."""
+    items = {item.id: item for item in _needed(results)}
+    for name in duel.pairs.keys() - items.keys():
+        yield f"duel.pairs.{name}: there, its item: not there"
+    seen = [item for name, item in items.items() if name in duel.pairs]
+    identical = sum(all(seed.is_identical for seed in duel.pairs[item.id].seeds) for item in seen)
+    yield from unlike("duel.identical", duel.identical, identical, "its pairs")
+    errors = sum(duel.pairs[item.id].value(SCORE) is None for item in seen)
+    yield from unlike("duel.errors", duel.errors, errors, "its pairs")
+    for name, rows in duel.measures.items():
+        observations = observe_wins(duel.pairs, seen, name)
+        for group, row in rows.items():
+            place = f"duel.measures.{name}.{group}"
+            n = sum(pair.value is not None for pair in observations if pair.is_in(group))
+            yield from unlike(f"{place}.n", row.n, n, "its pairs")
+            share = estimate_group(group, observations)
+            made = None if share is None else share.mean
+            yield from _unlike_numbers(f"{place}.share", row.share, made, "its pairs")
 
 
 def _moved_pair_contradictions(
