@@ -29,7 +29,7 @@ from scipy.special import ndtr, ndtri
 from simulation import DIFFICULTY, SHARED, Floats, middle
 
 from pytest_imgedit.core.results import DuelPair, DuelSeed, GateOptions, Vote
-from pytest_imgedit.stats import planning
+from pytest_imgedit.stats import estimates, planning
 from pytest_imgedit.stats.duels import DuelTrial, controls_gate, describe_controls, observe_wins
 from pytest_imgedit.stats.gate_rules import max_drop, min_win
 from pytest_imgedit.stats.gate_values import Observation
@@ -112,11 +112,13 @@ class Edits:
         common = self.generator.normal(size=self.source.max() + 1)[self.source]
         own = self.generator.normal(size=len(self.source))
         mixed: Floats = np.sqrt(SHARED) * common + np.sqrt(1 - SHARED) * own
-        return np.sqrt(1 - DIFFICULTY) * mixed
+        mixed *= np.sqrt(1 - DIFFICULTY)
+        return mixed
 
     def seen(self, quality: Floats) -> Floats:
         """What the judge sees at one look."""
-        return quality + np.sqrt(ERROR) * self.generator.normal(size=len(quality))
+        seen: Floats = quality + np.sqrt(ERROR) * self.generator.normal(size=len(quality))
+        return seen
 
     def votes(self, first: Literal["now", "before"]) -> Floats:
         """The share of this run's edit in each pair, in one order."""
@@ -275,8 +277,11 @@ def print_trials(cells: dict[float, dict[str, float]], runs: int) -> None:
 
 
 def _start() -> None:
-    """Begin a process: what open gates need is not asked here."""
+    """Begin a process: what open gates need is not asked here, and the sign flips of all pairs are
+    drawn once.
+    """
     vars(planning)["pairs_needed"] = lambda *_: None
+    vars(estimates)["KEPT_SIGNS"] = max(SIZES)
 
 
 def main() -> None:
