@@ -370,6 +370,10 @@ class Model:
     """Of judges: whether it gives scores at all; a run without ends with its edits."""
     measures: ClassVar[bool] = False
     """Of judges: whether it measures, without a protocol."""
+    compares: ClassVar[bool] = True
+    """Of judges that do not measure: whether it can be asked which of two edits is better; else
+    their two scores decide a duel.
+    """
     aspects: ClassVar[Mapping[str, Measure] | None] = {}
     """Of judges: what it answers with beside the score; `None` where that is not known."""
     measure: ClassVar[Measure] = SCORE_ONLY[SCORE]

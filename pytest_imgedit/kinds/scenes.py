@@ -50,6 +50,7 @@ class ScenesJudge(_Embedded, qwen_vl.QwenVL):
     """
 
     name = "scenes"
+    compares = False
     blind_to_words = "this demo judge does not read instructions reliably"
 
     def check(self, site: base.Site) -> None:

@@ -121,8 +121,8 @@ def _not_asked() -> results.ItemError:
 @dataclass(frozen=True)
 class Duelling:
     """How a judge decides the duels of the edits of `works` against an opponent's: by a `pairwise`
-    scorer, whose protocol asks about two edits; or if it measures by the difference of the scores
-    that the scorer `alone` gives them.
+    scorer, whose protocol asks about two edits; or if it measures, or knows no such question, by
+    the difference of the scores that the scorer `alone` gives them.
     """
 
     works: Sequence[Work]
@@ -135,7 +135,7 @@ def make_duelling(
     settings: Settings, works: Sequence[Work], opponent: Opponent, alone: Scorer
 ) -> Duelling:
     """Return how the judge whose scorer scores edits `alone` decides duels."""
-    if alone.model.measures:
+    if alone.model.measures or not alone.model.compares:
         return Duelling(works, opponent, alone, pairwise=None)
     protocol = load_duel_protocol(settings)
     pairwise = Scorer(settings, alone.identity, alone.store, protocol=protocol)

@@ -173,7 +173,7 @@ def measures_of_duels(
     """
     if not settings.gates.duel or judge is None:
         return None
-    if judge.measures:
+    if judge.measures or not judge.compares:
         return duel_measures(None)
     protocol = load_duel_protocol(settings)
     protocol.check(suite.pairs)
