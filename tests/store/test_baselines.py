@@ -268,7 +268,7 @@ def test_one_pair_that_always_fails_does_not_leave_equal_pairs_inconclusive(stat
     before = a_baseline().model_copy(update={"items": tuple(was)})
     settings = GateOptions(max_errors=1, max_drop={"overall": 0.0})
     computed = Computed(before.editor, before.judge, {})
-    gates, comparison = decide(
+    gates, comparison, _ = decide(
         Evidence(items=now, computed=computed, settings=settings, baseline=before)
     )
     assert {gate.kind: gate.state for gate in gates} == {
