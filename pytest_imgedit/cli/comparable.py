@@ -36,14 +36,14 @@ def refuse_to_compare(
     `names` are what the message calls the two. Pairs of the earlier one alone are ignored; with
     `only_common`, those of the later one alone too.
     """
-    reason = _difference(earlier, later, only_common)
+    reason = difference(earlier, later, only_common)
     if gated and not reason:
         reason = unlike_losses(earlier, later.editor.lossy)
     if reason:
         raise errors.UsageError(f"{names} cannot be compared, {reason}")
 
 
-def _difference(earlier: Baseline, later: Baseline, only_common: bool) -> str | None:
+def difference(earlier: Baseline, later: Baseline, only_common: bool = False) -> str | None:
     """Say how the judges, further judges, rewrites or pairs of two baselines differ, if they do."""
     contents = later.contents
     if only_common:
@@ -72,17 +72,31 @@ def baselines_folder() -> Path:
     return Path(os.path.relpath(usual_folder(config, Path())))
 
 
+def baseline_store() -> Path | None:
+    """Return the folder of the edits of baselines that the config of this folder names, if any."""
+    for file in configs_of(Path.cwd(), Path.cwd()).values():
+        folder = file.tables.get("gates", {}).get("baseline_store")
+        if isinstance(folder, str):
+            return Path(folder)
+    return None
+
+
 def read_all(references: Sequence[str], out: Path) -> list[Baseline]:
-    """Return runs and baselines by their references.
+    """Return runs and baselines by their references; `latest` is as in `read_with_paths`."""
+    return [run for run, _ in read_with_paths(references, out)]
+
+
+def read_with_paths(references: Sequence[str], out: Path) -> list[tuple[Baseline, Path]]:
+    """Return runs and baselines by their references, with the files that hold them.
 
     `latest` is the newest run of all pairs of a suite: that of the first other reference whose
     suite is known, or any.
     """
-    runs = {name: read_either(name, out) for name in references if name != LATEST}
+    runs = {name: _read(name, out) for name in references if name != LATEST}
     if LATEST in references:
-        suites = [run.suite for run in runs.values() if run.suite is not None]
+        suites = [run.suite for run, _ in runs.values() if run.suite is not None]
         suite = suites[0] if suites else None
-        runs[LATEST] = read_either(LATEST, out, names_of(suite))
+        runs[LATEST] = _read(LATEST, out, names_of(suite))
     return [runs[name] for name in references]
 
 
@@ -92,9 +106,15 @@ def read_either(reference: str, out: Path, suite: Collection[str] = ()) -> Basel
     `latest` is the newest run of all pairs of a suite, known by its names, or of any suite without
     them. Newer runs that were passed over are named on stderr.
     """
-    baseline, note = read.read_either(reference, out, baselines_folder(), suite)
-    _tell(note)
+    baseline, _ = _read(reference, out, suite)
     return baseline
+
+
+def _read(reference: str, out: Path, suite: Collection[str] = ()) -> tuple[Baseline, Path]:
+    """Return a run or a baseline as `read_either`, with the file that holds it."""
+    baseline, found = read.read_either(reference, out, baselines_folder(), suite)
+    _tell(found.note)
+    return baseline, found.path
 
 
 def store_of(path: Path) -> Path:

@@ -2,13 +2,19 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from pytest_imgedit.cli.comparable import read_all, refuse_to_compare, suites_of
+from pytest_imgedit.cli.comparable import (
+    difference,
+    read_with_paths,
+    refuse_to_compare,
+    suites_of,
+)
+from pytest_imgedit.cli.duelling import Dueled, DuelOptions, duel_runs, refuse_to_duel
 from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors
@@ -16,12 +22,19 @@ from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY, Field, groups_in
 from pytest_imgedit.core.results import Comparison, ComparisonRow, GateResult, Measure
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import number, printable, signed
-from pytest_imgedit.report import comparison_page, measure_tables, outputs, tables, terminal
+from pytest_imgedit.report import (
+    comparison_page,
+    duel_tables,
+    measure_tables,
+    outputs,
+    tables,
+    terminal,
+)
 from pytest_imgedit.report.parameters import model_differences
 from pytest_imgedit.report.view_page import pairs_url
 from pytest_imgedit.stats import collapsed_pairs, gate_rules, gate_values, judge_qualification
 from pytest_imgedit.stats.comparison import PairedItems, compare, environment_differences
-from pytest_imgedit.stats.outcome import WORST_FIRST, fails
+from pytest_imgedit.stats.outcome import WORST_FIRST, clip, fails, wins
 from pytest_imgedit.store.baselines import Baseline
 
 #: The most columns of the verdict.
@@ -36,25 +49,60 @@ _FINDINGS = {
 
 @dataclass(frozen=True)
 class _Compared:
-    """Two runs by each of their `measures`, with the gates that apply to the later one."""
+    """Two runs by each of their `measures`, with the gates on scores that apply to the later one,
+    and the duels of their edits, if there are any.
 
-    comparison: Comparison
-    measures: Mapping[str, Measure]
-    gates: Sequence[GateResult]
+    Without a `comparison`, their scores cannot be compared, for the reason `incomparable`.
+    """
+
     settings: GatesSettings
+    comparison: Comparison | None = None
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    on_scores: Sequence[GateResult] = ()
+    dueled: Dueled | None = None
+    incomparable: str = ""
+
+    @property
+    def gates(self) -> list[GateResult]:
+        """All gates, as pytest lists them."""
+        on_duels = () if self.dueled is None else self.dueled.gates
+        return [*self.on_scores, *on_duels]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Lines on the judge of duels, and on scores that are not compared."""
+        lines = [] if self.dueled is None else self.dueled.lines
+        if self.incomparable:
+            lines.append(f"scores are not compared: {self.incomparable}")
+        return lines
+
+    @property
+    def document(self) -> JsonObject:
+        """The comparison, the gates and the duels; what there is not is `None`."""
+        comparison = self.comparison
+        document: JsonObject = {
+            "comparison": None if comparison is None else comparison.model_dump(mode="json"),
+            "gates": [asdict(gate) for gate in self.gates],
+        }
+        dueled = {"duel": None, "duel_judge": None}
+        return document | (dueled if self.dueled is None else self.dueled.document)
 
 
 def compare_runs(
     references: Sequence[str], html: Path | None, out: Path, **options: Any
 ) -> tuple[JsonObject, str, int]:
     """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs
-    as pytest does, with the trial of the later run's judge. `options` are those of gates, by name.
+    as pytest does, with the trial of the later run's judge; with duels, have a judge decide which
+    edits are better. `options` are those of gates and duels, by name.
 
     More than two are ranked in a leaderboard, whose reference is the first. The exit code is 1 if
     a gate fails. Raises `UsageError` for a single run, and for runs that cannot be compared.
     """
+    duels = DuelOptions.take(options)
     is_gated = bool(options["max_drop"] or options["max_collapsed"] is not None)
     if len(references) > 2:
+        if duels.duel:
+            raise errors.UsageError("--duel: a duel is between two runs: name two")
         if is_gated:
             raise errors.UsageError("gates compare two runs, not a leaderboard of more: name two")
         return leaderboard(
@@ -62,19 +110,29 @@ def compare_runs(
         )
     if len(references) < 2:
         raise errors.UsageError(f"compare {references[0]}: expected two or more runs or baselines")
-    settings = _gates_settings(options)
-    before, now = read_all(references, out)
-    refuse_to_compare(before, now, " and ".join(references), gated=is_gated)
+    settings = _gates_settings({**options, "duel": duels.duel})
+    read = read_with_paths(references, out)
+    (before, _), (now, path) = read
+    names = " and ".join(references)
+    incomparable = ""
+    if duels.duel and not is_gated:
+        refuse_to_duel(before, now, names)
+        incomparable = difference(before, now) or ""
+    else:
+        refuse_to_compare(before, now, names, gated=is_gated)
     kept = outputs.inputs(out, *suites_of((before, now)))
     paths = {} if html is None else {"html": html}
     outputs.check(paths, kept)
 
-    compared = _compare(before, now, settings, is_gated)
+    compared = _Compared(settings, incomparable=incomparable)
+    if not incomparable:
+        compared = _compare(before, now, settings, is_gated)
+    if duels.duel:
+        compared = replace(compared, dueled=duel_runs(read[0], path, duels, settings, out))
 
     verdict = _verdict(compared)
     title = f"{now.name}: editor {now.editor.spec}, run {now.run}"
-    shown = [tables.comparison_table(compared.comparison, len(now.items))]
-    shown += measure_tables.compared_tables(compared.comparison, compared.measures, brief=False)
+    shown = list(_tables(compared, len(now.items)))
     lines = [verdict]
     lines += _gate_lines(compared)
     models = {
@@ -82,6 +140,7 @@ def compare_runs(
         "judge": model_differences(before.judge, now.judge),
     }
     differences = [f"{role}: {', '.join(names)}" for role, names in models.items() if names]
+    differences += compared.remarks
     lines.append(printable(title))
     lines += map(printable, differences)
     lines += [terminal.render_tables(shown).rstrip()]
@@ -92,13 +151,8 @@ def compare_runs(
         )
         outputs.write(html, page, kept)
         lines.append(f"html: {os.path.relpath(html)}")
-    document = {
-        "comparison": compared.comparison.model_dump(mode="json"),
-        "gates": [asdict(gate) for gate in compared.gates],
-        "models": models,
-    }
     is_failed = any(fails(gate, settings) for gate in compared.gates)
-    return document, "\n".join(lines), int(is_failed)
+    return {**compared.document, "models": models}, "\n".join(lines), int(is_failed)
 
 
 def _gates_settings(options: Mapping[str, Any]) -> GatesSettings:
@@ -132,7 +186,18 @@ def _compare(before: Baseline, now: Baseline, settings: GatesSettings, is_gated:
         results.append(tail_gate)
         if now.controls is not None:
             results.append(judge_qualification.controls_gate(now.controls))
-    return _Compared(comparison, measures, results, settings)
+    return _Compared(settings, comparison, measures, results)
+
+
+def _tables(compared: _Compared, pairs: int) -> Iterator[tables.Table]:
+    """Yield the tables of duels, and those of scores with differences of so many pairs."""
+    if compared.dueled is not None:
+        yield from duel_tables.tables_of_duel(compared.dueled.duel, brief=False)
+    if compared.comparison is not None:
+        yield tables.comparison_table(compared.comparison, pairs)
+        yield from measure_tables.compared_tables(
+            compared.comparison, compared.measures, brief=False
+        )
 
 
 def _gate_lines(compared: _Compared) -> Iterator[str]:
@@ -143,11 +208,14 @@ def _gate_lines(compared: _Compared) -> Iterator[str]:
 
 
 def _verdict(compared: _Compared) -> str:
-    """Say in at most 80 columns which state the gates have, and how the overall mean of the first
-    measure moved that both have; if there is none, say so.
+    """Say in at most 80 columns which state the gates have, and the share of duels that was won, or
+    how the overall mean of the first measure moved that both have; if there is none, say so.
     """
     head = _worst_state(compared)
-    for name, rows in compared.comparison.measures.items():
+    if compared.dueled is not None:
+        return clip(printable(f"{head}{wins(compared.dueled.duel) or 'no duel has a vote'}"), WIDTH)
+    comparison = compared.comparison
+    for name, rows in () if comparison is None else comparison.measures.items():
         row = rows[OVERALL]
         if row.difference is None:
             continue

@@ -94,6 +94,34 @@ COMMANDS = (
                 "metavar": "N",
                 "help": "a gate: number or fraction of pairs that may drop by 3 points or more",
             },
+            "--duel": {
+                "action": "store_true",
+                "help": "ask a judge which edits are better, pair by pair",
+            },
+            "--min-win": {
+                "metavar": "FIELD:SHARE",
+                "action": "append",
+                "default": [],
+                "help": "a gate: fail if the share of duels that FIELD wins is under SHARE; "
+                "repeatable (default with --duel: overall:0.5)",
+            },
+            "--judge": {
+                "metavar": "SPEC",
+                "help": "who decides duels (default: the config's, or that of the later run)",
+            },
+            "--gpus": {"metavar": "GPUS", "help": "as --imgedit-gpus, for duels"},
+            "--config": {
+                "type": Path,
+                "metavar": "FILE",
+                "help": "a TOML config with the judge of duels",
+            },
+            "--set": {
+                "dest": "assigned",
+                "metavar": "KEY=VALUE",
+                "action": "append",
+                "default": [],
+                "help": "set a TOML key for duels; repeatable",
+            },
             "--alpha": _ALPHA,
             "--margin": {
                 "type": float,

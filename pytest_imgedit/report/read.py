@@ -14,7 +14,7 @@ from pytest_imgedit.core.results import RESULTS_SCHEMA, Results
 from pytest_imgedit.stats.contradictions import contradictions
 from pytest_imgedit.store import baselines
 from pytest_imgedit.store.baselines import Baseline
-from pytest_imgedit.store.run_references import find_either
+from pytest_imgedit.store.run_references import Found, find_either
 
 
 def read_results(path: Path) -> Results:
@@ -39,16 +39,15 @@ def as_baseline(path: Path) -> Baseline:
 
 def read_either(
     reference: str, out: Path, folder: Path, suite: Collection[str] = ()
-) -> tuple[Baseline, str]:
-    """Return a run of the store `out`, or a baseline of a folder, and a note on newer runs that
-    `latest` passed over.
+) -> tuple[Baseline, Found]:
+    """Return a run of the store `out`, or a baseline of a folder, and where it was found.
 
     `latest` is the newest run of all pairs of its suite, whose name or SHA-256 is in `suite` if
     that is given, or else the newest run. Raises `UsageError` if the run is not there, or cannot be
     read.
     """
     found = find_either(reference, out, folder, suite)
-    return as_baseline(found.path), found.note
+    return as_baseline(found.path), found
 
 
 def _results_of(path: Path, document: strict_json.JsonObject) -> Results:

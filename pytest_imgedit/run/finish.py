@@ -13,6 +13,7 @@ from pytest_imgedit.core import provenance, redaction, results
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.measures import OVERALL
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.protocol import Call, Protocol
@@ -94,7 +95,7 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
         baseline=request.baseline,
         trials=control_trials(trials.controls),
         untried=trials.untried,
-        duel=_duel_facts(ended),
+        duel=None if ended.duels is None else duel_facts(ended.duels, request.suite.pairs[0]),
         noise=noise,
         resting=request.resting,
         decided={} if plan.blocks is None else plan.blocks.decided,
@@ -104,14 +105,10 @@ def _facts(ended: EndedRun, items: Sequence[results.Item]) -> RunFacts:
     )
 
 
-def _duel_facts(ended: EndedRun) -> DuelFacts | None:
-    """Return what is known of the duels of a run, with what was asked in them."""
-    duels = ended.duels
-    if duels is None:
-        return None
+def duel_facts(duels: Duels, pair: EditPair) -> DuelFacts:
+    """Return what is known of duels, with what was asked in them about a pair."""
     if duels.by_scores:
         return duels.facts
-    pair = ended.plan.request.suite.pairs[0]
     calls = [_protocol_call(call) for call in duels.scorer.protocol.calls(pair)]
     return replace(duels.facts, calls=tuple(calls))
 

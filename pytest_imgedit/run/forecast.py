@@ -74,7 +74,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     if plan.request.shard is None and plan.settings.run.stage != "edit":
         yield from _hindered_lines(plan)
     if plan.duelling is not None:
-        yield _duel_line(plan.duelling)
+        yield duel_line(plan.duelling)
     yield from _bill_lines(plan)
 
 
@@ -312,7 +312,7 @@ def with_bills(plan: RunPlan) -> RunPlan:
     return replace(plan, bills=bills, first_edits=first_edits)
 
 
-def _duel_line(duelling: Duelling) -> str:
+def duel_line(duelling: Duelling) -> str:
     """Say how edits are put against those of another run."""
     duels = plan_duels(duelling, Trials())
     asked = f"protocol {duels.scorer.protocol.label}, in both orders"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TextIO
 
 from pytest_imgedit.config.settings import Settings, SuiteSettings, make_settings, read_tables
 from pytest_imgedit.core import errors
-from pytest_imgedit.core.measures import count_groups
+from pytest_imgedit.core.measures import count_groups, groups_in
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report import outputs, write
@@ -21,6 +21,7 @@ from pytest_imgedit.run.baselines import Baselines, ComparedWith
 from pytest_imgedit.run.duels import Opponent
 from pytest_imgedit.run.fixture_calls import EditWorkers, RewardModel, SessionCalls
 from pytest_imgedit.run.request import resolve_additional, resolve_models
+from pytest_imgedit.stats import gate_values
 from pytest_imgedit.store import baselines, store
 from pytest_imgedit.suites.base import Suite, load_suite, with_rewrites
 from pytest_imgedit.workers.hardware import Hardware
@@ -178,6 +179,16 @@ class Session:
         settings_checks.check_executor(self.settings)
         self._check_models()
         settings_checks.check_protocol(self.settings, self.suite, self.models["judge"])
+
+    def check_duels(self) -> None:
+        """Check what `imgedit compare --duel` needs; raises `UsageError`."""
+        settings_checks.check_executor(self.settings)
+        self._check_models()
+        judge = self.models["judge"]
+        duel_measures = settings_checks.measures_of_duels(self.settings, self.suite, judge)
+        min_win = self.settings.gates.min_win
+        groups = groups_in(self.suite.pairs)
+        gate_values.check_fields("--min-win", min_win, groups, duel_measures)
 
     def _check_models(self) -> None:
         """Check the editor and the judge, and that GPUs of this machine can be grouped for them."""

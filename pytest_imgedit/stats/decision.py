@@ -118,7 +118,7 @@ def decide(evidence: Evidence) -> Decision:
         gates += against_baseline
     duel = None
     if evidence.duel is not None:
-        duel, on_wins = _duel(evidence, evidence.duel)
+        duel, on_wins = _duel(settings, items, evidence.duel)
         gates += on_wins
     gates = [_invalidated_if_near_copies(settings, gate, items) for gate in gates]
     gates += evidence.resting
@@ -129,10 +129,22 @@ def decide(evidence: Evidence) -> Decision:
     return Decision(tuple(gates), comparison, duel)
 
 
-def _duel(evidence: Evidence, facts: duels.DuelFacts) -> tuple[Duel, list[GateResult]]:
+def decide_duel(
+    settings: GateOptions, items: Sequence[Item], facts: duels.DuelFacts
+) -> tuple[Duel, list[GateResult]]:
+    """Describe duels of the edits of a run, and decide all gates on them as `decide` does."""
+    needed = [item for item in items if item.status != "not_needed"]
+    duel, gates = _duel(settings, needed, facts)
+    gates = [_invalidated_if_near_copies(settings, gate, needed) for gate in gates]
+    if duel.controls:
+        gates.append(duels.controls_gate(duel.controls))
+    return duel, gates
+
+
+def _duel(
+    settings: GateOptions, items: Sequence[Item], facts: duels.DuelFacts
+) -> tuple[Duel, list[GateResult]]:
     """Describe the duels of a run, and decide the gates on the share that it wins."""
-    settings = evidence.settings
-    items = evidence.needed
     wins = duels.samples(facts, items)
     controls = duels.describe_controls(facts.trials, settings.alpha)
     is_judge_tried = bool(controls) and duels.controls_gate(controls).state == "PASS"

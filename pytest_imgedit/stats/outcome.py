@@ -13,6 +13,7 @@ from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import (
     Comparison,
     ComparisonRow,
+    Duel,
     GateOptions,
     GateResult,
     Item,
@@ -215,16 +216,16 @@ def _overall(results: Results) -> list[str]:
     """Report the share of duels that a run wins, if it has duels, and the overall mean, with that
     of the baseline if there is one; nothing without a mean.
     """
-    return _wins(results) + _mean(results)
+    share = "" if results.duel is None else wins(results.duel)
+    return ([share] if share else []) + _mean(results)
 
 
-def _wins(results: Results) -> list[str]:
-    duel = results.duel
-    row = None if duel is None else duel.measures.get(SCORE, {}).get(OVERALL)
-    if duel is None or row is None or row.share is None:
-        return []
-    duels = counted(row.n, "duel")
-    return [f"wins {row.share:.2f} of {duels} against {duel.name}"]
+def wins(duel: Duel) -> str:
+    """Report the share of duels that a run wins; an empty text if no duel has a vote."""
+    row = duel.measures.get(SCORE, {}).get(OVERALL)
+    if row is None or row.share is None:
+        return ""
+    return f"wins {row.share:.2f} of {counted(row.n, 'duel')} against {duel.name}"
 
 
 def _mean(results: Results) -> list[str]:

@@ -135,7 +135,7 @@ def test_latest_passes_over_a_run_of_a_part(out, baselines, changes, told):
     expected = out / "runs/r3/results.json"
     note = f"latest: r3; passed over 1 newer run: r4 ({told})"
     assert find_whole("latest", out) == find_either("latest", out, baselines) == (expected, note)
-    assert read_either("latest", out, baselines)[1] == note
+    assert read_either("latest", out, baselines)[1].note == note
     assert find_run("latest", out) == out / "runs/r4/results.json"
 
 

@@ -220,4 +220,10 @@ UNGATED: dict[str, Any] = {
     "margin": 0.5,
     "inconclusive": "warn",
     "html": None,
+    "duel": False,
+    "min_win": [],
+    "judge": None,
+    "config": None,
+    "assigned": [],
+    "gpus": None,
 }

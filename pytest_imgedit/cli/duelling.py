@@ -1,0 +1,216 @@
+"""What `imgedit compare --duel` has a judge decide: which of two runs has the better edits."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_imgedit.cli.comparable import baseline_store, baselines_folder
+from pytest_imgedit.config.options import assign
+from pytest_imgedit.config.settings import GatesSettings, Settings, make_settings, read_tables
+from pytest_imgedit.core import errors, redaction
+from pytest_imgedit.core.results import Duel, GateResult, JudgeInfo, Results
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.user_code import find_user_modules
+from pytest_imgedit.report.read import read_results
+from pytest_imgedit.run.baselines import ComparedWith
+from pytest_imgedit.run.duels import Opponent
+from pytest_imgedit.run.run_duel import FinishedEdits, decide_duels, measures
+from pytest_imgedit.run.session import Session
+from pytest_imgedit.stats.decision import decide_duel
+from pytest_imgedit.store.baselines import Baseline, unlike_items, unlike_rewrites
+from pytest_imgedit.store.blobs import Blobs
+from pytest_imgedit.store.store import Store, store_of
+
+#: Keys of `[gates]` that a config has for duels too; all others are options of the command.
+_OF_CONFIG = ("baselines", "baseline_store", "max_near_copies")
+
+
+@dataclass(frozen=True)
+class DuelOptions:
+    """The options of `imgedit compare` that need `duel`: the judge, by default that of the later
+    run, its config and settings, and its GPUs.
+    """
+
+    duel: bool
+    judge: str | None
+    config: Path | None
+    assigned: Sequence[str]
+    gpus: str | None
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> "DuelOptions":
+        """Take these out of the options of the command; raise `UsageError` for one without
+        `--duel`.
+        """
+        named = {name: options.pop(name) for name in cls.__dataclass_fields__}
+        given = {**named, "set": named["assigned"], "min-win": options["min_win"]}
+        for name in ("min-win", "judge", "config", "set", "gpus"):
+            if given[name] and not named["duel"]:
+                raise errors.UsageError(f"--{name}: nothing to decide, expected --duel too")
+        return cls(**named)
+
+
+@dataclass(frozen=True)
+class Dueled:
+    """What comes of duels: their tables, the gates on them, and the judge that decided."""
+
+    duel: Duel
+    gates: Sequence[GateResult]
+    judge: JudgeInfo
+    gave_scores: bool
+
+    @property
+    def document(self) -> JsonObject:
+        return {
+            "duel": self.duel.model_dump(mode="json"),
+            "duel_judge": self.judge.model_dump(mode="json"),
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """Who decided, and what to do about a judge that is asked for choices and gives scores."""
+        lines = [f"duels decided by judge {self.judge.spec}"]
+        if self.gave_scores:
+            lines.append(
+                f"judge {self.judge.spec} answers with scores, no choices: score the later run's "
+                "edits by it first (pytest --imgedit-stage=score), and compare that run: then its "
+                "scores are compared"
+            )
+        return lines
+
+
+def refuse_to_duel(before: Baseline, now: Baseline, names: str) -> None:
+    """Raise `UsageError` if the edits of two runs are not of the same pairs or instructions. Their
+    judges and seeds may differ; `names` are what the message calls the two.
+    """
+    contents = {
+        name: replace(content, seeds=before.contents[name].seeds)
+        if name in before.contents
+        else content
+        for name, content in now.contents.items()
+    }
+    is_rewritten = now.editor.rewrites is not None
+    reason = unlike_rewrites(before, is_rewritten) or unlike_items(before, contents)
+    if reason:
+        raise errors.UsageError(f"{names} cannot be compared, {reason}")
+
+
+def duel_runs(
+    before: tuple[Baseline, Path],
+    now: Path,
+    options: DuelOptions,
+    gates: GatesSettings,
+    out: Path,
+) -> Dueled:
+    """Have a judge decide which edits are better, those of a run or those of the baseline or run
+    `before`, both with the files that they were read from; the plan and the progress go to stderr.
+
+    Raises `UsageError` before any model loads if the later one is no run, and if edits are gone.
+    """
+    baseline, path = before
+    results = _results_of(now)
+    find_user_modules(options.config)
+    settings = _settings(results, options, gates, out)
+    edits = FinishedEdits(results, _stores_of(now, Store(out)))
+    session = Session(settings, Path(), edits.suite)
+    others = session.baselines.other_edits(ComparedWith(baseline, path=path), session.store)
+    others = replace(others, option="--duel")
+    edits.require_images()
+    others.require_edits(baseline, [item.id for item in edits.items])
+    with closing(session):
+        decided = decide_duels(session, edits, Opponent(baseline, others.edit_of), sys.stderr)
+    duel, on_duels = decide_duel(session.settings.gates, results.items, decided.facts)
+    return Dueled(duel, on_duels, JudgeInfo(**decided.judge), decided.gave_scores)
+
+
+def _results_of(path: Path) -> Results:
+    """Return a run; raise `UsageError` for a baseline, which has no texts to ask about."""
+    try:
+        return read_results(path)
+    except errors.UsageError as error:
+        raise errors.UsageError(
+            f"--duel: the later one of the two must be a run, whose pairs the judge is asked "
+            f"about: {error}"
+        ) from None
+
+
+def _stores_of(path: Path, store: Store) -> list[Blobs]:
+    """Return where the images of a run are: in `store`, and in the one that it was read from."""
+    own = store_of(path.resolve())
+    others = [] if own in (None, store.folder.resolve()) else [own]
+    return [store.blobs, *(Blobs(folder / "blobs") for folder in others if folder is not None)]
+
+
+def _settings(results: Results, options: DuelOptions, gates: GatesSettings, out: Path) -> Settings:
+    """Return settings for duels of the edits of a run; raise `UsageError` if the judge does not
+    score edits, or has a secret that results do not tell.
+    """
+    raw = read_tables(options.config)
+    assign(raw, options.assigned, "--set")
+    for name in ("judges", "metrics"):  # additional ones decide no duel
+        raw.pop(name, None)
+    raw["editor"] = {"spec": "identity"}
+    raw["suite"] = {"spec": results.suite.name}
+    raw["run"] |= {"stage": "all", "out": out}
+    if options.gpus is not None:
+        raw.setdefault("workers", {})["gpus"] = options.gpus
+    judge = raw.setdefault("judge", {})
+    if options.judge is not None:
+        judge["spec"] = options.judge
+    if "spec" not in judge:
+        raw["judge"] = _judge_of(results) | judge
+    _set_protocol(raw["judge"], results)
+    settings = make_settings(raw)
+    if not settings.judge.scores:
+        raise errors.UsageError(
+            f"judge {settings.judge.spec!r} does not score edits; choose another judge"
+        )
+    return _with_gates(settings, gates)
+
+
+def _judge_of(results: Results) -> dict[str, Any]:
+    """Return the spec and the parameters of a run's judge as a config has them."""
+    judge = results.judge
+    known = {"spec": judge.spec, **judge.params}
+    if _has_mask(known):
+        raise errors.UsageError(
+            f"--duel: run {results.run.id} does not tell the secrets of its judge "
+            f"({judge.spec}): name the judge by --config=FILE or --judge=SPEC"
+        )
+    if judge.variant is not None:
+        known["variant"] = judge.variant
+    return known
+
+
+def _has_mask(value: object) -> bool:
+    """Tell whether a secret in a value was masked."""
+    if isinstance(value, Mapping):
+        return any(map(_has_mask, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_mask, value))
+    return isinstance(value, str) and redaction.MASK in value
+
+
+def _set_protocol(judge: dict[str, Any], results: Results) -> None:
+    """Set the protocol that single edits are judged by: that of the run for its own judge, if that
+    turned out to measure. No other judge is asked about single edits.
+    """
+    judge["protocol"] = "aspects"
+    if measures(results, str(judge["spec"])) and results.judge.protocol is not None:
+        judge["protocol"] = results.judge.protocol
+
+
+def _with_gates(settings: Settings, gates: GatesSettings) -> Settings:
+    """Return settings with the gates of the command, and the judge tried by default."""
+    of_config = {name: getattr(settings.gates, name) for name in _OF_CONFIG}
+    of_config["baselines"] = of_config["baselines"] or baselines_folder()
+    of_config["baseline_store"] = of_config["baseline_store"] or baseline_store()
+    judge = settings.judge
+    if judge.controls == "auto":
+        judge = judge.model_copy(update={"controls": True})
+    judge = judge.model_copy(update={"repeats": 0})
+    gates = gates.model_copy(update=of_config)
+    return settings.model_copy(update={"gates": gates, "judge": judge})
