@@ -100,59 +100,67 @@ def compare_runs(
     """
     duels = DuelOptions.take(options)
     is_gated = bool(options["max_drop"] or options["max_collapsed"] is not None)
-    if len(references) > 2:
-        if duels.duel:
-            raise errors.UsageError("--duel: a duel is between two runs: name two")
-        if is_gated:
-            raise errors.UsageError("gates compare two runs, not a leaderboard of more: name two")
+    if len(references) != 2:
+        _refuse_several(references, is_gated=is_gated, is_duel=duels.duel)
         return leaderboard(
             references, references[0], measure=(), md=None, csv=None, html=html, out=out
         )
-    if len(references) < 2:
-        raise errors.UsageError(f"compare {references[0]}: expected two or more runs or baselines")
     settings = _gates_settings({**options, "duel": duels.duel})
-    read = read_with_paths(references, out)
-    (before, _), (now, path) = read
-    names = " and ".join(references)
-    incomparable = ""
-    if duels.duel and not is_gated:
-        refuse_to_duel(before, now, names)
-        incomparable = difference(before, now) or ""
-    else:
-        refuse_to_compare(before, now, names, gated=is_gated)
+    (before, path_before), (now, path) = read_with_paths(references, out)
     kept = outputs.inputs(out, *suites_of((before, now)))
     paths = {} if html is None else {"html": html}
     outputs.check(paths, kept)
-
-    compared = _Compared(settings, incomparable=incomparable)
-    if not incomparable:
-        compared = _compare(before, now, settings, is_gated)
+    names = " and ".join(references)
+    compared = _compare_scores(before, now, names, settings, is_gated=is_gated)
     if duels.duel:
-        compared = replace(compared, dueled=duel_runs(read[0], path, duels, settings, out))
+        dueled = duel_runs((before, path_before), path, duels, settings, out)
+        compared = replace(compared, dueled=dueled)
 
     verdict = _verdict(compared)
     title = f"{now.name}: editor {now.editor.spec}, run {now.run}"
     shown = list(_tables(compared, len(now.items)))
-    lines = [verdict]
-    lines += _gate_lines(compared)
     models = {
         "editor": model_differences(before.editor, now.editor),
         "judge": model_differences(before.judge, now.judge),
     }
-    differences = [f"{role}: {', '.join(names)}" for role, names in models.items() if names]
-    differences += compared.remarks
-    lines.append(printable(title))
-    lines += map(printable, differences)
-    lines += [terminal.render_tables(shown).rstrip()]
+    remarks = [f"{role}: {', '.join(names)}" for role, names in models.items() if names]
+    remarks += compared.remarks
+    lines = [verdict, *_gate_lines(compared), printable(title), *map(printable, remarks)]
+    lines.append(terminal.render_tables(shown).rstrip())
     if html is not None:
         url = pairs_url(html, out, (before.run, now.run))
         page = comparison_page.render(
-            title, verdict, compared.gates, shown, pairs_url=url, differences=differences
+            title, verdict, compared.gates, shown, pairs_url=url, remarks=remarks
         )
         outputs.write(html, page, kept)
         lines.append(f"html: {os.path.relpath(html)}")
     is_failed = any(fails(gate, settings) for gate in compared.gates)
     return {**compared.document, "models": models}, "\n".join(lines), int(is_failed)
+
+
+def _refuse_several(references: Sequence[str], *, is_gated: bool, is_duel: bool) -> None:
+    """Raise `UsageError` for a single run, and for gates and duels with more than two."""
+    if len(references) < 2:
+        raise errors.UsageError(f"compare {references[0]}: expected two or more runs or baselines")
+    if is_duel:
+        raise errors.UsageError("--duel: a duel is between two runs, not more: name two")
+    if is_gated:
+        raise errors.UsageError("gates compare two runs, not a leaderboard of more: name two")
+
+
+def _compare_scores(
+    before: Baseline, now: Baseline, names: str, settings: GatesSettings, *, is_gated: bool
+) -> _Compared:
+    """Compare the scores of two runs; of runs that duel, without gates on scores, they may be
+    left out. Raises `UsageError`, which calls the runs by `names`, if they cannot be compared.
+    """
+    if settings.duel and not is_gated:
+        refuse_to_duel(before, now, names)
+        reason = difference(before, now)
+        if reason is not None:
+            return _Compared(settings, incomparable=reason)
+    refuse_to_compare(before, now, names, gated=is_gated)
+    return _compare(before, now, settings, is_gated)
 
 
 def _gates_settings(options: Mapping[str, Any]) -> GatesSettings:

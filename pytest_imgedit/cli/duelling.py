@@ -11,16 +11,22 @@ from pytest_imgedit.cli.comparable import baseline_store, baselines_folder
 from pytest_imgedit.config.options import assign
 from pytest_imgedit.config.settings import GatesSettings, Settings, make_settings, read_tables
 from pytest_imgedit.core import errors, redaction
-from pytest_imgedit.core.results import Duel, GateResult, JudgeInfo, Results
+from pytest_imgedit.core.results import RESULTS_SCHEMA, Duel, GateResult, JudgeInfo, Results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run.baselines import ComparedWith
 from pytest_imgedit.run.duels import Opponent
-from pytest_imgedit.run.run_duel import FinishedEdits, decide_duels, measures
+from pytest_imgedit.run.run_duel import FinishedEdits, has_measured, have_decided
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.stats.decision import decide_duel
-from pytest_imgedit.store.baselines import Baseline, unlike_items, unlike_rewrites
+from pytest_imgedit.store.baselines import (
+    SCHEMA,
+    Baseline,
+    read_document,
+    unlike_items,
+    unlike_rewrites,
+)
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.store import Store, store_of
 
@@ -75,9 +81,9 @@ class Dueled:
         lines = [f"duels decided by judge {self.judge.spec}"]
         if self.gave_scores:
             lines.append(
-                f"judge {self.judge.spec} answers with scores, no choices: score the later run's "
-                "edits by it first (pytest --imgedit-stage=score), and compare that run: then its "
-                "scores are compared"
+                f"judge {self.judge.spec} answered with scores, expected which edit is better: "
+                "score the edits of the later run by it first (pytest --imgedit-stage=score), and "
+                "put that run here, whose scores are then compared"
             )
         return lines
 
@@ -121,7 +127,7 @@ def duel_runs(
     edits.require_images()
     others.require_edits(baseline, [item.id for item in edits.items])
     with closing(session):
-        decided = decide_duels(session, edits, Opponent(baseline, others.edit_of), sys.stderr)
+        decided = have_decided(session, edits, Opponent(baseline, others.edit_of), sys.stderr)
     duel, on_duels = decide_duel(session.settings.gates, results.items, decided.facts)
     return Dueled(duel, on_duels, JudgeInfo(**decided.judge), decided.gave_scores)
 
@@ -130,10 +136,12 @@ def _results_of(path: Path) -> Results:
     """Return a run; raise `UsageError` for a baseline, which has no texts to ask about."""
     try:
         return read_results(path)
-    except errors.UsageError as error:
+    except errors.UsageError:
+        if read_document(path, (SCHEMA, RESULTS_SCHEMA))["schema"] != SCHEMA:
+            raise
         raise errors.UsageError(
-            f"--duel: the later one of the two must be a run, whose pairs the judge is asked "
-            f"about: {error}"
+            f"--duel: {path} is a baseline, which has no texts to ask a judge about, expected a "
+            "run as the later one"
         ) from None
 
 
@@ -199,7 +207,7 @@ def _set_protocol(judge: dict[str, Any], results: Results) -> None:
     turned out to measure. No other judge is asked about single edits.
     """
     judge["protocol"] = "aspects"
-    if measures(results, str(judge["spec"])) and results.judge.protocol is not None:
+    if has_measured(results, str(judge["spec"])) and results.judge.protocol is not None:
         judge["protocol"] = results.judge.protocol
 
 

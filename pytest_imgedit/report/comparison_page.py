@@ -13,10 +13,11 @@ def render(
     shown: Sequence[tables.Table],
     *,
     pairs_url: str = "",
-    differences: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> str:
     """Render the verdict, the gates and the tables of a comparison as one HTML page, with a link to
-    the pairs of both runs if there is one. `differences` are those of editors and judges.
+    the pairs of both runs if there is one. `remarks` say how editors and judges differ,
+    and what is not compared.
     """
     template = html.environment().get_template("comparison.html")
     return template.render(
@@ -24,7 +25,7 @@ def render(
         verdict=verdict,
         gates=gates,
         tables=shown,
-        differences=differences,
+        remarks=remarks,
         pairs_url=pairs_url,
         words=tables.WORDS,
         wide_only=html.WIDE_ONLY,

@@ -96,6 +96,7 @@ class FinishedEdits:
             reference_text=item.reference_text,
             tags=item.tags,
             difficulty=item.difficulty,
+            own_category=self.results.suite.labels.get(item.category, ""),
             seed=item.seeds[0].seed,
             further=tuple(map(self._image, item.further)),
             edited_source=item.edited_source,
@@ -201,7 +202,7 @@ def control_edits(plan: RunPlan, duelling: Duelling, makes_edits: bool = True) -
     )
 
 
-def decide_duels(
+def have_decided(
     session: Session, now: FinishedEdits, before: Opponent, file: TextIO
 ) -> DecidedDuels:
     """Have the judge of a session, whose suite is that of `now`, decide which edits are better;
@@ -255,7 +256,7 @@ def _plan(session: Session, now: FinishedEdits, before: Opponent) -> RunPlan:
         )
     alone = Scorer(session.settings, judge, session.store)
     duelling = make_duelling(session.settings, works, before, alone)
-    if measures(now.results, session.settings.judge.spec):
+    if has_measured(now.results, session.settings.judge.spec):
         duelling = replace(duelling, pairwise=None)
     return RunPlan(
         request=Request(
@@ -276,7 +277,7 @@ def _plan(session: Session, now: FinishedEdits, before: Opponent) -> RunPlan:
     )
 
 
-def measures(results: Results, judge: str) -> bool:
+def has_measured(results: Results, judge: str) -> bool:
     """Tell whether a judge of this spec is known to measure, by the scores that it gave in a run
     whose judge it was.
     """
