@@ -148,7 +148,7 @@ def prepare(
         note(line)
     for line in plan_checks.store_warnings(store):
         note(line)
-    plan = make_plan(request, store, launcher, note)
+    plan = _without_unlike_scores(make_plan(request, store, launcher, note), note)
     lacks = list(plan_checks.lacks_of(plan))
     plan_checks.check_plan(plan, lacks)
     for line in plan_checks.plan_warnings(plan, lacks):
@@ -160,6 +160,20 @@ def prepare(
         return plan
     peaks = forecast.known_peaks(plan.settings, plan.identities, request.suite, store)
     return replace(plan, peaks=peaks)
+
+
+def _without_unlike_scores(plan: RunPlan, note: Callable[[str], None]) -> RunPlan:
+    """Return a plan that compares no scores with a baseline of another judge, if duels alone rest
+    on it.
+    """
+    baseline = plan.request.baseline
+    if baseline is None or not settings_checks.duels_alone(plan.settings):
+        return plan
+    reason = plan_checks.unlike_scores(plan, baseline)
+    if reason is None:
+        return plan
+    note(f"plan: scores are not compared with {baseline.name}: {reason}")
+    return replace(plan, request=replace(plan.request, baseline=None))
 
 
 @dataclass

@@ -69,12 +69,20 @@ def check_plan(plan: RunPlan, lacks: Sequence[Lack]) -> None:
         if len(lack.names) > lack.most:
             raise errors.UsageError(lack.line + lack.remedy)
     _check_stored_edits(plan)
-    if plan.request.baseline is not None and plan.judge is not None:
-        _check_baseline(plan, plan.request.baseline, plan.judge)
+    opponent = plan.request.opponent
+    baseline = opponent.baseline if opponent is not None else plan.request.baseline
+    if baseline is not None and plan.judge is not None:
+        _check_baseline(plan, baseline, plan.judge)
     _check_references(plan)
     if plan.request.baseline is not None:
         known = {scorer.name: scorer.facts for scorer in plan.additional_scorers}
         refuse(plan.request.baseline, unlike_further(plan.request.baseline, known))
+
+
+def unlike_scores(plan: RunPlan, baseline: Baseline) -> str | None:
+    """Say why the scores of a run cannot be compared with the baseline; `None` if they can."""
+    facts = {} if plan.scorer is None else plan.scorer.facts
+    return unlike_judges(baseline, facts, plan.settings.editor.seeds)
 
 
 def plan_warnings(plan: RunPlan, lacks: Sequence[Lack]) -> Iterator[str]:
@@ -285,8 +293,8 @@ def _check_references(plan: RunPlan) -> None:
 def _check_baseline(plan: RunPlan, baseline: Baseline, judge: Identity) -> None:
     """Raise `UsageError` if the verdicts of the run could not be compared with the baseline."""
     settings = plan.settings
-    identity = {"fingerprint": judge.fingerprint, "spec": judge.model.spec}
-    refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds))
+    if plan.request.baseline is not None:
+        refuse(baseline, unlike_scores(plan, baseline))
     if settings.gates.max_drop:
         refuse(baseline, unlike_losses(baseline, plan.editor.lossy))
     contents = {pair_id: _content(works) for pair_id, works in by_pair(plan.works).items()}

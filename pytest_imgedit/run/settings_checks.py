@@ -389,7 +389,8 @@ def _unsetting(toml: str, value: object) -> str:
 
 def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None:
     """Raise `UsageError` if the baseline has another judge, as far as is known without weights, or
-    if only one of baseline and run has rewritten instructions.
+    if only one of baseline and run has rewritten instructions. Where duels alone rest on the
+    baseline, its judge may be any.
     """
     identity = {
         "spec": redaction.mask_shapes(settings.judge.spec),
@@ -403,5 +404,14 @@ def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None
         identity["protocol"] = protocol.name
         identity["variant"] = protocol.variant
         identity["protocol_sha256"] = protocol.sha256
-    refuse(baseline, unlike_judges(baseline, identity, settings.editor.seeds))
+    judge = {} if duels_alone(settings) else identity
+    refuse(baseline, unlike_judges(baseline, judge, settings.editor.seeds))
     refuse(baseline, unlike_rewrites(baseline, settings.editor.rewrites is not None))
+
+
+def duels_alone(settings: Settings) -> bool:
+    """Tell whether no gate on scores rests on the baseline, but duels do."""
+    gates = settings.gates
+    if not gates.duel or gates.max_drop or gates.min_coverage:
+        return False
+    return "max_collapsed" not in gates.model_fields_set

@@ -195,6 +195,18 @@ def test_a_judge_of_ones_own_that_scores_is_known_by_its_scores(bench: Bench) ->
     assert overall(bench)["share"] == 1.0
 
 
+def test_a_baseline_of_another_judge_can_be_put_against(bench: Bench) -> None:
+    save(bench, "blend", judge="--imgedit-judge=reference")
+    result = duel(bench, "oracle", UNTRIED)
+    assert overall(bench)["share"] == 1.0
+    assert bench.results["comparison"] is None
+    result.stdout.fnmatch_lines(["*scores are not compared with main: another judge: reference *"])
+    assert result.ret == 0
+
+    result = duel(bench, "oracle", UNTRIED, "--imgedit-max-drop=overall:0")
+    assert result.ret == 4
+
+
 @pytest.mark.full
 def test_several_dimensions_are_asked_apart_and_each_can_be_gated(bench: Bench) -> None:
     save(bench, "blend")
