@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -39,10 +40,9 @@ from pytest_imgedit.workers import editing
 
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS / "support"))
-
-from partial_edits import right_edits  # noqa: E402
-from pixel_server import PixelJudge, pixel_server  # noqa: E402
-from worker_threads import ThreadExecutor  # noqa: E402
+partial_edits, pixel_server, worker_threads = (
+    import_module(name) for name in ("partial_edits", "pixel_server", "worker_threads")
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,19 +63,19 @@ SIDE = 96
 
 
 def paint_photographs(folder: Path) -> str:
-    """Write a suite of 32 parts of photographs, each with the place and colour of a ball that is to
+    """Write a suite of 28 parts of photographs, each with the place and colour of a ball that is to
     be painted and a right edit; return its path.
     """
     rows = []
     photographs = sorted((TESTS / "data" / "step1x").glob("*.jpg"))[:4]
-    for number in range(32):
+    for number in range(28):
         path = photographs[number % 4]
-        place, corner = [*PLACES.items()][number // 8]
+        place, corner = [*PLACES.items()][number // 7]
         left, top = 20 * (number // 4), 14 * (number // 4)
         source = Image.open(path).convert("RGB").resize((256, 256))
         source = source.crop((left, top, left + SIDE, top + SIDE))
         right = source.copy()
-        colour = COLOURS[(number + number // 8) % 5]
+        colour = COLOURS[(number + number // 7) % 5]
         ImageDraw.Draw(right).ellipse((*corner, corner[0] + 47, corner[1] + 47), colour)
         source.save(folder / f"{number}.png")
         right.save(folder / f"right-{number}.png")
@@ -165,7 +165,7 @@ class Row:
         return f"{self.arena:<22} {self.case:<28} {'ok' if self.holds else 'NO':<3} {self.seen}"
 
 
-def equal_edits(arena: Arena, before: Ended, stub: PixelJudge | None) -> Row:
+def equal_edits(arena: Arena, before: Ended, stub: Any) -> Row:
     """The same edits, made again: nothing is asked but the duels of controls."""
     if stub:
         stub.pairs.clear()
@@ -257,48 +257,57 @@ def summary(ended: list[Ended]) -> str:
     return text + f"; {fmean(one.seconds for one in ended):.2f} s a run"
 
 
-def rows_of(folder: Path, runs: int) -> Iterator[Row]:
-    """Yield all cases."""
+def of_embedded(folder: Path, runs: int) -> Iterator[Row]:
+    """Yield the cases of the embedded judge, which has no position to prefer."""
+    arena = Arena("scenes, embedded", folder / "embedded", SCENES, EMBEDDED)
+    before = arena.run()
+    yield equal_edits(arena, before, None)
+    yield half_done(arena, before)
+    yield from of_redrawn({" by scores": arena}, runs, arena.name)
+
+
+def of_served(folder: Path, runs: int) -> Iterator[Row]:
+    """Yield the cases of the server."""
     photographs = paint_photographs(folder)
-    embedded = Arena("scenes, embedded", folder / "embedded", SCENES, EMBEDDED)
-    before = embedded.run()
-    yield equal_edits(embedded, before, None)
-    yield half_done(embedded, before)
-    yield from of_redrawn({" by scores": embedded}, runs, embedded.name)
-    right = {**right_edits(SCENES), **right_edits(photographs)}
-    with pixel_server(right) as (url, stub):
+    right = partial_edits.right_edits(SCENES) | partial_edits.right_edits(photographs)
+    with pixel_server.pixel_server(right) as (url, stub):
         for name, suite in (("scenes", SCENES), ("photographs", photographs)):
-
-            def arena(model: str, name: str = name, suite: str = suite) -> Arena:
-                judge = f"openai:{url}#{model}"
-                return Arena(f"{name}, served", folder / f"{name}-{model}", suite, judge)
-
-            fair = arena("noisy-0.5")
+            arenas = {
+                model: Arena(
+                    f"{name}, served", folder / f"{name}-{model}", suite, f"openai:{url}#{model}"
+                )
+                for model in ("first", "worse", *(f"noisy-{value}" for value in PREFERENCES))
+            }
+            fair = arenas["noisy-0.5"]
             before = fair.run()
             yield equal_edits(fair, before, stub)
             yield half_done(fair, before)
-            yield invalid(arena("first"), "a judge that says A")
-            yield invalid(arena("worse"), "a judge that prefers worse")
-            if suite == photographs:
-                served = {f", first {value}": arena(f"noisy-{value}") for value in PREFERENCES}
-                yield from of_redrawn(served, runs, fair.name)
+            yield invalid(arenas["first"], "a judge that says A")
+            yield invalid(arenas["worse"], "a judge that prefers worse")
+        served = {f", first {value}": arenas[f"noisy-{value}"] for value in PREFERENCES}
+        yield from of_redrawn(served, runs, fair.name)
+
+
+PARTS = {"embedded": of_embedded, "served": of_served}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=200, help="runs of redrawn edits, each judge")
+    parser.add_argument("--only", choices=PARTS, action="append", help="cases of this judge")
     given = parser.parse_args()
     memory = Path("/dev/shm")
     started, failed = time.perf_counter(), 0
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name,
-        patch("pytest_imgedit.workers.local.LocalExecutor", ThreadExecutor),
+        patch("pytest_imgedit.workers.local.LocalExecutor", worker_threads.ThreadExecutor),
         patch.object(editing, "change", lambda *_: 50.0),  # most of the time, for no gate here
         patch.object(planning, "pairs_needed", lambda *_: None),
     ):
-        for row in rows_of(Path(name), given.runs):
-            print(row, flush=True)
-            failed += not row.holds
+        for part in given.only or PARTS:
+            for row in PARTS[part](Path(name), given.runs):
+                print(row, flush=True)
+                failed += not row.holds
     print(f"{time.perf_counter() - started:.0f} s")
     sys.exit(failed > 0)
 
