@@ -137,11 +137,12 @@ def _results_of(path: Path) -> Results:
     try:
         return read_results(path)
     except errors.UsageError:
-        if read_document(path, (SCHEMA, RESULTS_SCHEMA))["schema"] != SCHEMA:
+        document = read_document(path, (SCHEMA, RESULTS_SCHEMA))
+        if document["schema"] != SCHEMA:
             raise
         raise errors.UsageError(
             f"--duel: {path} is a baseline, which has no texts to ask a judge about, expected a "
-            "run as the later one"
+            f"run as the later one, such as its own: {document['run']}"
         ) from None
 
 

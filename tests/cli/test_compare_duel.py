@@ -175,11 +175,16 @@ def test_two_runs_are_put_against_each_other_once(duel: Callable[..., Compared])
     assert better.document["comparison"]["measures"]["score"]["overall"]["difference"] > 0
     assert better.document["duel_judge"]["spec"] == KNOWING
 
-    Knowing.asked.clear()
-    worse = duel(run_of("oracle"), run_of("blend"))
+
+def test_a_worse_run_fails_and_the_same_two_edits_are_asked_about_once(
+    duel: Callable[..., Compared],
+) -> None:
+    assert duel("blend", run_of("oracle"), UNTRIED).code == 0
+    assert Knowing.asked.pop("duel") == 2 * PAIRS
+    worse = duel(run_of("oracle"), run_of("blend"), UNTRIED)
     assert (worse.code, worse.share) == (1, 0.0)
-    assert worse.gates["min_win"] == "FAIL"
-    assert not Knowing.asked, "the same two edits, whichever of them is the older"
+    assert worse.gates == {"min_win": "FAIL"}
+    assert not Knowing.asked, "whichever of them is the older"
 
 
 def test_the_verdict_the_tables_and_the_page(
@@ -298,12 +303,13 @@ def test_the_bill_of_a_server_is_what_it_is_asked(
     with ModelServer() as server:
         server.reset()
         server.reply = '{"reason": "it is", "better": "A"}'
+        edit(here, "identity", "-kphysics", judge="reference")
         judge = (f"--judge=openai:{server.url}#m", "--set=judge.price_in=2", UNTRIED)
-        billed = duel("blend", run_of("oracle"), *judge)
+        billed = duel("blend", run_of("identity"), *judge)
         asked = len(server.asked)
-        again = duel("blend", run_of("oracle"), *judge)
+        again = duel("blend", run_of("identity"), *judge)
         server.shutdown()
-    assert asked == 2 * PAIRS + 1
+    assert asked == 2 * 5 + 1
     assert f"plan: judge: {asked} to " in billed.errors
     assert "1 to try the server), 0 in the store; about " in billed.errors
     assert billed.share == 0.5
