@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from api_server import api_server, completion
 from duel_judges import Knowing
 from folders import fill
 from in_process import run_in
-from model_server import ModelServer
 from worker_threads import ThreadExecutor
 
 from pytest_imgedit.cli.main import main
@@ -296,23 +296,20 @@ def test_a_judge_of_ones_own_that_has_scored_the_later_run_decides_by_its_scores
     assert (compared.code, compared.share) == (0, 1.0)
 
 
-@pytest.mark.full
 def test_the_bill_of_a_server_is_what_it_is_asked(
     here: Path, duel: Callable[..., Compared]
 ) -> None:
-    with ModelServer() as server:
-        server.reset()
-        server.reply = '{"reason": "it is", "better": "A"}'
-        edit(here, "identity", "-kphysics", judge="reference")
+    edit(here, "identity", "-kphysics", judge="reference")
+    with api_server() as server:
+        server.answer = lambda _: (200, completion('{"reason": "it is", "better": "A"}'))
         judge = (f"--judge=openai:{server.url}#m", "--set=judge.price_in=2", UNTRIED)
         billed = duel("blend", run_of("identity"), *judge)
         asked = len(server.asked)
         again = duel("blend", run_of("identity"), *judge)
-        server.shutdown()
-    assert asked == 2 * 5 + 1
+    assert asked == len(server.asked) == 2 * 5 + 1
     assert f"plan: judge: {asked} to " in billed.errors
-    assert "1 to try the server), 0 in the store; about " in billed.errors
+    assert "(10 votes, 1 to try the server), 0 in the store; about " in billed.errors
+    assert " by judge.price_in and judge.price_out" in billed.errors
     assert billed.share == 0.5
     assert list(billed.gates) == ["min_win"]
-    assert len(server.asked) == asked
-    assert f"plan: judge: 0 questions, {asked - 1} in the store" in again.errors
+    assert "plan: judge: 0 questions, 10 in the store" in again.errors
