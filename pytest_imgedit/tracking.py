@@ -93,15 +93,18 @@ def log_run(results: Results, store: Path, run: Any = None, step: int | None = N
 
 
 def means(results: Results) -> dict[str, float]:
-    """Return the mean of each measure over each group as `GROUP/MEASURE`, without those that are
-    not known.
+    """Return the mean of each measure over each group as `GROUP/MEASURE`, and the share of duels
+    won as `GROUP/duel.MEASURE`, without those that are not known.
     """
-    return {
+    known = {
         escaped(f"{group}/{name}"): row.mean
         for name, measured in results.measures.items()
         for group, row in measured.rows.items()
-        if row.mean is not None
     }
+    rows_of_duels = {} if results.duel is None else results.duel.measures
+    for name, rows in rows_of_duels.items():
+        known |= {escaped(f"{group}/duel.{name}"): row.share for group, row in rows.items()}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def worst_first(items: tuple[Item, ...]) -> list[Item]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from documents import a_run, an_item
+from duels import a_run_with_duel
 from PIL import Image
 
 from pytest_imgedit import tracking
@@ -103,6 +104,11 @@ def test_scalars_are_named_by_group_and_measure(results):
     scalars = means(results)
     assert scalars["physics/score"] == pytest.approx(4.75)
     assert scalars["overall/realism"] == 7.0
+
+
+def test_shares_of_duels_are_scalars_too():
+    run = a_run_with_duel()
+    assert means(run)["overall/duel.score"] == run.duel.measures["score"]["overall"].share
 
 
 def test_pairs_without_a_score_come_first_and_those_not_needed_last():
