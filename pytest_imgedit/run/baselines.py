@@ -65,6 +65,12 @@ class Baselines:
         return not (asked or path.exists())
 
     @property
+    def lacks_edits(self) -> bool:
+        """Whether the run saves a baseline without edits although the settings ask for duels."""
+        run = self.settings.run
+        return self.settings.gates.duel and run.save is not None and not run.save_edits
+
+    @property
     def saved(self) -> Path | None:
         """The baseline that the run would replace."""
         name = self.settings.run.save

@@ -134,6 +134,11 @@ def _opening_lines(session: Session, folder: Path) -> list[str]:
             f"baseline {session.settings.run.save} is not there yet: this run makes it, and is "
             "compared with nothing"
         )
+    if session.baselines.lacks_edits:
+        lines.append(
+            f"warning: --imgedit-save={session.settings.run.save} keeps no edits, and duels "
+            "(gates.duel) need them: add --imgedit-save-edits"
+        )
     return lines
 
 

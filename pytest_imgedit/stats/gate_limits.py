@@ -300,7 +300,7 @@ class MinWin(Limit):
 
     @property
     def mean_name(self) -> str:
-        return "duels"
+        return "duel with all its votes"
 
     @property
     def value_name(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -110,23 +111,24 @@ def outcome(results: Results) -> Outcome:
         done = f"shard {shard}: {len(items)} of {counted(len(shard.ids), 'pair')}, {scored} scored"
         return Outcome.of("NOT SELECTED", (), [done, "imgedit merge decides the gates"])
     gates = [gate for gate in results.gates if gate.state != "NOT SELECTED"]
-    gates.sort(key=_severity)
+    options = results.run.options.gates
+    gates.sort(key=partial(_severity, options))
     state: State = gates[0].state if gates else "INVALID"
     copies = mostly_copies(results)
     notes = copies + _replaced(results) + left_out(results)
     if state == "PASS":
         return Outcome.of("PASS", _passed(results, gates, copies), notes)
-    only_warns = bool(gates) and not any(fails(gate, results.run.options.gates) for gate in gates)
+    only_warns = bool(gates) and not any(fails(gate, options) for gate in gates)
     parts = copies + _not_passed(results, gates, only_warns=only_warns, scored=scored)
     return Outcome.of(state, parts, notes, fails=not only_warns, warns=only_warns)
 
 
-def _severity(gate: GateResult) -> tuple[int, bool]:
-    """Order gates by state, the worst first; of equals, those on the overall drop or the overall
-    share of duels precede.
+def _severity(options: GateOptions, gate: GateResult) -> tuple[int, bool, bool]:
+    """Order gates by state, the worst first; of equals, those that fail the run precede, and then
+    those on the overall drop or the overall share of duels.
     """
     is_overall = gate.kind in ("max_drop", "min_win") and gate.field == OVERALL
-    return WORST_FIRST.index(gate.state), not is_overall
+    return WORST_FIRST.index(gate.state), not fails(gate, options), not is_overall
 
 
 def _incomplete(results: Results, scored: int) -> Outcome:

@@ -307,7 +307,7 @@ UNTRIED = GateResult("overall", "controls", None, None, "INCONCLUSIVE", "c", war
         (
             {"gates": [FEW, gate("INCONCLUSIVE", "missing")]},
             "INCONCLUSIVE",
-            "INCONCLUSIVE: b; 1 more gate did not pass",
+            "INCONCLUSIVE: missing; 1 more gate did not pass",
             True,
         ),
         (

@@ -295,3 +295,11 @@ def test_names_and_order_of_what_is_put_against_each_other_move_nothing(bench: B
     second = bench.results["duel"]
     for part in ("measures", "disagreement", "first", "controls", "identical"):
         assert second[part] == first[part]
+
+
+def test_a_baseline_that_keeps_no_edits_for_its_duels_is_said(bench: Bench) -> None:
+    (bench.path / "imgedit.toml").write_text('[gates]\ncompare = "main"\nduel = true\n')
+    options = (SUITE, KNOWING, "--imgedit-editor=blend", UNTRIED)
+    result = bench.run(*options, "--imgedit-save=main")
+    result.stdout.fnmatch_lines(["*warning: --imgedit-save=main keeps no edits, and duels *"])
+    assert result.ret == 0

@@ -49,7 +49,7 @@ def min_win(observations, limit=0.5, field="overall", **settings):
         pytest.param(EVEN, 0, {}, "PASS", "overall wins 0.50 of duels against main >= 0", id="no-limit"),
         pytest.param((0.0,) * 4, 0.5, {}, "INCONCLUSIVE", "overall wins 0.00 of duels against main < 0.5: too few pairs (4)", id="four"),
         pytest.param((0.5,) * 50, 0.5, {}, "INCONCLUSIVE", "overall wins 0.50 of duels against main >= 0.5: no spread seen in 50 pairs", id="first-always"),
-        pytest.param((None,) * 9, 0.5, {}, "INVALID", "overall has no duels in this run", id="none"),
+        pytest.param((None,) * 9, 0.5, {}, "INVALID", "overall has no duel with all its votes in this run", id="none"),
     ],
 )  # fmt: skip
 def test_min_win(values, limit, settings, state, why):
