@@ -149,6 +149,12 @@ def _duel(
     controls = duels.describe_controls(facts.trials, settings.alpha)
     is_judge_tried = bool(controls) and duels.controls_gate(controls).state == "PASS"
     gates = min_win(settings, wins, facts.name, facts.measures, is_judge_tried)
+    reason = duels.usual_error(facts.pairs)
+    if reason:
+        gates = [
+            replace(gate, why=f"{gate.why}: {reason}") if gate.value is None else gate
+            for gate in gates
+        ]
     return duels.describe(facts, items, settings, gates), gates
 
 

@@ -7,6 +7,7 @@ for a tie. Pairs that share a source image are one cluster.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -135,6 +136,13 @@ def observe_wins(
 def samples(facts: DuelFacts, items: Sequence[MeasuredItem]) -> dict[str, list[Observation]]:
     """Return the observations of `observe_wins` by measure, as `gate_rules.min_win` takes them."""
     return {name: observe_wins(facts.pairs, items, name) for name in facts.measures}
+
+
+def usual_error(pairs: Mapping[str, DuelPair]) -> str:
+    """Return the most frequent reason why votes are missing; an empty text if none is."""
+    votes = [vote for pair in pairs.values() for seed in pair.seeds for vote in seed.votes]
+    reasons = Counter(vote.error.message for vote in votes if vote.error is not None)
+    return max(reasons, key=reasons.__getitem__, default="")
 
 
 def _is_identical(pair: DuelPair) -> bool:

@@ -141,12 +141,15 @@ def test_a_judge_that_cannot_choose_makes_the_run_invalid(
 def test_an_unreadable_vote_is_an_error_after_its_reasks(bench: Bench) -> None:
     judge = "--imgedit-judge=duel_judges:Mumbling"
     save(bench, "blend", judge=judge)
-    duel(bench, "oracle", "--imgedit-set=judge.reasks=1", UNTRIED, judge=judge)
+    result = duel(bench, "oracle", "--imgedit-set=judge.reasks=1", UNTRIED, judge=judge)
     assert bench.results["duel"]["errors"] == PAIRS
     assert Knowing.asked["duel"] == 2 * 2 * PAIRS
     assert {vote["error"]["kind"] for vote in votes(bench)} == {"unreadable_reply"}
     assert all(vote["error"]["reply"] for vote in votes(bench))
     assert gates(bench) == {"min_win": "INVALID"}
+    result.stdout.fnmatch_lines(
+        ["  INVALID *no duel with all its votes in this run: 'better' is *"]
+    )
 
 
 @pytest.mark.full
