@@ -269,6 +269,8 @@ def summary(ended: list[Ended]) -> str:
 
 def of_embedded(folder: Path, runs: int) -> Iterator[Row]:
     """Yield the cases of the embedded judge, which has no position to prefer."""
+    for name in ("torch._dynamo", "transformers"):
+        import_module(name)  # threads cannot import them at once
     arena = Arena("scenes, embedded", folder / "embedded", SCENES, EMBEDDED)
     before = arena.run()
     yield equal_edits(arena, before, None)
