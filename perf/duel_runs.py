@@ -204,27 +204,27 @@ def told(ended: Ended) -> str:
     return f"exit {int(ended.fails)}, share won {share}, {states}"
 
 
-def redrawn(arena: Arena, runs: int) -> Iterator[Ended]:
+def redrawn(arena: Arena, runs: int, first: int) -> Iterator[Ended]:
     """Yield runs of equal quality, each against the one before it."""
-    before = arena.run(seed=100)
+    before = arena.run(seed=first)
     for number in range(runs):
-        now = arena.run(seed=101 + number, against=before)
+        now = arena.run(seed=first + 1 + number, against=before)
         yield now
         before = now
 
 
-def each_against_each(arena: Arena, runs: int) -> Iterator[Ended]:
+def each_against_each(arena: Arena, runs: int, first: int) -> Iterator[Ended]:
     """Yield runs of equal quality, each of a few against each: a slow judge that measures scores an
     edit once, whatever it is put against.
     """
     seen: list[Ended] = []
     for later in count():
-        seen.append(arena.run(seed=100 + later))
+        seen.append(arena.run(seed=first + later))
         for before in seen[:later]:
             if runs == 0:
                 return
             runs -= 1
-            yield arena.run(seed=100 + later, against=before)
+            yield arena.run(seed=first + later, against=before)
 
 
 def of_redrawn(arenas: dict[str, Arena], runs: int, name: str) -> Iterator[Row]:
@@ -232,7 +232,8 @@ def of_redrawn(arenas: dict[str, Arena], runs: int, name: str) -> Iterator[Row]:
     ended: list[Ended] = []
     for place, (label, arena) in enumerate(arenas.items()):
         draw = each_against_each if arena.judge == EMBEDDED else redrawn
-        found = [*draw(arena, runs // len(arenas) + (place < runs % len(arenas)))]
+        share = runs // len(arenas) + (place < runs % len(arenas))
+        found = [*draw(arena, share, 1000 * (1 + place))]
         ended += found
         yield Row(name, f"redrawn{label}", summary(found), holds=True)
     yield Row(name, "redrawn, all", summary(ended), share_of_zero(ended) >= ENOUGH)
