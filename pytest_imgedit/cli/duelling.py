@@ -204,8 +204,8 @@ def _has_mask(value: object) -> bool:
 
 
 def _set_protocol(judge: dict[str, Any], results: Results) -> None:
-    """Set the protocol that single edits are judged by: that of the run for its own judge, if that
-    turned out to measure. No other judge is asked about single edits.
+    """Set the protocol by which single edits are judged where scores decide: that of the run for
+    its own judge, if that turned out to measure, else the built-in one.
     """
     judge["protocol"] = "aspects"
     if has_measured(results, str(judge["spec"])) and results.judge.protocol is not None:
