@@ -636,8 +636,8 @@ class GateOptions(Part):
     environment: Literal["any", "same"] = "any"
     """`"same"`: a baseline of another environment is refused."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
-    """The probability of a false alarm of all gates on drops and on the tail together, again of
-    all gates on scores, and again of all on duels (`docs/gates.md`).
+    """The probability of a false alarm of all gates on drops, on duels and on the tail together,
+    and again of all gates on scores (`docs/gates.md`).
     """
     margin: float = Field(default=0.5, gt=0, le=10)
     """The smallest effect that a passing gate must be able to detect, in 80% of runs."""
@@ -657,11 +657,13 @@ class GateOptions(Part):
     """
 
     def alpha_of(self, kind: str) -> float:
-        """Return the probability of a false alarm of all gates of a kind; those on drops, if there
-        are any, share α equally with that on the tail.
+        """Return the probability of a false alarm of all gates of a kind; the kinds of gates against
+        a baseline share α equally: those on drops and on duels, if there are any, and that on the
+        tail.
         """
-        is_shared = bool(self.max_drop) and kind in ("max_drop", "max_collapsed")
-        return self.alpha / 2 if is_shared else self.alpha
+        if kind not in ("max_drop", "min_win", "max_collapsed"):
+            return self.alpha
+        return self.alpha / (1 + bool(self.max_drop) + bool(self.min_win))
 
     def only_warns(self, gate: GateResult) -> bool:
         """Return whether a gate is INCONCLUSIVE and only warns: it does not fail the run."""

@@ -86,7 +86,7 @@ def test_the_plan_of_a_run_tells_what_its_duels_detect():
 
 def test_the_next_run_can_detect_what_this_one_could():
     run = duelled(*EVEN)
-    mde, origin = planning.expected_mde("min_win", "overall", 0.05, 150, [run])
+    mde, origin = planning.expected_mde("min_win", "overall", 0.025, 150, [run])
     assert mde == pytest.approx(2 * run.gates[-1].mde)
     assert origin == "run r1"
 

@@ -32,7 +32,8 @@ def wins(*values, alike=False):
 
 
 def min_win(observations, limit=0.5, field="overall", **settings):
-    options = GatesSettings(duel=True, min_win={field: limit}, **settings)
+    """The gate, whose half of α is 0.05; the other half is that of the gate on collapsed pairs."""
+    options = GatesSettings(duel=True, min_win={field: limit}, alpha=0.1, **settings)
     (gate,) = gate_rules.min_win(options, {"score": observations}, "main")
     return gate
 
@@ -90,10 +91,11 @@ def test_an_open_gate_of_few_pairs_warns_whatever_their_share():
     assert min_win(wins(0.0, 0.25, 0.0, 0.0)).warns
 
 
-def test_wins_have_a_chance_of_false_alarms_of_their_own():
+def test_kinds_of_gates_against_a_baseline_share_alpha():
     options = GateOptions(max_drop={"overall": 0}, min_win={"overall": 0.5}, alpha=0.04)
-    assert options.alpha_of("min_win") == 0.04
-    assert options.alpha_of("max_drop") == 0.02
+    kinds = ("max_drop", "min_win", "max_collapsed")
+    assert all(options.alpha_of(kind) == pytest.approx(0.04 / 3) for kind in kinds)
+    assert options.alpha_of("fail_under") == 0.04
 
 
 def test_the_rule_in_words():
