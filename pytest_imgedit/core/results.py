@@ -657,8 +657,8 @@ class GateOptions(Part):
     """
 
     def alpha_of(self, kind: str) -> float:
-        """Return the probability of a false alarm of all gates of a kind; the kinds of gates against
-        a baseline share α equally: those on drops and on duels, if there are any, and that on the
+        """Return the probability of a false alarm of all gates of a kind; the kinds against a
+        baseline share α equally: those on drops and on duels, if there are any, and that on the
         tail.
         """
         if kind not in ("max_drop", "min_win", "max_collapsed"):
