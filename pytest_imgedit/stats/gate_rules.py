@@ -149,14 +149,18 @@ def _allow_for_missing(
 ) -> results.GateResult:
     """Return a gate, INCONCLUSIVE if any of the filled rules, with their p values, would turn it.
 
-    A gate that warns stays a warning only if it is one by all of them.
+    A gate that warns stays a warning only if it is one by all of them; otherwise it says that the
+    missing values are why it is none.
     """
+    pairs = f"{counted(rule.missing, 'pair')} without a {rule.limit.value_name}"
     if gate.warns:
-        return replace(gate, warns=all(other.only_warns(p) for other, p in filled_rules))
+        if all(other.only_warns(p) for other, p in filled_rules):
+            return gate
+        assert gate.p is not None, "a gate that warns has an estimate"
+        why = rule.gate(gate.p, advises=False).why
+        return replace(gate, warns=False, why=f"{why}; {pairs} could turn it")
     if not any(other.turns(gate, p) for other, p in filled_rules):
         return gate
-    missing = sum(pair.value is None for pair in rule.observations)
-    pairs = f"{counted(missing, 'pair')} without a {rule.limit.value_name}"
     why = f"{pairs} could turn this {gate.state}: {gate.why}"
     return replace(gate, state="INCONCLUSIVE", why=why)
 
@@ -178,6 +182,14 @@ class Rule:
     def is_complete(self) -> bool:
         """Whether every pair has a value."""
         return all(pair.value is not None for pair in self.observations)
+
+    @property
+    def missing(self) -> int:
+        """The number of pairs without a value: in its group, or if all of these have one, in all
+        groups, whose gates share its chance of a false alarm.
+        """
+        in_group = sum(pair.value is None for pair in self.pairs)
+        return in_group or sum(pair.value is None for pair in self.observations)
 
     def filled(self, part: float) -> Rule:
         """Return the rule with missing values filled as by `gate_values.filled`."""
@@ -299,9 +311,9 @@ class Rule:
         furthest = self.limit.threshold - self.margin
         return self.estimate is not None and self.estimate.mean < furthest
 
-    def gate(self, p: float) -> results.GateResult:
+    def gate(self, p: float, advises: bool = True) -> results.GateResult:
         """Return the result of the gate, from the pairs that have a value; INVALID if they give no
-        mean.
+        mean. If it `advises`, an inconclusive one says how many pairs would decide.
         """
         limit = self.limit
         estimate = self.estimate
@@ -318,13 +330,15 @@ class Rule:
             limit.value,
             value=_oriented(estimate.mean, limit.measure),
             state=state,
-            why=self._why(estimate, state, p, ruin),
+            why=self._why(estimate, state, p, ruin, advises),
             p=p,
             mde=estimate.mde(self.alpha),
             warns=state == "INCONCLUSIVE" and not ruin,
         )
 
-    def _why(self, estimate: Estimate, state: results.State, p: float, ruin: str) -> str:
+    def _why(
+        self, estimate: Estimate, state: results.State, p: float, ruin: str, advises: bool
+    ) -> str:
         """Report the mean and how it stands to the limit; if the gate is inconclusive, also why it
         is, and the `ruin` if there is one.
         """
@@ -340,7 +354,7 @@ class Rule:
         if state == "FAIL":
             why += limit.shown(p_value(p))
         elif state == "INCONCLUSIVE":
-            why += f": {self._why_open(estimate)}"
+            why += f": {self._why_open(estimate, advises)}"
         if ruin:
             why += f"; {ruin}"
         return why
@@ -375,9 +389,9 @@ class Rule:
             pairs, attrgetter("cluster"), attrgetter("category"), decides, share
         )
 
-    def _why_open(self, estimate: Estimate) -> str:
+    def _why_open(self, estimate: Estimate, advises: bool) -> str:
         """Say why these pairs do not decide the gate: that nothing could have, or what they would
-        miss, and what would decide.
+        miss, and if it `advises`, what would decide.
         """
         reason = hindrance(estimate, self.alpha)
         if reason:
@@ -394,6 +408,8 @@ class Rule:
         missed = self.limit.missed(mde, counted(estimate.n, "pair"))
         if self.settings.strict:
             missed = f"not shown (gates.strict); {missed}"
+        if not advises:
+            return missed
         needed = self.pairs_needed()
         if needed is None:
             return f"{missed}; 16 times the pairs would not decide"

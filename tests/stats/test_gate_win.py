@@ -82,6 +82,22 @@ def test_enough_pairs_without_a_vote_leave_a_gate_open(values, missing, state):
     assert not gate.warns
 
 
+def test_a_warning_that_missing_votes_could_turn_is_none_and_says_so():
+    observations = wins(*EVEN * 2)
+    assert min_win(observations, limit=0.52).warns
+    gate = min_win(observations + wins(*[None] * 11), limit=0.52)
+    assert (gate.state, gate.warns) == ("INCONCLUSIVE", False)
+    assert gate.why.startswith("overall wins 0.50 of duels against main < 0.52: not shown to be ")
+    assert gate.why.endswith(" may be missed with 16 pairs; 11 pairs without a vote could turn it")
+
+
+def test_the_missing_votes_of_a_gate_are_those_of_its_group():
+    others = [Observation("weather", f"w{n}", value, 0.0, 1.0) for n, value in enumerate(EVEN)]
+    others += [Observation("weather", f"x{n}", None, 0.0, 1.0) for n in range(3)]
+    observations = wins(*EVEN * 40, *[None] * 60)
+    assert min_win(observations + others, field="physics").why.startswith("60 pairs without a ")
+
+
 def test_a_vote_in_one_order_leaves_less_open():
     half = [Observation("physics", f"h{n}", None, 0.5, 1.0) for n in range(12)]
     assert min_win(wins(*EVEN * 40) + half).state == "PASS"
