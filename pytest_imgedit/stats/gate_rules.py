@@ -10,8 +10,9 @@ from operator import attrgetter
 
 from pytest_imgedit.core import results
 from pytest_imgedit.core.measures import OVERALL, SCORE_ONLY, WINS_ONLY, Field
+from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import Measure
-from pytest_imgedit.core.text import counted, p_value
+from pytest_imgedit.core.text import counted, first_of, p_value
 from pytest_imgedit.stats import holm, planning
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
 from pytest_imgedit.stats.gate_limits import KINDS, Limit, MeanGate
@@ -318,7 +319,7 @@ class Rule:
         limit = self.limit
         estimate = self.estimate
         if estimate is None:
-            why = f"{limit.field} has no {limit.mean_name} in this run"
+            why = self._why_unknown()
             return results.GateResult(
                 limit.field, limit.kind, limit.value, value=None, state="INVALID", why=why
             )
@@ -334,6 +335,19 @@ class Rule:
             p=p,
             mde=estimate.mde(self.alpha),
             warns=state == "INCONCLUSIVE" and not ruin,
+        )
+
+    def _why_unknown(self) -> str:
+        """Say what the field lacks; of `overall`, which of several categories do."""
+        limit = self.limit
+        known = {pair.category for pair in self.pairs if pair.value is not None}
+        lacking = in_order(pair.category for pair in self.pairs if pair.category not in known)
+        if not known or not lacking:
+            return f"{limit.field} has no {limit.mean_name} in this run"
+        have = "has" if len(lacking) == 1 else "have"
+        return (
+            f"{limit.field} cannot be computed: {first_of(lacking)} {have} no {limit.mean_name} in "
+            "this run"
         )
 
     def _why(

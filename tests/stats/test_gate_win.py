@@ -91,6 +91,18 @@ def test_a_warning_that_missing_votes_could_turn_is_none_and_says_so():
     assert gate.why.endswith(" may be missed with 16 pairs; 11 pairs without a vote could turn it")
 
 
+def test_overall_names_the_categories_without_a_vote():
+    others = [Observation(name, name, None, 0.0, 1.0) for name in ("local", "text", "local")]
+    gate = min_win(wins(*EVEN) + others)
+    assert (gate.state, gate.value) == ("INVALID", None)
+    assert gate.why == (
+        "overall cannot be computed: local, text have no duel with all its votes in this run"
+    )
+    assert gate_line(min_win(wins(*EVEN) + others[:1])) == (
+        "min_win overall:0.5: cannot be computed: local has no duel with all its votes in this run"
+    )
+
+
 def test_the_missing_votes_of_a_gate_are_those_of_its_group():
     others = [Observation("weather", f"w{n}", value, 0.0, 1.0) for n, value in enumerate(EVEN)]
     others += [Observation("weather", f"x{n}", None, 0.0, 1.0) for n in range(3)]
