@@ -11,7 +11,7 @@ from typing import Literal
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.results import Duel, DuelPair, DuelSeed, Vote
 from pytest_imgedit.core.text import number
-from pytest_imgedit.report.duel_tables import why_no_vote
+from pytest_imgedit.report.duel_tables import not_decided, why_not_decided
 from pytest_imgedit.stats.duels import EVEN
 from pytest_imgedit.stats.estimates import ROUNDING
 
@@ -22,7 +22,7 @@ MARKS: dict[Ending, str] = {
     "lost": "duel lost",
     "tie": "duel: tie",
     "identical": "duel: identical edits",
-    "error": "duel: no vote",
+    "error": "duel: not decided",
 }
 #: What a pair is marked with if a vote changes with the order.
 TURNED = "duel: order decides"
@@ -67,7 +67,7 @@ def line(pair: DuelPair, duel: Duel) -> str:
     how = ending(pair)
     said = f"against {duel.name}: "
     if how == "error":
-        return f"{said}no vote: {why_no_vote(pair, duel.name) or 'unknown'}"
+        return f"{said}{not_decided(duel)}: {why_not_decided(pair, duel.name) or 'unknown'}"
     if how == "identical":
         return f"{said}identical edits, which count half"
     said += f"{how}, share {number(pair.value(SCORE))}"
@@ -88,7 +88,7 @@ def votes(seed: DuelSeed) -> Iterator[tuple[str, str]]:
     for vote in seed.votes:
         order = f"{_EDITS[vote.first]} shown first" if vote.first else _scores(vote)
         if vote.error is not None:
-            yield f"{order}: {vote.error}", vote.error.reply or ""
+            yield f"{order}: {vote.error.message}", vote.error.reply or ""
         elif not vote.replies:
             yield f"{order}: {_choice(vote, SCORE)}", ""
         for call, reply in vote.replies.items():

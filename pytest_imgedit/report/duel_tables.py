@@ -30,7 +30,7 @@ CONTROL_HEADER = (
     "first wins",
     "state",
 )
-#: The most reasons why pairs have no vote that have a line.
+#: The most reasons why duels of pairs are not decided that have a line.
 _MOST_REASONS = 3
 _BETTER = {"oracle": "oracle", "own": "this run's"}
 
@@ -114,8 +114,8 @@ def _row(name: str, row: DuelRow) -> tuple[str, ...]:
 
 
 def _notes(duel: Duel) -> Iterator[str]:
-    """Yield how the duels were decided, which of them need no vote or have none, and how the order
-    of the edits weighs.
+    """Yield how the duels were decided, which of them need no vote or are not decided, and how
+    the order of the edits weighs.
     """
     yield "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
     yield how_decided(duel)
@@ -136,27 +136,34 @@ def how_decided(duel: Duel) -> str:
 
 
 def _missing(duel: Duel) -> Iterator[str]:
-    """Yield a line for each of the first reasons why pairs have no vote, with these pairs, and one
-    that counts the others.
+    """Yield a line for each of the first reasons why pairs are not decided, with these pairs, and
+    one that counts the others.
     """
     ids_by_reason: dict[str, list[str]] = {}
     for pair_id, pair in duel.pairs.items():
-        reason = why_no_vote(pair, duel.name)
+        reason = why_not_decided(pair, duel.name)
         if reason:
             ids_by_reason.setdefault(reason, []).append(pair_id)
     left = duel.errors
     for reason, ids in list(ids_by_reason.items())[:_MOST_REASONS]:
-        yield f"{_without_vote(len(ids))}: {reason} ({first_of(ids)})"
+        yield f"{_not_decided(len(ids), duel)}: {reason} ({first_of(ids)})"
         left -= len(ids)
     if left > 0:
-        yield f"{_without_vote(left)}{' for other reasons' if ids_by_reason else ''}"
+        yield f"{_not_decided(left, duel)}{' for other reasons' if ids_by_reason else ''}"
 
 
-def _without_vote(pairs: int) -> str:
-    return f"{counted(pairs, 'pair')} {'has' if pairs == 1 else 'have'} no vote"
+def _not_decided(pairs: int, duel: Duel) -> str:
+    return f"{counted(pairs, 'pair')} {'is' if pairs == 1 else 'are'} {not_decided(duel)}"
 
 
-def why_no_vote(pair: DuelPair, other: str) -> str:
+def not_decided(duel: Duel) -> str:
+    """Name how duels end that lack a vote; a judge that measures is shown no two edits, and in no
+    order.
+    """
+    return "not decided" if duel.by_scores else "not decided in both orders"
+
+
+def why_not_decided(pair: DuelPair, other: str) -> str:
     """Return the first reason why a pair lacks a vote, given the name of the `other` run; an empty
     text if it has all.
     """
@@ -167,7 +174,7 @@ def why_no_vote(pair: DuelPair, other: str) -> str:
             return f"no edit of {other}"
         for vote in seed.votes:
             if vote.error is not None:
-                return str(vote.error)
+                return vote.error.message
         if not seed.votes and not seed.is_identical:
             return "not asked"
     return ""

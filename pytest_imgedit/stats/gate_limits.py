@@ -304,7 +304,7 @@ class MinWin(Limit):
 
     @property
     def value_name(self) -> str:
-        return "vote"
+        return "decided duel"
 
     def observed(self, mean: float, before: float | None) -> str:
         return f"{self.field} wins {_share(mean)} of duels against {self.baseline}"

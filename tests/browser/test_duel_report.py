@@ -117,7 +117,10 @@ def test_what_a_pair_lacks_is_said(report):
     assert "an edit of main is not in the store of this run" in lost.text_content()
     assert lost.locator("figcaption").all_text_contents() == ["source", "edit"]
     failed = report.locator("#pair-failed")
-    assert "no vote: no choice in the reply" in failed.locator(".error").text_content()
+    assert (
+        "not decided in both orders: no choice in the reply"
+        in failed.locator(".error").text_content()
+    )
     assert "I like both." in failed.locator("pre").all_text_contents()
 
 
@@ -142,7 +145,7 @@ def test_view_has_the_share_of_a_run_in_its_head_and_chooses_pairs_by_their_duel
         "duel lost": ["lost"],
         "duel: tie": ["turned", "tied"],
         "duel: order decides": ["turned"],
-        "duel: no vote": ["failed"],
+        "duel: not decided": ["failed"],
     }
     for way, names in ways.items():
         view.select_option("#status", way)

@@ -28,8 +28,8 @@ from pytest_imgedit.report.pictures import Picture
         ("same", ["duel: identical edits"], "identical edits, which count half"),
         (
             "failed",
-            ["duel: no vote"],
-            "no vote: no choice in the reply (score error: unreadable_reply)",
+            ["duel: not decided"],
+            "not decided in both orders: no choice in the reply",
         ),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_vote_that_failed_has_its_error_and_all_replies():
     vote = a_vote("now", None, replies={"instruction": "A.", "quality": "I like both."})
     seed = DuelSeed(seed=0, before=BEFORE, now=NOW, votes=(vote,))
     assert list(duel_cards.votes(seed)) == [
-        (f"edit shown first: {UNREADABLE}", "I like both."),
+        (f"edit shown first: {UNREADABLE.message}", "I like both."),
         ("edit shown first, instruction", "A."),
         ("edit shown first, quality", "I like both."),
     ]

@@ -44,7 +44,7 @@ def test_lines_say_what_is_equal_what_is_missing_and_how_the_order_weighs():
     assert notes(make_duel())[1:] == [
         "asked in both orders: protocol duel@strict",
         "1 of 6 pairs is identical and counts half",
-        "1 pair has no vote: no choice in the reply (score error: unreadable_reply) (failed)",
+        "1 pair is not decided in both orders: no choice in the reply (failed)",
         "order: the judge changes its vote with the order in 25% of pairs (95% CI 5 to 70)",
         "the edit that is shown first gets 54% of votes (30 to 76)",
     ]
@@ -85,8 +85,8 @@ def test_an_unknown_share_is_a_dash_and_has_no_line():
         (DuelSeed(seed=0, before="ab" * 32, now="ab" * 32), ""),
     ],
 )
-def test_a_pair_says_why_it_has_no_vote(seed, why):
-    assert duel_tables.why_no_vote(DuelPair(seeds=(seed,)), "main") == why
+def test_a_pair_says_why_it_is_not_decided(seed, why):
+    assert duel_tables.why_not_decided(DuelPair(seeds=(seed,)), "main") == why
 
 
 def test_few_reasons_have_lines_and_the_other_pairs_are_counted():
@@ -97,12 +97,12 @@ def test_few_reasons_have_lines_and_the_other_pairs_are_counted():
     }
     pairs = {name: DuelPair(seeds=(seed,)) for name, seed in seeds.items()}
     pairs |= make_duel().pairs
-    missing = [note for note in notes(make_duel(pairs=pairs, errors=4)) if "no vote" in note]
+    missing = [note for note in notes(make_duel(pairs=pairs, errors=4)) if "not decided" in note]
     assert missing == [
-        "1 pair has no vote: no edit of main (a)",
-        "1 pair has no vote: no edit of this run (b)",
-        "1 pair has no vote: not asked (c)",
-        "1 pair has no vote for other reasons",
+        "1 pair is not decided in both orders: no edit of main (a)",
+        "1 pair is not decided in both orders: no edit of this run (b)",
+        "1 pair is not decided in both orders: not asked (c)",
+        "1 pair is not decided in both orders for other reasons",
     ]
 
 

@@ -77,7 +77,7 @@ def test_equal_edits_lose_nothing_and_win_nothing():
 def test_enough_pairs_without_a_vote_leave_a_gate_open(values, missing, state):
     gate = min_win(wins(*values, *[None] * missing))
     assert gate.state == state
-    told = f"{missing} pairs without a vote could turn this "
+    told = f"{missing} pairs without a decided duel could turn this "
     assert gate.why.startswith(told) == (state == "INCONCLUSIVE")
     assert not gate.warns
 
@@ -88,7 +88,9 @@ def test_a_warning_that_missing_votes_could_turn_is_none_and_says_so():
     gate = min_win(observations + wins(*[None] * 11), limit=0.52)
     assert (gate.state, gate.warns) == ("INCONCLUSIVE", False)
     assert gate.why.startswith("overall wins 0.50 of duels against main < 0.52: not shown to be ")
-    assert gate.why.endswith(" may be missed with 16 pairs; 11 pairs without a vote could turn it")
+    assert gate.why.endswith(
+        " may be missed with 16 pairs; 11 pairs without a decided duel could turn it"
+    )
 
 
 def test_overall_names_the_categories_without_a_vote():
@@ -107,7 +109,9 @@ def test_the_missing_votes_of_a_gate_are_those_of_its_group():
     others = [Observation("weather", f"w{n}", value, 0.0, 1.0) for n, value in enumerate(EVEN)]
     others += [Observation("weather", f"x{n}", None, 0.0, 1.0) for n in range(3)]
     observations = wins(*EVEN * 40, *[None] * 60)
-    assert min_win(observations + others, field="physics").why.startswith("60 pairs without a ")
+    assert min_win(observations + others, field="physics").why.startswith(
+        "60 pairs without a decided "
+    )
 
 
 def test_a_vote_in_one_order_leaves_less_open():

@@ -92,7 +92,7 @@ const MARKS = {
   "duel lost": "the judge prefers the edit of the run it is put against",
   "duel: tie": "the votes of both orders are even",
   "duel: identical edits": "both runs made the same image, which counts half",
-  "duel: no vote": "a vote of the duel is missing",
+  "duel: not decided": "a vote of the duel is missing",
   "duel: order decides": "the judge changes its vote with the order of the edits",
   "other sources": "this run edited other source images of the pair than those shown",
 };

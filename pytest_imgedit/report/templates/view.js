@@ -340,7 +340,7 @@ const shownAs = {
   leak: (row) => all(row, "marks").some((marks) => marks?.includes("leak")),
 };
 // How the duels of pairs end that one looks at; a pair is shown if it ends so in some run.
-const DUELS = ["duel lost", "duel: tie", "duel: order decides", "duel: no vote"];
+const DUELS = ["duel lost", "duel: tie", "duel: order decides", "duel: not decided"];
 for (const mark of DUELS) shownAs[mark] = (row) => all(row, "marks").some((marks) => marks?.includes(mark));
 
 function textOf(row) {
