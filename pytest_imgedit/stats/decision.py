@@ -155,7 +155,21 @@ def _duel(
             replace(gate, why=f"{gate.why}: {reason}") if gate.value is None else gate
             for gate in gates
         ]
-    return duels.describe(facts, items, settings, gates), gates
+    duel = duels.describe(facts, items, settings, gates)
+    return duel, [_told_of_order(gate, duel) for gate in gates]
+
+
+def _told_of_order(gate: GateResult, duel: Duel) -> GateResult:
+    """Return a gate on a share of duels, which unless it fails says if most votes are a matter of
+    order: the share of pairs in which they change with it is shown to be over a half.
+    """
+    changed = duel.disagreement.get(Field.parse(gate.field).measure)
+    if gate.state == "FAIL" or changed is None or changed.share is None or changed.ci95 is None:
+        return gate
+    if changed.ci95[0] <= duels.EVEN:
+        return gate
+    of_pairs = f"the judge changes its vote with the order in {changed.share:.0%} of pairs"
+    return replace(gate, why=f"{gate.why}; {of_pairs}")
 
 
 def left_to_merge(

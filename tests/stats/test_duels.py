@@ -16,6 +16,7 @@ from pytest_imgedit.core.results import (
     ItemError,
     Vote,
 )
+from pytest_imgedit.stats.decision import decide_duel
 from pytest_imgedit.stats.duels import (
     DuelFacts,
     DuelTrial,
@@ -41,6 +42,8 @@ class Item:
     difficulty: str = ""
     tags: tuple[str, ...] = ()
     score: float | None = 5.0
+    status: str = "scored"
+    edits: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
     def value(self, measure):
@@ -158,6 +161,24 @@ def test_a_judge_that_always_names_the_first_shows_nothing():
     low, high = duel.first["score"].ci95
     assert (low > 0.9, high) == (True, 1.0)
     assert duel.measures["score"]["physics"].finding == "no difference shown"
+
+
+@pytest.mark.parametrize(
+    ("votes", "told"),
+    [
+        ([(1, 0)] * 24, "; the judge changes its vote with the order in 100% of pairs"),
+        ([(1, 0)] * 20 + [(1, 1)] * 4, "; the judge changes its vote with the order in 83% of pairs"),
+        ([(1, 0)] * 13 + [(1, 1)] * 11, ""),
+        ([(0.5, 0.5)] * 24, ""),
+        ([(1, 0)] * 45 + [(0, 0)] * 15, ""),  # a FAIL
+    ],
+)  # fmt: skip
+def test_a_gate_says_that_votes_are_a_matter_of_order(votes, told):
+    pairs = {f"p{number}": pair(seed(*of_pair)) for number, of_pair in enumerate(votes)}
+    duel, (gate,) = decide_duel(OPTIONS, items(pairs), facts(pairs))
+    assert duel.measures["score"]["overall"].finding == gate.state
+    assert ("; the judge changes" in gate.why) == bool(told)
+    assert gate.why.endswith(told)
 
 
 def test_ties_and_preferences_of_the_order_are_told_apart():
