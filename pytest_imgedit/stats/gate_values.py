@@ -189,7 +189,10 @@ def foresee(
     sources = counted(clusters, "source")
     if 0.5**clusters > alpha:
         return f"{group}: {sources} cannot fail this gate, {enough} can"
-    return f"{group}: {sources} fail this gate only if all are worse, {enough} can tell less"
+    return (
+        f"{group}: with {sources} this gate fails only if every one is worse, with {enough} also "
+        "if some are not"
+    )
 
 
 def costly_categories(pairs: Sequence[Observation]) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from documents import a_run
 
-from pytest_imgedit.config.settings import make_settings
+from pytest_imgedit.config.settings import Settings, make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core.images import FileImage
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.report.write import write_results
+from pytest_imgedit.run import forecast
 from pytest_imgedit.run.forecast import known_peaks
 
 GIB = 2**30
@@ -103,3 +107,31 @@ def test_a_run_without_edits_of_as_many_sources_tells_nothing(known, made_of, mo
     made = with_sources(run(worker("edit-0", 5)), made_of)
     peak = known(made, sources=(1, 3, 2), most=most)
     assert (peak is not None) is is_known
+
+
+@pytest.mark.parametrize(
+    ("sources", "told"),
+    [
+        (2, ""),
+        (7, ""),
+        (8, "; 16 pairs can detect a share of about 0.40 (estimated from run r1)"),
+    ],
+)
+def test_pairs_that_cannot_fail_a_gate_detect_nothing(tmp_path, monkeypatch, sources, told):
+    monkeypatch.setattr(forecast.planning, "expected_mde", lambda *rest: (0.1, "run r1"))
+    monkeypatch.setattr(forecast, "declared_measures", lambda *rest: {})
+    pairs = [
+        EditPair(f"p{place}", "c", "change it", FileImage(Path(str(place % sources))))
+        for place in range(16)
+    ]
+    request = SimpleNamespace(
+        settings=Settings(gates={"duel": True, "min_win": {"overall": 0.5}}),
+        pairs=pairs,
+        models={"judge": None},
+        additional={},
+        suite=SimpleNamespace(name="s"),
+        shard=None,
+    )
+    plan, gate = forecast.request_lines(request, SimpleNamespace(folder=tmp_path))
+    rule = "fails if the share of duels (0 to 1) that all pairs win is shown to be under 0.5"
+    assert (plan, gate) == ("plan: 16 pairs", f"plan: min_win overall:0.5 {rule}{told}")

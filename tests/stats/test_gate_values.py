@@ -398,7 +398,11 @@ def test_ruin_is_measured_on_the_scale_of_the_measure():
     [
         (["a", "b", "c"], "overall: 3 sources cannot fail this gate, 8 can"),
         (["a"] * 20, "overall: 1 source cannot fail this gate, 8 can"),
-        ([*"abcdefg"], "overall: 7 sources fail this gate only if all are worse, 8 can tell less"),
+        (
+            [*"abcdefg"],
+            "overall: with 7 sources this gate fails only if every one is worse, with 8 also if some "
+            "are not",
+        ),
         ([*"abcdefgh"], ""),
         (
             ["a"] * 20 + [*"bcdefghi"],
