@@ -11,7 +11,7 @@ from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.canary import make_canary, rounds_of
-from pytest_imgedit.run.duels import Duels
+from pytest_imgedit.run.duels import Duels, judgements_of
 from pytest_imgedit.run.first_edits import FirstEdits
 from pytest_imgedit.run.first_questions import FirstQuestion, first_question
 from pytest_imgedit.run.judge_trials import Trials
@@ -100,15 +100,15 @@ class Billing:
         """Count the questions of a judge about works, in its trials and in duels, and those that
         come first, to try its servers.
         """
-        about_edits = self._questions(scorer, [Judgement(work) for work in works])
+        about_edits = self.questions(scorer, [Judgement(work) for work in works])
         canary, highest_of_canary = self._canary(scorer, about_edits.asks)
         topics = {
             "edit": about_edits,
-            "trial": self._questions(scorer, trials.of_controls),
-            "repeat": self._questions(scorer, trials.repeats),
+            "trial": self.questions(scorer, trials.of_controls),
+            "repeat": self.questions(scorer, trials.repeats),
         }
         if duels is not None:
-            topics["vote"] = self._questions(duels.scorer, duels.judgements)
+            topics["vote"] = self.questions(duels.scorer, duels.judgements)
         parts: list[str] = []
         asks: list[Ask] = []
         for noun, topic in topics.items():
@@ -137,9 +137,9 @@ class Billing:
             first=first,
         )
 
-    def _questions(self, scorer: Scorer, judgements: Iterable[Judgement]) -> "_Questions":
+    def questions(self, scorer: Scorer, judgements: Iterable[Judgement]) -> "Questions":
         """Find the questions of judgements that will be put, and count those that will not."""
-        questions = _Questions()
+        questions = Questions()
         for judgement in judgements:
             if judgement.error is None:
                 self._add_unanswered(questions, scorer, judgement)
@@ -154,9 +154,7 @@ class Billing:
         self._answered.update(keys)
         return questions
 
-    def _add_unanswered(
-        self, questions: "_Questions", scorer: Scorer, judgement: Judgement
-    ) -> None:
+    def _add_unanswered(self, questions: "Questions", scorer: Scorer, judgement: Judgement) -> None:
         """Add the questions of a judgement that the store does not answer, and count the others."""
         planned = replace(judgement, answers={})  # what is recalled here is for the bill alone
         asks = scorer.asks(planned)
@@ -183,7 +181,7 @@ class Billing:
 
 
 @dataclass
-class _Questions:
+class Questions:
     """The questions that will be put, how many the store answers, and how many will be answered by
     then, since the same was asked before.
     """
@@ -191,6 +189,18 @@ class _Questions:
     asks: list[Ask] = field(default_factory=list)
     stored: int = 0
     repeated: int = 0
+
+
+def duel_questions(duels: Duels, run: RunSettings) -> str:
+    """Say how many questions duels take, apart from those of the judge's controls, and how many of
+    both the store answers. They are put all at once, so that none answers another.
+    """
+    of_pairs = Billing(run).questions(duels.scorer, judgements_of(duels.bouts))
+    of_controls = Billing(run).questions(duels.scorer, judgements_of(duels.of_controls))
+    text = counted(len(of_pairs.asks), "question")
+    if duels.controls:
+        text += f", and {len(of_controls.asks):,} of the judge's trial"
+    return f"{text}; {of_pairs.stored + of_controls.stored:,} in the store"
 
 
 def _key(scorer: Scorer, ask: Ask) -> tuple[str, str]:

@@ -164,6 +164,11 @@ def _alone(work: Work, edit: str) -> Judgement:
     return other.judgement
 
 
+def judgements_of(bouts: Iterable[Bout]) -> list[Judgement]:
+    """Return the judgements that bouts need."""
+    return [judgement for bout in bouts for judgement in bout.judgements]
+
+
 @dataclass
 class Duels:
     """The duels of a run against an `opponent`, and those of the judge's controls by the worse one.
@@ -180,8 +185,12 @@ class Duels:
     @property
     def judgements(self) -> list[Judgement]:
         """All judgements that they need."""
-        bouts = self.bouts + [bout for of_control in self.controls.values() for bout in of_control]
-        return [judgement for bout in bouts for judgement in bout.judgements]
+        return judgements_of(self.bouts + self.of_controls)
+
+    @property
+    def of_controls(self) -> list[Bout]:
+        """The duels of all controls."""
+        return [bout for of_control in self.controls.values() for bout in of_control]
 
     def add_bouts(self, works: Iterable[Work]) -> None:
         """Put the edits of works against the opponent's; a pair that neither side has an edit of

@@ -3,12 +3,13 @@ it takes, by earlier runs in the store.
 """
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
-from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.config.settings import RunSettings, Settings
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.measures import OVERALL, WIN, Field, groups_of
 from pytest_imgedit.core.pairs import EditPair
@@ -18,7 +19,7 @@ from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run import placement, pools
-from pytest_imgedit.run.costs import Bill, Billing, editor_line, with_known_tokens
+from pytest_imgedit.run.costs import Bill, Billing, duel_questions, editor_line, with_known_tokens
 from pytest_imgedit.run.duels import Duelling, plan_duels
 from pytest_imgedit.run.first_edits import FirstEdits, plan_first_edits
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
@@ -26,7 +27,7 @@ from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.planned_works import takes_sources_of
 from pytest_imgedit.run.request import Request
 from pytest_imgedit.run.settings_checks import declared_measures
-from pytest_imgedit.run.work import FIRST, Work, missing_edits
+from pytest_imgedit.run.work import FIRST, Work, missing_edits, source_of
 from pytest_imgedit.stats import planning, sequential
 from pytest_imgedit.stats.gate_limits import MeanGate
 from pytest_imgedit.stats.gate_values import (
@@ -75,7 +76,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     if plan.request.shard is None and plan.settings.run.stage != "edit":
         yield from _hindered_lines(plan)
     if plan.duelling is not None:
-        yield duel_line(plan.duelling)
+        yield duel_line(plan.duelling, plan.settings.run, partial(_planned_trials, plan))
     yield from _bill_lines(plan)
 
 
@@ -218,7 +219,7 @@ def _gate_lines(request: Request, store: Store) -> Iterator[str]:
         for results in _newest_runs(request.suite, store)
         if results.judge.spec == request.settings.judge.spec
     ]
-    planned = [_observation(pair, _source_of(pair)) for pair in request.pairs]
+    planned = [_observation(pair, str(hash(source_of(pair)))) for pair in request.pairs]
     for kind, limits in kinds.items():
         alpha = sequential.at_the_end(gates).alpha_of(kind) / max(1, len(limits))
         for name, limit in limits.items():
@@ -293,11 +294,6 @@ def _observation(pair: EditPair, source: str) -> Observation:
     return Observation(pair.category, source, 0.0, groups=groups_of(pair))
 
 
-def _source_of(pair: EditPair) -> str:
-    """Return what tells the source of a pair from others before it is read."""
-    return str(hash(pair.source)) if isinstance(pair.source, Hashable) else pair.id
-
-
 def with_bills(plan: RunPlan) -> RunPlan:
     """Return a plan with what its scorers will be asked, and with the first edits of a served
     editor.
@@ -327,14 +323,20 @@ def with_bills(plan: RunPlan) -> RunPlan:
     return replace(plan, bills=bills, first_edits=first_edits)
 
 
-def duel_line(duelling: Duelling) -> str:
-    """Say how edits are put against those of another run."""
-    duels = plan_duels(duelling, Trials())
+def duel_line(duelling: Duelling, run: RunSettings, plan_of_trials: Callable[[], Trials]) -> str:
+    """Say how edits are put against those of another run; of a judge that is asked about two edits,
+    and whose questions no bill counts, also how many these are, with those of its trials.
+    """
+    is_billed = duelling.alone.model.requirements.prices is not None
+    duels = plan_duels(duelling, Trials() if is_billed else plan_of_trials())
     asked = f"protocol {duels.scorer.protocol.label}, in both orders"
     if duels.by_scores:
         asked = "by the difference of the judge's scores"
     name = duels.opponent.baseline.name
-    return f"plan: {counted(len(duels.bouts), 'duel')} against {name}, {asked}"
+    line = f"plan: {counted(len(duels.bouts), 'duel')} against {name}, {asked}"
+    if is_billed or duels.by_scores or run.stage == "report":
+        return line
+    return f"{line}: {duel_questions(duels, run)}"
 
 
 def _first_requests(plan: RunPlan, model: Model) -> int:

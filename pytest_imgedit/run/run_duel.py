@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, TextIO
 
@@ -307,7 +308,8 @@ def _with_bill(plan: RunPlan) -> RunPlan:
 def _plan_lines(plan: RunPlan) -> list[str]:
     """Return a line on the duels, and for a judge with a bill one on what it will be asked."""
     assert plan.duelling is not None
-    lines = [duel_line(plan.duelling)]
+    trials = partial(control_edits, plan, plan.duelling, makes_edits=False)
+    lines = [duel_line(plan.duelling, plan.settings.run, trials)]
     scorer = plan.duelling.alone
     if FIRST in plan.bills:
         prices = scorer.model.requirements.prices or (0.0, 0.0)

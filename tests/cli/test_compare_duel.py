@@ -171,7 +171,10 @@ def test_two_runs_are_put_against_each_other_once(duel: Callable[..., Compared])
     assert (better.code, better.share) == (0, 1.0)
     assert better.gates == {"min_win": "PASS", "duel_controls": "PASS"}
     assert Knowing.asked == {"duel": 2 * PAIRS + OF_CONTROLS}, "no edit is scored"
-    assert "plan: 25 duels against blend, protocol duel@strict, in both orders" in better.errors
+    assert (
+        "plan: 25 duels against blend, protocol duel@strict, in both orders: 50 questions, and "
+        f"{OF_CONTROLS} of the judge's trial; 0 in the store"
+    ) in better.errors
     assert better.document["comparison"]["measures"]["score"]["overall"]["difference"] > 0
     assert better.document["duel_judge"]["spec"] == KNOWING
 

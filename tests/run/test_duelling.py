@@ -63,7 +63,12 @@ def test_a_better_editor_wins_in_both_orders(bench: Bench) -> None:
     assert [vote["first"] for vote in votes(bench)[:2]] == ["now", "before"]
     assert all(vote["values"] == {"score": 1.0} for vote in votes(bench))
     assert "is nearer" in votes(bench)[0]["replies"]["duel"]
-    result.stdout.fnmatch_lines(["imgedit: PASS: wins 1.00 of 25 duels against main*"])
+    plan = "25 duels against main, protocol duel@strict, in both orders: 50 questions, and"
+    lines = [
+        f"imgedit: plan: {plan} {OF_CONTROLS} of the judge's trial; 0 in the store",
+        "imgedit: PASS: wins 1.00 of 25 duels against main*",
+    ]
+    result.stdout.fnmatch_lines(lines)
     assert result.ret == 0
 
 
@@ -101,8 +106,9 @@ def test_what_a_run_has_asked_before_it_is_killed_is_not_asked_again(bench: Benc
     assert sum('"second"' in record for record in records) == 2 * PAIRS
     journal.write_text("".join(records[:-10]))
     Knowing.asked.clear()
-    duel(bench, "oracle", UNTRIED)
+    result = duel(bench, "oracle", UNTRIED)
     assert Knowing.asked["duel"] == bench.results["timing"]["votes"] == 10
+    result.stdout.fnmatch_lines(["*, in both orders: 10 questions; 40 in the store"])
     assert overall(bench)["share"] == 1.0
 
 
