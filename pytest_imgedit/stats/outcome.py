@@ -215,15 +215,23 @@ def _open_trials(gates: Sequence[GateResult]) -> list[str]:
 
 
 def _overall(results: Results) -> list[str]:
-    """Report the share of duels that a run wins, if it has duels, and the overall mean, with that
-    of the baseline if there is one; nothing without a mean.
+    """Report the share of duels that a run wins, if it has duels, and whether no gate on it was
+    decided; and the overall mean, with that of the baseline if there is one. Nothing without a
+    mean.
     """
     share = "" if results.duel is None else wins(results.duel)
+    states = {gate.state for gate in results.gates if gate.kind == "min_win"}
+    if share and states <= {"NOT SELECTED"}:
+        share += ", not decided"
     return ([share] if share else []) + _mean(results)
 
 
 def wins(duel: Duel) -> str:
-    """Report the share of duels that a run wins; an empty text if no duel has a vote."""
+    """Report the share of duels that a run wins, or that all its edits are those of the other run;
+    an empty text if no duel has a vote.
+    """
+    if duel.pairs and duel.identical == len(duel.pairs):
+        return f"every edit equals that of {duel.name}"
     row = duel.measures.get(SCORE, {}).get(OVERALL)
     if row is None or row.share is None:
         return ""

@@ -4,7 +4,7 @@ themselves.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from documents import a_run, an_item
@@ -64,6 +64,23 @@ def test_the_verdict_tells_the_share_of_duels(votes, line):
     assert verdict.line == line
     assert cell_len(verdict.line) <= 71
     assert verdict.fails == line.startswith("FAIL")
+
+
+def test_a_share_that_no_gate_was_decided_on_is_not_one_that_passed():
+    run = duelled((0, 0), (0, 0))
+    gate = replace(run.gates[-1], state="NOT SELECTED", value=None, why="2 of its 100 pairs")
+    verdict = outcome(run.model_copy(update={"gates": (*run.gates[:-1], gate)}))
+    assert verdict.line.startswith("PASS: wins 0.00 of 2 duels against main, not decided")
+
+
+def test_equal_edits_win_no_duel():
+    seed = DuelSeed(seed=0, before="ab" * 32, now="ab" * 32)
+    run = duelled((0, 0), (0, 0))
+    pairs = {name: DuelPair(seeds=(seed,)) for name in run.duel.pairs}
+    duel = run.duel.model_copy(update={"pairs": pairs, "identical": 2})
+    gate = replace(run.gates[-1], state="PASS", warns=False, value=0.5)
+    verdict = outcome(run.model_copy(update={"duel": duel, "gates": (*run.gates[:-1], gate)}))
+    assert verdict.line == "PASS: every edit equals that of main; overall 5.50"
 
 
 def test_an_untried_judge_is_named():
