@@ -315,13 +315,18 @@ def describe_controls(trials: Sequence[DuelTrial], alpha: float) -> tuple[DuelCo
     A control passes if the better edits' share is shown to be over a half at `alpha`, and is
     `ENOUGH_WON` unless the control is half right. It is INCONCLUSIVE while trials are pending, and
     with too few sources to show anything; where the better edits are the run's own, which may be
-    worthless too, also if the share falls short. Otherwise it is INVALID.
+    worthless too, also if the share falls short. Otherwise it is INVALID, and so are all controls
+    of a judge that does not look at the edits.
     """
     names = sorted({trial.control for trial in trials}, key=_place)
-    return tuple(
+    controls = [
         _describe_control([trial for trial in trials if trial.control == name], alpha)
         for name in names
-    )
+    ]
+    is_pending = any(control.pending for control in controls)
+    if controls and not is_pending and _blind(controls):
+        controls = [control.model_copy(update={"state": "INVALID"}) for control in controls]
+    return tuple(controls)
 
 
 def _place(control: str) -> tuple[int, str]:
@@ -387,6 +392,10 @@ def controls_gate(controls: Sequence[DuelControl]) -> GateResult:
     )
     if controls:
         why += f": {_shares(controls)}"
+    missing = _errors(controls)
+    if missing:
+        duels = counted(missing + sum(control.n for control in controls), "duel")
+        why += f"; {missing} of {duels} of controls {'is' if missing == 1 else 'are'} not decided"
     return GateResult(
         OVERALL,
         "duel_controls",

@@ -349,6 +349,20 @@ def test_a_judge_that_cannot_be_believed_is_invalid(wins, first, why):
     assert gate.why.startswith(f"{why}: ")
 
 
+def test_a_judge_that_does_not_look_is_invalid_by_every_control():
+    (control,) = describe_controls(trials("noise", [0.5] * 20, better="own", first=1.0), 0.05)
+    assert (control.state, controls_gate([control]).state) == ("INVALID", "INVALID")
+
+
+def test_controls_that_are_not_decided_are_counted():
+    gate = gate_of(trials("identity", GOOD), trials("noise", [1.0] * 9 + [None] * 11))
+    assert (gate.state, gate.why) == (
+        "PASS",
+        "the judge prefers a right edit to every control: wins 0.95 over identity, 1.00 over noise; "
+        "11 of 40 duels of controls are not decided",
+    )
+
+
 def test_half_done_edits_need_only_be_shown_to_be_worse():
     wins = [1.0, 1.0, 0.5, 0.5, 0.0] * 20
     blend, identity = describe_controls(trials("identity", wins) + trials("blend", wins), 0.05)
