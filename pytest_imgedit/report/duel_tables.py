@@ -6,6 +6,8 @@ from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import Duel, DuelControl, DuelPair, DuelRow, Share
 from pytest_imgedit.core.text import counted, first_of, interval, number, shorten
 from pytest_imgedit.report.tables import LONGEST_NAME, Table, p_value, urgency
+from pytest_imgedit.stats.duels import EVEN
+from pytest_imgedit.stats.outcome import WORST_FIRST
 
 #: Decimals of a share in [0, 1].
 DECIMALS = 3
@@ -117,13 +119,22 @@ def _notes(duel: Duel) -> Iterator[str]:
     """Yield how the duels were decided, which of them need no vote or are not decided, and how
     the order of the edits weighs.
     """
-    yield "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
+    yield _p_values_note(duel)
     yield how_decided(duel)
     if duel.identical:
         are = "is identical and counts" if duel.identical == 1 else "are identical and count"
         yield f"{duel.identical} of {counted(len(duel.pairs), 'pair')} {are} half"
     yield from _missing(duel)
     yield from _order_notes(duel, SCORE)
+
+
+def _p_values_note(duel: Duel) -> str:
+    """Return what p-values and intervals are; with rows of gates, also what each p is against."""
+    rows = [row for groups in duel.measures.values() for row in groups.values()]
+    against = ""
+    if any(row.finding in WORST_FIRST for row in rows):
+        against = f", against {EVEN:g}, but p of loss of a gate's row against the gate's limit"
+    return f"p-values: one-sided, Holm-corrected{against}; intervals: two-sided, uncorrected"
 
 
 def how_decided(duel: Duel) -> str:

@@ -50,6 +50,17 @@ def test_lines_say_what_is_equal_what_is_missing_and_how_the_order_weighs():
     ]
 
 
+def test_a_note_says_what_the_p_values_of_a_gate_and_of_others_are_against():
+    plain = "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
+    assert notes(make_duel())[0] == plain
+    of_gate = {"overall": a_duel_row(12, 0.5, finding="PASS")}
+    duel = make_duel(measures={"score": of_gate})
+    assert notes(duel)[0] == (
+        "p-values: one-sided, Holm-corrected, against 0.5, but p of loss of a gate's row against "
+        "the gate's limit; intervals: two-sided, uncorrected"
+    )
+
+
 def test_a_judge_that_measures_claims_nothing_of_position():
     ways = {name: WAYS[name] for name in ("won", "lost")}
     duel = make_duel(ways, by_scores=True, protocol=None, variant=None)
