@@ -38,17 +38,18 @@ _BETTER = {"oracle": "oracle", "own": "this run's"}
 
 
 def tables_of_duel(duel: Duel, *, brief: bool) -> Iterator[Table]:
-    """Yield a table of the duels by category, one of all measures if there are several, unless
-    `brief` one of the other groups of each measure, and one of the duels of controls.
+    """Yield a table of the duels by category, one of all measures if there are several, one of the
+    other groups of each measure, and one of the duels of controls. If `brief`, only measures beside
+    the score that a gate is on have their groups.
     """
     yield _categories_table(duel)
     if len(duel.measures) > 1:
         yield _measures_table(duel)
-    if not brief:
-        for measure in duel.measures:
-            groups = _groups_table(duel, measure)
-            if groups.rows:
-                yield groups
+    for measure, rows in duel.measures.items():
+        is_asked = measure != SCORE and any(row.finding in WORST_FIRST for row in rows.values())
+        groups = _groups_table(duel, measure)
+        if groups.rows and (is_asked or not brief):
+            yield groups
     if duel.controls:
         yield _controls_table(duel)
 
@@ -59,8 +60,9 @@ def _categories_table(duel: Duel) -> Table:
     for group, row in sorted(duel.measures.get(SCORE, {}).items(), key=_is_overall):
         if "=" not in group:
             rows[group] = row
+    measure = f", by {SCORE}" if len(duel.measures) > 1 else ""
     return Table(
-        f"duels against {duel.name}: editor {duel.editor}, run {duel.run}",
+        f"duels against {duel.name}: editor {duel.editor}, run {duel.run}{measure}",
         ("category",) + ROW_HEADER,
         [_row(group, row) for group, row in rows.items()],
         list(_notes(duel)),

@@ -121,7 +121,7 @@ def test_several_measures_have_a_compact_table_and_their_groups_in_details():
     duel = make_duel(names=MEASURES)
     groups = {**duel.measures["score"], "tag=rain": a_duel_row(2, 0.25)}
     duel = duel.model_copy(update={"measures": {**duel.measures, "score": groups}})
-    brief = ["duels against main: editor folder:before, run r0"]
+    brief = ["duels against main: editor folder:before, run r0, by score"]
     brief.append("duels by measure against main, all pairs")
     assert titles(duel, brief=True) == brief
     details = [f"duels by {name} against main" for name in MEASURES]
@@ -132,6 +132,18 @@ def test_several_measures_have_a_compact_table_and_their_groups_in_details():
     assert [row[0] for row in by_instruction.rows] == ["physics", "social"]
     assert by_instruction.notes[0].startswith("order: ")
     assert by_score.notes == []
+
+
+def test_a_measure_with_a_gate_of_its_own_has_its_groups_in_brief():
+    duel = make_duel(names=MEASURES)
+    failed = {**duel.measures["quality"], "social": a_duel_row(2, 0.17, finding="FAIL")}
+    passed = {**duel.measures["score"], "overall": a_duel_row(5, 0.5, finding="PASS")}
+    measures = {**duel.measures, "score": passed, "quality": failed}
+    duel = duel.model_copy(update={"measures": measures})
+    *_, by_quality = duel_tables.tables_of_duel(duel, brief=True)
+    assert by_quality.title == "duels by quality against main"
+    assert [(row[0], row[6]) for row in by_quality.rows][1] == ("social", "FAIL")
+    assert len(titles(duel, brief=True)) == 3
 
 
 def test_controls_name_the_better_edit_and_their_state():
