@@ -313,10 +313,10 @@ def describe_controls(trials: Sequence[DuelTrial], alpha: float) -> tuple[DuelCo
     """Describe how often the judge prefers right edits to those of each control.
 
     A control passes if the better edits' share is shown to be over a half at `alpha`, and is
-    `ENOUGH_WON` unless the control is half right. It is INCONCLUSIVE while trials are pending, and
-    with too few sources to show anything; where the better edits are the run's own, which may be
-    worthless too, also if the share falls short. Otherwise it is INVALID, and so are all controls
-    of a judge that does not look at the edits.
+    `ENOUGH_WON` unless the control is half right. It is INCONCLUSIVE while trials are pending, with
+    too few sources to show anything, and instead of passing with more errors than votes; where the
+    better edits are the run's own, which may be worthless too, also if the share falls short.
+    Otherwise it is INVALID, as all are if the judge's choice is a matter of order alone.
     """
     names = sorted({trial.control for trial in trials}, key=_place)
     controls = [
@@ -345,14 +345,15 @@ def _describe_control(trials: Sequence[DuelTrial], alpha: float) -> DuelControl:
     share = _mean_of(wins, sources)
     (interval,) = _intervals([share])
     pending = sum(trial.is_pending for trial in trials)
+    errors = len(trials) - len(wins) - pending
     control = trials[0].control
     better = trials[0].better
     state: State = "INVALID"
     if pending or (share is not None and not share.can_show(alpha)):
         state = "INCONCLUSIVE"
-    elif share is not None and _is_enough(control, share, alpha):
-        state = "PASS"
-    elif share is not None and better == "own":
+    elif share is None or _is_enough(control, share, alpha):
+        state = "INCONCLUSIVE" if errors > len(wins) else "PASS"
+    elif better == "own":
         state = "INCONCLUSIVE"
     firsts = [trial.first for trial in trials if trial.first is not None]
     return DuelControl(
@@ -362,7 +363,7 @@ def _describe_control(trials: Sequence[DuelTrial], alpha: float) -> DuelControl:
         control=control,
         better=better,
         sources=len(set(sources)),
-        errors=len(trials) - len(wins) - pending,
+        errors=errors,
         pending=pending,
         first=fmean(firsts) if firsts else None,
         p=None if share is None or share.se is None else share.p_above(EVEN),
@@ -380,13 +381,13 @@ def controls_gate(controls: Sequence[DuelControl]) -> GateResult:
     """Decide whether votes of the judge can be believed: INVALID if it does not prefer right edits
     to every control, or its choice is a matter of order alone.
 
-    INCONCLUSIVE for want of sources, or while trials are pending, is a warning. Without right edits
-    a judge that does not prefer the run's own is INCONCLUSIVE and fails the run, as a good judge of
-    a useless editor may do so too.
+    INCONCLUSIVE for want of sources, or while trials are pending, is a warning, but not for want of
+    answers. Without right edits a judge that does not prefer the run's own is INCONCLUSIVE and
+    fails the run, as a good judge of a useless editor may do so too.
     """
     state, why = _verdict(controls)
     is_short = all(
-        control.pending or control.sources < ENOUGH
+        control.pending or (control.sources < ENOUGH and not _lacks_answers(control))
         for control in controls
         if control.state == "INCONCLUSIVE"
     )
@@ -422,6 +423,9 @@ def _verdict(controls: Sequence[DuelControl]) -> tuple[State, str]:
         return "INVALID", f"the judge prefers {_names(worse)} to {better}"
     if invalid:
         return "INVALID", f"the judge does not prefer {better} to {_names(invalid)}"
+    lacking = [control for control in inconclusive if _lacks_answers(control)]
+    if lacking:
+        return "INCONCLUSIVE", f"{_missing(lacking)} without a vote"
     if inconclusive:
         pairs = counted(max(control.n for control in inconclusive), "pair")
         sources = counted(max(control.sources for control in inconclusive), "source image")
@@ -449,6 +453,20 @@ def _blind(controls: Sequence[DuelControl]) -> str:
     if first <= 1 - MOST_FOR_ONE:
         return "the judge prefers the second of any two edits"
     return ""
+
+
+def _lacks_answers(control: DuelControl) -> bool:
+    """Tell whether more duels of a control ended in an error than in votes."""
+    return control.errors > control.n
+
+
+def _missing(controls: Sequence[DuelControl]) -> str:
+    """Write `11 of 20 duels of noise, 12 of 20 duels of blank`."""
+    parts = []
+    for control in controls:
+        duels = counted(control.n + control.errors, "duel")
+        parts.append(f"{control.errors} of {duels} of {control.control}")
+    return ", ".join(parts)
 
 
 def _errors(controls: Sequence[DuelControl]) -> int:

@@ -400,3 +400,25 @@ def test_a_useless_editor_is_no_proof_against_a_judge():
 def test_errors_are_counted_and_the_others_decide():
     (control,) = describe_controls(trials("noise", [*GOOD, None, None]), 0.05)
     assert (control.n, control.errors, control.sources, control.state) == (20, 2, 20, "PASS")
+
+
+@pytest.mark.parametrize("answered", [9, 5, 0])
+def test_a_control_with_more_errors_than_votes_does_not_pass(answered):
+    noise = trials("noise", [1.0] * answered + [None] * (20 - answered))
+    (identity, short) = describe_controls(trials("identity", GOOD) + noise, 0.05)
+    assert (identity.state, short.state) == ("PASS", "INCONCLUSIVE")
+    gate = controls_gate([identity, short])
+    assert (gate.state, gate.warns) == ("INCONCLUSIVE", False)
+    assert gate.why.startswith(f"{20 - answered} of 20 duels of noise without a vote: wins 0.95")
+
+
+def test_votes_that_show_a_bad_judge_are_not_excused_by_missing_ones():
+    gate = gate_of(trials("identity", GOOD), trials("noise", [0.0] * 9 + [None] * 11))
+    assert gate.state == "INVALID"
+
+
+def test_controls_of_a_judge_that_goes_by_order_are_invalid_as_the_gate_is():
+    even = trials("identity", [0.5] * 20, "own", 1.0) + trials("noise", [0.5] * 20, "own", 1.0)
+    controls = describe_controls(even, 0.05)
+    assert [control.state for control in controls] == ["INVALID", "INVALID"]
+    assert controls_gate(controls).why.startswith("the judge prefers the first of any two edits")
