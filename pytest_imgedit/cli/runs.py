@@ -13,7 +13,7 @@ from pytest_imgedit.core import errors, files
 from pytest_imgedit.core.results import Item, Results, SeedResult
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, first_of, number, printable
-from pytest_imgedit.report import outputs, tables, terminal, write
+from pytest_imgedit.report import duel_cards, outputs, tables, terminal, write
 from pytest_imgedit.report.parameters import Settings, differing, parameters_of, settings_of
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.stats.outcome import outcome
@@ -72,13 +72,16 @@ def _run_row(results: Results) -> JsonObject:
         "files": results.editor.files,
         "pairs": len(results.items),
         "overall": results.overall.macro.mean,
+        "duels": duel_cards.share_won(results),
         "state": conclusion.state,
         "outcome": conclusion.line,
     }
 
 
 def _runs_table(rows: Sequence[JsonObject], settings: Sequence[Settings]) -> str:
-    """Render a line for each run, with its parameters if runs of one suite and editor differ."""
+    """Render a line for each run, with its share of duels if one has duels, and with its parameters
+    if runs of one suite and editor differ.
+    """
     header = list(_HEADER)
     table = [
         [
@@ -93,6 +96,11 @@ def _runs_table(rows: Sequence[JsonObject], settings: Sequence[Settings]) -> str
         ]
         for row in rows
     ]
+    if any(row["duels"] for row in rows):
+        place = header.index("state")
+        header.insert(place, "duels")
+        for cells, row in zip(table, rows, strict=True):
+            cells.insert(place, row["duels"])
     parameters = differing(
         (row["suite"], row["editor"], of_run) for row, of_run in zip(rows, settings, strict=True)
     )

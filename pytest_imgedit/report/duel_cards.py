@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pytest_imgedit.core.measures import SCORE
-from pytest_imgedit.core.results import Duel, DuelPair, DuelSeed, Vote
+from pytest_imgedit.core.measures import OVERALL, SCORE
+from pytest_imgedit.core.results import Duel, DuelPair, DuelSeed, Results, Vote
 from pytest_imgedit.core.text import number
 from pytest_imgedit.report.duel_tables import not_decided, why_not_decided
 from pytest_imgedit.stats.duels import EVEN
@@ -55,11 +55,22 @@ def _is_turned(seed: DuelSeed) -> bool:
 
 
 def marks(pair: DuelPair) -> list[str]:
-    """Return what a pair is marked with."""
-    names = [MARKS[ending(pair)]]
-    if is_turned(pair):
-        names.append(TURNED)
-    return names
+    """Return what a pair is marked with; a tie of votes that change with the order is no tie."""
+    how = ending(pair)
+    if not is_turned(pair):
+        return [MARKS[how]]
+    return [TURNED] if how == "tie" else [MARKS[how], TURNED]
+
+
+def share_won(results: Results) -> str:
+    """Return the share of duels that a run wins and whom they are with, such as `0.52 of main`; an
+    empty text without duels.
+    """
+    duel = results.duel
+    row = None if duel is None else duel.measures.get(SCORE, {}).get(OVERALL)
+    if duel is None or row is None or row.share is None:
+        return ""
+    return f"{number(row.share)} of {duel.name}"
 
 
 def line(pair: DuelPair, duel: Duel) -> str:

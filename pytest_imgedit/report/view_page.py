@@ -185,6 +185,7 @@ def _row(key: str, results: Results, params: str) -> JsonObject:
         "finished": tables.human_time(results.run.finished),
         "seconds": _seconds(results),
         "duel": _duel(results),
+        "duels": duel_cards.share_won(results),
         "measures": [_measure(name, measured) for name, measured in results.measures.items()],
     }
 

@@ -142,8 +142,9 @@ def test_view_has_the_share_of_a_run_in_its_head_and_chooses_pairs_by_their_duel
     assert heads[0].endswith(" · wins 0.50 (0.40 to 0.60) of duels against main")
     assert "duels" not in heads[1]
     ways = {
+        "duel won": ["won"],
         "duel lost": ["lost"],
-        "duel: tie": ["turned", "tied"],
+        "duel: tie": ["tied"],
         "duel: order decides": ["turned"],
         "duel: not decided": ["failed"],
     }
@@ -164,4 +165,11 @@ def test_view_shows_the_votes_on_a_pair_beside_its_edits(view):
     assert "duel, edit shown first: vote for the baseline edit" in titles
     assert "duel, baseline edit shown first: vote for the baseline edit" in titles
     assert r"\u202ecod\x1b[31m" in view.locator("#look-said").text_content()
+    assert view.problems == []
+
+
+def test_the_list_of_runs_has_the_share_of_duels(view, tmp_path):
+    view.goto(f"file://{tmp_path}/page/index.html#view=runs")
+    view.until("document.querySelector('#by-duels')")
+    assert sorted(view.locator("td.fact-duels").all_text_contents()) == ["", "0.50 of main"]
     assert view.problems == []

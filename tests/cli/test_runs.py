@@ -6,8 +6,11 @@ import os
 
 import pytest
 from documents import a_run
+from duels import a_run_with_duel, make_duel
 
 from pytest_imgedit.cli.runs import list_runs
+from pytest_imgedit.core.results import GateOptions
+from pytest_imgedit.stats.duels import DuelFacts, describe
 
 
 @pytest.fixture
@@ -172,3 +175,21 @@ def test_a_file_that_was_moved_is_the_same(shown):
     runs = [({"single_file": f"/{place}/m/q.gguf"}, {}, 0) for place in "ab"]
     contents = [{f"/{place}/m/q.gguf": "0123456789ab"} for place in "ab"]
     assert shown(*runs, files=contents)[0] == "state"
+
+
+def test_runs_with_duels_have_a_column_of_the_share_that_they_win(tmp_path):
+    pairs = make_duel().pairs
+    facts = DuelFacts(name="main", run="r0", editor="e", by_scores=False, pairs=pairs)
+    dueled = a_run_with_duel()
+    dueled = dueled.model_copy(update={"duel": describe(facts, dueled.items, GateOptions())})
+    runs = {"r1": dueled, "r2": a_run(run={"id": "r2"})}
+    for name, results in runs.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "results.json").write_text(results.to_json())
+    document, text, _ = list_runs(tmp_path)
+    assert sorted(row["duels"] for row in document["runs"]) == ["", "0.46 of main"]
+    assert "0.46 of main" in text
+    assert text.split()[6:9] == ["overall", "duels", "state"]
+    (tmp_path / "runs/r1/results.json").unlink()
+    _, text, _ = list_runs(tmp_path)
+    assert "duels" not in text

@@ -22,7 +22,7 @@ from pytest_imgedit.report.pictures import Picture
         ("tied", ["duel: tie"], "tie, share 0.50"),
         (
             "turned",
-            ["duel: tie", "duel: order decides"],
+            ["duel: order decides"],
             "tie, share 0.50; the vote changes with the order",
         ),
         ("same", ["duel: identical edits"], "identical edits, which count half"),

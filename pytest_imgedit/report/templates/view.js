@@ -122,6 +122,7 @@ function draw(...nodes) {
 const FACTS = {
   run: (run) => run.name || run.key,
   outcome: (run) => run.state,
+  duels: (run) => run.duels,
   pairs: (run) => run.pairs,
   editor: (run) => (run.params ? `${run.editor} ${run.params}` : run.editor),
   suite: (run) => run.suite,
@@ -180,7 +181,7 @@ function showRuns() {
   if (by) rows = sorted(rows, FACTS[by] || ((run) => measureOf(run, by)?.mean), state.get("down"));
   const ticked = keysIn("runs");
   const shared = finished.length > 1 ? SHARED.filter((name) => new Set(finished.map(FACTS[name])).size === 1) : [];
-  const facts = Object.keys(FACTS).filter((name) => !shared.includes(name));
+  const facts = Object.keys(FACTS).filter((name) => !shared.includes(name) && (name !== "duels" || finished.some((run) => run.duels)));
   const [first, second, third, ...others] = facts;
   const names = [first, second, ...measures, third, ...others];
   const tick = (keys) => go({ runs: keys.slice(0, MOST_RUNS).join(","), only: "" });
@@ -340,7 +341,7 @@ const shownAs = {
   leak: (row) => all(row, "marks").some((marks) => marks?.includes("leak")),
 };
 // How the duels of pairs end that one looks at; a pair is shown if it ends so in some run.
-const DUELS = ["duel lost", "duel: tie", "duel: order decides", "duel: not decided"];
+const DUELS = ["duel won", "duel lost", "duel: tie", "duel: order decides", "duel: not decided"];
 for (const mark of DUELS) shownAs[mark] = (row) => all(row, "marks").some((marks) => marks?.includes(mark));
 
 function textOf(row) {
