@@ -69,6 +69,7 @@ def main() -> None:
             "--imgedit-set=judge.max_new_tokens=16",
             "--imgedit-set=judge.duel_protocol=short",
             "--imgedit-variant=compat",
+            "--imgedit-set=workers.placement=swap",
             "--imgedit-compare=latest",
             "--imgedit-duel",
         )
