@@ -28,7 +28,7 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.core.text import counted, escaped, number, readable
 from pytest_imgedit.report import charts, duel_cards, measure_tables, pictures, tables
 from pytest_imgedit.report.parameters import set_parameters
-from pytest_imgedit.stats.outcome import WORST_FIRST, has_near_copy, outcome
+from pytest_imgedit.stats.outcome import WORST_FIRST, has_near_copy, is_by_duels, outcome
 
 #: Number of pairs on the first screen.
 FIRST_PAIRS = 6
@@ -68,6 +68,7 @@ def render(results: Results, locate: pictures.Locate) -> str:
     measures = header[len(tables.CATEGORY_HEADER) :]
     verdict = outcome(results)
     cards = [_card(item, results, locate) for item in results.items]
+    lost = _lost(cards) if is_by_duels(results) else []
     template = environment().get_template("report.html")
     return template.render(
         run=results.run,
@@ -78,7 +79,8 @@ def render(results: Results, locate: pictures.Locate) -> str:
         judge=tables.judge_name(results),
         verdict=verdict,
         title=f"{verdict.state} · {results.editor.spec} · {results.run.id}",
-        first=_first_pairs(cards, is_compared=results.comparison is not None),
+        first=_first_pairs(cards, lost, is_compared=results.comparison is not None),
+        lost=bool(lost),
         header=_mean_first(header),
         rows=list(map(_mean_first, tables.category_rows(results))),
         totals=list(map(_mean_first, tables.overall_rows(results))),
@@ -128,12 +130,23 @@ def _measures(results: Results) -> list[dict[str, Any]]:
     return measures
 
 
-def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:
-    """Return the cards of the first screen, each with its sources, old and new edit: of a run that
-    `is_compared`, the pairs that fell most; of another, those with the lowest scores.
+def _lost(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cards of pairs that lost their duels, those with the smallest share first."""
+    lost = [card for card in cards if card["duel"] and card["duel"]["ending"] == "lost"]
+    return sorted(lost, key=lambda card: card["duel"]["share"])
+
+
+def _first_pairs(
+    cards: Sequence[dict[str, Any]], lost: Sequence[dict[str, Any]], is_compared: bool
+) -> list[dict[str, Any]]:
+    """Return the cards of the first screen, each with its sources, old and new edit: those that
+    `lost` duels if there are any; of a run that `is_compared`, the pairs that fell most; of
+    another, those with the lowest scores.
     """
-    captions = {"baseline edit": "before", "edit": "edit"}
-    if is_compared:
+    captions = {"baseline edit": "before", "edit": "now" if lost else "edit"}
+    if lost:
+        shown = list(lost)
+    elif is_compared:
         captions["edit"] = "now"
         shown = [card for card in cards if (card["difference"] or 0.0) < 0]
         shown.sort(key=itemgetter("difference"))

@@ -220,10 +220,17 @@ def _overall(results: Results) -> list[str]:
     mean.
     """
     share = "" if results.duel is None else wins(results.duel)
-    states = {gate.state for gate in results.gates if gate.kind == "min_win"}
-    if share and states <= {"NOT SELECTED"}:
+    if share and not is_by_duels(results):
         share += ", not decided"
     return ([share] if share else []) + _mean(results)
+
+
+def is_by_duels(results: Results) -> bool:
+    """Tell whether the verdict of a run is about its duels: it has some, and not all gates on the
+    share that it wins are NOT SELECTED.
+    """
+    states = {gate.state for gate in results.gates if gate.kind == "min_win"}
+    return results.duel is not None and states != {"NOT SELECTED"}
 
 
 def wins(duel: Duel) -> str:

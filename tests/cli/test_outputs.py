@@ -32,6 +32,7 @@ from pytest_imgedit.store.baselines import make_baseline, write_baseline
 PATHS = {
     "init DATA": "input",
     "compare --out": "store that is read",
+    "compare --config": "input",
     "compare --html": "file",
     "leaderboard --out": "store that is read",
     "leaderboard --md": "file",

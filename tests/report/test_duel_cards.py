@@ -7,9 +7,18 @@ import re
 
 import pytest
 from documents import an_item
-from duels import BEFORE, NOW, UNREADABLE, a_duel_seed, a_run_with_duel, a_vote, make_duel
+from duels import (
+    BEFORE,
+    NOW,
+    UNREADABLE,
+    WAYS,
+    a_duel_seed,
+    a_run_with_duel,
+    a_vote,
+    make_duel,
+)
 
-from pytest_imgedit.core.results import DuelPair, DuelSeed, SeedResult, Vote
+from pytest_imgedit.core.results import DuelPair, DuelSeed, GateResult, SeedResult, Vote
 from pytest_imgedit.report import duel_cards, html
 from pytest_imgedit.report.pictures import Picture
 
@@ -105,3 +114,29 @@ def test_the_gallery_names_seeds_and_finds_edits_without_a_comparison():
         "seed 3, baseline edit shown first: vote for the baseline edit",
     ]
     assert card["duel"]["missing"] == ""
+
+
+def first_screen(run):
+    """The heading of the first cards with their pairs and numbers, and the first order of all."""
+    page = html.render(run, lambda name: Picture(name, None))
+    (section,) = re.findall('<section aria-labelledby="first">(.*?)</section>', page, re.S)
+    (heading,) = re.findall('<h2 id="first">(.*?)</h2>', section)
+    cards = re.findall(r'#pair-(\w+)">.*<b>(.*)</b>', section)
+    return heading, cards, 'value="duel" selected' in page
+
+
+def test_lost_duels_come_first_where_the_verdict_is_about_them():
+    ways = {**WAYS, "half": ("social", (0.5, 0.0))}
+    items = [an_item(name, category, 5.0, aspects={}) for name, (category, _) in ways.items()]
+    run = a_run_with_duel(make_duel(ways), items=items)
+    lost = [("lost", "wins 0.00"), ("half", "wins 0.25")]
+    assert first_screen(run) == ("Lost duels", lost, True)
+    resting = GateResult("social", "min_win", 0.5, None, "NOT SELECTED", "social: not selected")
+    heading, _, is_sorted = first_screen(run.model_copy(update={"gates": (resting,)}))
+    assert (heading, is_sorted) == ("Lowest scores", False)
+
+
+def test_without_lost_duels_the_lowest_scores_come_first():
+    duel = make_duel({name: WAYS[name] for name in ("won", "tied", "failed")})
+    heading, _, is_sorted = first_screen(a_run_with_duel(duel))
+    assert (heading, is_sorted) == ("Lowest scores", False)
