@@ -93,8 +93,9 @@ def _groups_table(duel: Duel, measure: str) -> Table:
         if "=" in group or (measure != SCORE and group != OVERALL):
             rows[group] = row
     notes = [] if measure == SCORE else list(_order_notes(duel, measure))
+    name = "group" if measure == SCORE else shorten(measure, LONGEST_NAME)
     return Table(
-        f"duels by {shorten(measure, LONGEST_NAME)} against {duel.name}",
+        f"duels by {name} against {duel.name}",
         ("group",) + ROW_HEADER,
         [_row(group, row) for group, row in rows.items()],
         notes,
