@@ -59,6 +59,8 @@ ONLY_VERBOSE = (
 ONLY_COUNTS = ("errors", "refused", "pending")
 #: Smallest number of pairs of a category whose interval is shown without `-v`.
 ENOUGH_FOR_AN_INTERVAL = 20
+#: Gates whose lines are whole where they pass too: they name pairs, or what the judge was shown.
+WHOLE = ("max_collapsed", "duel_controls")
 
 
 def render(
@@ -138,7 +140,7 @@ def color_of(verdict: Outcome) -> str:
 
 def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -> None:
     """Print a line a gate, the worst first, with further lines where it is too long; unless
-    `verbose`, a gate that passed has no more than one.
+    `verbose`, a gate that passed has no more than one, but for those of `WHOLE`.
     """
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -148,7 +150,7 @@ def _print_gates(console: Console, gates: Sequence[GateResult], verbose: bool) -
     room = console.width - widest
     for gate in sorted(gates, key=lambda gate: states.index(gate.state)):
         line = printable(gate_line(gate))
-        if gate.state == "PASS" and not verbose:
+        if gate.state == "PASS" and not verbose and gate.kind not in WHOLE:
             line = cut(line, room)
         table.add_row(f"  {gate.state}", Text(line))
     console.print(table)

@@ -160,3 +160,14 @@ def test_one_pair_is_no_pairs(pairs, sources, text):
 def test_reasons_of_pairs_are_counted():
     assert failed_for([an_item("p0")], 80) == ""
     assert failed_for([failed("p0"), an_item("p1")], 80).endswith("(1 of 2 pairs)")
+
+
+@pytest.mark.parametrize(("kind", "is_whole"), [
+    ("max_collapsed", True), ("duel_controls", True), ("max_errors", False),
+])  # fmt: skip
+def test_gates_that_passed_and_name_pairs_or_controls_are_not_cut(kind, is_whole):
+    why = "4 of 24 pairs fell by 3 points or more against main, 5 allowed: p1, p2, p3, the last one"
+    run = a_run(gates=[GateResult("overall", kind, 5, 4, "PASS", why)])
+    shown = terminal.render(run, 80, color=False)
+    assert ("the last one" in shown) == is_whole
+    assert "the last one" in terminal.render(run, 80, color=False, verbose=True)
