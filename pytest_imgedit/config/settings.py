@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -246,7 +247,7 @@ class GatesSettings(results.GateOptions):
 
     @field_validator("fail_under", "max_drop", "min_win", mode="before")
     @classmethod
-    def _by_slug(cls, value: object) -> object:
+    def _by_slug(cls, value: object, info: ValidationInfo) -> object:
         """Return the limits, in texts FIELD:NUMBER or a table, by field as `core.measures` names
         it, so that no alias hides a second gate; any other value as it is.
 
@@ -255,7 +256,9 @@ class GatesSettings(results.GateOptions):
         if isinstance(value, dict):
             gates = list(value.items())
         elif isinstance(value, list):
-            gates = [_split_gate(text) for text in value]
+            is_share = info.field_name == "min_win"
+            example = "FIELD:SHARE, such as overall:0.5" if is_share else _LIMIT
+            gates = [_split_gate(text, example) for text in value]
         else:
             return value
         limits: dict[str, Any] = {}
@@ -313,11 +316,17 @@ class GatesSettings(results.GateOptions):
         return value
 
 
-def _split_gate(text: object) -> tuple[str, str]:
-    """Return the field and the limit of FIELD:NUMBER; raise `ValueError` for any other text."""
+#: How a limit on scores is given.
+_LIMIT = "FIELD:NUMBER, such as overall:7.0"
+
+
+def _split_gate(text: object, expected: str) -> tuple[str, str]:
+    """Return the field and the limit of FIELD:NUMBER; raise `ValueError` for any other text, which
+    says what is `expected`.
+    """
     name, colon, limit = str(text).rpartition(":")
     if not colon or not name:
-        raise ValueError(f"{text!r}: expected FIELD:NUMBER, such as overall:7.0")
+        raise ValueError(f"{text!r}: expected {expected}")
     return name, limit
 
 

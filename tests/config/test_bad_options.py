@@ -99,6 +99,11 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-executor=mpi"], "--imgedit-executor: *'local'*", id="executor"),
     pytest.param(["--imgedit-fail-under=overall"], "*'overall': expected FIELD:NUMBER*", id="gate"),
     pytest.param(
+        ["--imgedit-min-win=0.5"],
+        "*'0.5': expected FIELD:SHARE, such as overall:0.5*",
+        id="gate-on-duels",
+    ),
+    pytest.param(
         ["--imgedit-fail-under=物理:3", "--imgedit-fail-under=physics:4"],
         "*given twice*",
         id="gate-alias",
