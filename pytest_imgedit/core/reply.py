@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pytest_imgedit.core import choice_replies, compat_replies
 from pytest_imgedit.core.errors import ReplyError, UsageError
 from pytest_imgedit.core.reply_marks import answer_of
+from pytest_imgedit.core.text import counted
 
 NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 #: The most braces of a reply that are tried as the beginning of an object.
@@ -77,9 +78,10 @@ class Grammar:
             )
         expected = 1 if self.form == "list" else len(self.names)
         if self.labels and len(self.labels) != expected:
+            names = counted(len(self.names), "name")
             raise UsageError(
-                f"{len(self.labels)} labels for {len(self.names)} names of the form "
-                f"{self.form!r}, expected {expected}"
+                f"{counted(len(self.labels), 'label')} for {names} of the form {self.form!r}, "
+                f"expected {expected}"
             )
         if self.compat and self.compat not in self._rules:
             expected_rules = ", ".join(filter(None, self._rules)) or "none"

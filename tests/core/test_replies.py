@@ -243,8 +243,8 @@ def test_a_reply_whose_answer_cannot_be_found_has_no_places():
     [
         ("lines", ("a", "A"), (), "the name 'a' is there twice"),
         ("lines", ("a", "b"), ("x", "x"), "the label 'x' is there twice"),
-        ("lines", ("a", "b"), ("x",), "1 labels for 2 names of the form 'lines', expected 2"),
-        ("json", ("a",), ("x", "y"), "2 labels for 1 names of the form 'json', expected 1"),
+        ("lines", ("a", "b"), ("x",), "1 label for 2 names of the form 'lines', expected 2"),
+        ("json", ("a",), ("x", "y"), "2 labels for 1 name of the form 'json', expected 1"),
         ("list", ("a", "b"), ("x", "y"), "2 labels for 2 names of the form 'list', expected 1"),
         ("number", ("a", "b"), (), "the form 'number' has 2 names, expected one"),
         ("final", ("a", "b"), (), "the form 'final' has 2 names, expected one"),

@@ -309,10 +309,10 @@ def call_of(name="a", names=("a",), form="lines", **reply):
             "the calls 'a' and 'b' both have a number 'a', expected it in one",
         ),
         ({"calls": [call_of(names="ab", labels=["x", "x"])]}, "the label 'x' is there twice"),
-        ({"calls": [call_of(names="ab", labels=["x"])]}, "call 'a': 1 labels for 2 names"),
+        ({"calls": [call_of(names="ab", labels=["x"])]}, "call 'a': 1 label for 2 names"),
         (
             {"calls": [call_of(names="ab", labels={"physics": ["x"]})]},
-            "call 'a': 1 labels for 2 names",
+            "call 'a': 1 label for 2 names",
         ),
         ({"calls": [call_of(names="ab", form="number")]}, "call 'a': the form 'number' has 2"),
         ({"calls": [call_of(names="ab", form="final")]}, "call 'a': the form 'final' has 2"),
