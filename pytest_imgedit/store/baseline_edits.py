@@ -161,13 +161,15 @@ class OtherEdits:
         return any(edits.get(sha256) is not None for edits in self.folders)
 
     def _damage(self, digests: Sequence[str]) -> str:
-        """Say which of the files that are there have another content, and what the first one is;
-        empty if there is none.
+        """Say how many of the files that are there have another content or cannot be read, and what
+        the first one is; empty if there is none.
         """
         paths = [edits.path(sha256) for edits in self.folders for sha256 in edits.damaged(digests)]
         if not paths:
             return ""
-        return f"; {counted(len(paths), 'file')} damaged, such as {_problem_at(paths[0])}"
+        is_content = all(map(_is_regular, paths))
+        said = "damaged" if is_content else "not readable"
+        return f"; {counted(len(paths), 'file')} {said}, such as {_problem_at(paths[0])}"
 
 
 def shown(path: Path) -> str:
@@ -177,15 +179,28 @@ def shown(path: Path) -> str:
 
 
 def _problem_at(path: Path) -> str:
-    """Say where an edit is damaged, what is in its place, and what mends it, as far as its bytes
-    tell.
+    """Say where an edit is damaged or not readable, what is in its place, and what mends it, as far
+    as its bytes tell.
     """
-    if path.is_symlink() or path.parent.is_symlink():
+    if _is_linked(path):
         return f"{shown(path)}: behind a link, which is not followed"
+    if path.is_dir():
+        return f"{shown(path)}: a folder, expected a file"
+    if not _is_regular(path):
+        return f"{shown(path)}: not a regular file"
     found = files.misfit(path)
     if found is not None:
         return found.message(shown(path), "an edit")
     return f"{shown(path)}: of another SHA-256"
+
+
+def _is_linked(path: Path) -> bool:
+    return path.is_symlink() or path.parent.is_symlink()
+
+
+def _is_regular(path: Path) -> bool:
+    """Tell whether a file is one, and not behind a link."""
+    return path.is_file() and not _is_linked(path)
 
 
 def unneeded(old: Iterable[Baseline], kept: Iterable[Baseline]) -> set[str]:

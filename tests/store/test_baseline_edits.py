@@ -62,8 +62,8 @@ IN_ITS_PLACE = {
     ),
     "link": (a_link, "behind a link, which is not followed"),
     "folder-link": (a_folder_link, "behind a link, which is not followed"),
-    "folder": (a_folder, "of another SHA-256"),
-    "pipe": (a_pipe, "of another SHA-256"),
+    "folder": (a_folder, "a folder, expected a file"),
+    "pipe": (a_pipe, "not a regular file"),
 }
 
 
@@ -118,7 +118,8 @@ def test_what_is_no_whole_edit_in_its_folder_is_damaged(edits, kind):
     with pytest.raises(UsageError) as raised:
         OtherEdits([], [edits]).require_edits(baseline_of(FIRST), "a")
     line = str(raised.value)
-    assert f"; 1 file damaged, such as {edits.path(FIRST)}: {said}" in line
+    state = "not readable" if kind in ("link", "folder-link", "folder", "pipe") else "damaged"
+    assert f"; 1 file {state}, such as {edits.path(FIRST)}: {said}" in line
 
 
 @pytest.mark.parametrize("kind", [kind for kind in IN_ITS_PLACE if not kind.startswith("folder")])
