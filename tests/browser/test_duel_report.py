@@ -77,7 +77,7 @@ def test_pairs_are_chosen_by_how_their_duels_ended(report):
     ways = {
         "duel-won": ["won"],
         "duel-lost": ["lost"],
-        "duel-tie": ["turned", "tied"],
+        "duel-tie": ["tied"],
         "duel-identical": ["same"],
         "duel-turned": ["turned"],
         "duel-error": ["failed"],

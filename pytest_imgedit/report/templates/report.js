@@ -100,6 +100,7 @@ const kinds = {
   "duel-turned": (card) => Boolean(card.duel?.turned),
 };
 for (const ending of ["won", "lost", "tie", "identical", "error"]) kinds[`duel-${ending}`] = (card) => card.duel?.ending === ending;
+kinds["duel-tie"] = (card) => card.duel?.ending === "tie" && !card.duel.turned;
 
 function votesOf(card) {
   return card.duel ? card.duel.votes : [];
