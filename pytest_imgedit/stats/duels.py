@@ -396,7 +396,9 @@ def controls_gate(controls: Sequence[DuelControl]) -> GateResult:
     missing = _errors(controls)
     if missing:
         duels = counted(missing + sum(control.n for control in controls), "duel")
-        why += f"; {missing} of {duels} of controls {'is' if missing == 1 else 'are'} not decided"
+        said = f"{missing} of {duels} of controls {'is' if missing == 1 else 'are'} not decided"
+        # the line of a gate that passed is cut behind its first statement
+        why = f"{said}; {why}" if state == "PASS" else f"{why}; {said}"
     return GateResult(
         OVERALL,
         "duel_controls",

@@ -158,8 +158,8 @@ def _allow_for_missing(
         if all(other.only_warns(p) for other, p in filled_rules):
             return gate
         assert gate.p is not None, "a gate that warns has an estimate"
-        why = rule.gate(gate.p, advises=False).why
-        return replace(gate, warns=False, why=f"{why}; {pairs} could turn it")
+        why = f"{pairs} could turn this warning: {rule.gate(gate.p, advises=False).why}"
+        return replace(gate, warns=False, why=why)
     if not any(other.turns(gate, p) for other, p in filled_rules):
         return gate
     why = f"{pairs} could turn this {gate.state}: {gate.why}"

@@ -358,8 +358,8 @@ def test_controls_that_are_not_decided_are_counted():
     gate = gate_of(trials("identity", GOOD), trials("noise", [1.0] * 11 + [None] * 9))
     assert (gate.state, gate.why) == (
         "PASS",
-        "the judge prefers a right edit to every control: wins 0.95 over identity, 1.00 over noise; "
-        "9 of 40 duels of controls are not decided",
+        "9 of 40 duels of controls are not decided; the judge prefers a right edit to every control: "
+        "wins 0.95 over identity, 1.00 over noise",
     )
 
 
