@@ -255,11 +255,15 @@ def _check_score_names(
     """
     score = definition.score
     taken = [name for name in score.values if name in call_of_number or name == "score"]
-    if "score" in call_of_number and score.item != "score":
-        taken.append("score")
     if taken:
         raise errors.UsageError(
-            f"{location}: [score] would overwrite the number {taken[0]!r}, expected another name"
+            f"{location}: [score] would overwrite the number {taken[0]!r}, expected another name "
+            "in [score.values]"
+        )
+    if "score" in call_of_number and score.item != "score":
+        raise errors.UsageError(
+            f"{location}: [score] would overwrite the number 'score', expected another name of "
+            f"that number in the names of call {call_of_number['score']!r}, or item = 'score'"
         )
 
 

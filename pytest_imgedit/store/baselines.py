@@ -518,7 +518,7 @@ def _unlike_judge(there: JudgeInfo, judge: Mapping[str, object]) -> str | None:
     if "protocol" in judge and (judge["protocol"] is None) != (there.protocol is None):
         return another
     for key, name in (
-        ("params", "judge parameters"),
+        ("params", "set of judge parameters"),
         ("protocol", "protocol"),
         ("variant", "variant of the protocol"),
         ("protocol_sha256", "content of the protocol"),

@@ -316,11 +316,15 @@ def call_of(name="a", names=("a",), form="lines", **reply):
         ),
         ({"calls": [call_of(names="ab", form="number")]}, "call 'a': the form 'number' has 2"),
         ({"calls": [call_of(names="ab", form="final")]}, "call 'a': the form 'final' has 2"),
-        ({"score": {"item": "a", "values": {"a": "a / 2"}}}, "would overwrite the number 'a'"),
+        (
+            {"score": {"item": "a", "values": {"a": "a / 2"}}},
+            r"would overwrite the number 'a', expected another name in \[score.values\]",
+        ),
         ({"score": {"item": "a", "values": {"score": "a"}}}, "would overwrite the number 'score'"),
         (
             {"calls": [call_of(names=("score",))], "score": {"item": "score / 2"}},
-            "would overwrite the number 'score'",
+            "would overwrite the number 'score', expected another name of that number in the names of "
+            "call 'a', or item = 'score'",
         ),
     ],
 )
