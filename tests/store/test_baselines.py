@@ -133,7 +133,7 @@ def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, v
         (
             {"params": {"scoring": "expected"}},
             1,
-            'another judge parameters: {} there, {"scoring": "expected"} here',
+            'another set of judge parameters: {} there, {"scoring": "expected"} here',
         ),
         ({"protocol": "mine"}, 1, "another protocol: aspects there, mine here"),
         (
