@@ -48,7 +48,7 @@ class EndedRun:
     workers: Sequence[tuple[results.Stage, Worker]]
     additional_workers: Sequence[tuple[str, Worker]]
     trials: Trials | None
-    duels: Duels | None
+    duels: Duels | None = None
     run_id: str
     started: datetime
     stopped_by: str
