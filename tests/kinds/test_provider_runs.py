@@ -98,7 +98,8 @@ def test_exhausted_quota_costs_few_questions_and_no_answer(bench, concurrency, m
         server.quota = None
         server.asked.clear()
         assert bench.run(*asked).ret == 0
-        assert len(server.asked) == 1 + 30
+        missing = 1 + 30
+        assert missing <= len(server.asked) <= missing + concurrency  # the stopped run's come late
         server.asked.clear()
         assert bench.run(*asked).ret == 0
         assert not server.asked
