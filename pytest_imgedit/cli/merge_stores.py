@@ -174,7 +174,7 @@ def _images_of(item: Item) -> Iterator[str]:
     if item.reference is not None:
         yield item.reference
     for edit in item.edits:
-        yield f"{edit.blob[:2]}/{edit.blob}.png"
+        yield edit.blob_path
 
 
 def _verdicts_of(seed: SeedResult) -> Iterator[tuple[str, str]]:

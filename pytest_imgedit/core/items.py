@@ -48,8 +48,7 @@ class ItemResult:
         if item.reference is not None:
             blobs["reference"] = item.reference
         if item.edits:
-            edit = item.edits[0]
-            blobs["edited"] = f"{edit.blob[:2]}/{edit.blob}.png"
+            blobs["edited"] = item.edits[0].blob_path
         paths = {name: store / "blobs" / blob for name, blob in blobs.items()}
         return cls(
             id=item.id,

@@ -113,6 +113,11 @@ class Edit:
     change: Change | None = None
     leaked: bool = False
 
+    @property
+    def blob_path(self) -> str:
+        """The path of the image below the store's folder `blobs`."""
+        return f"{self.blob[:2]}/{self.blob}.png"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

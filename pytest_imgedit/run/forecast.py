@@ -300,7 +300,7 @@ def with_bills(plan: RunPlan) -> RunPlan:
     """
     missing = missing_edits(plan.works)
     first_edits = FirstEdits()
-    if _first_requests(plan, plan.editor.model):
+    if first_requests(plan, plan.editor.model):
         first_edits = plan_first_edits(plan.editor, plan.store, missing)
     bills: dict[str, Bill] = {}
     if plan.settings.run.stage == "report":
@@ -318,8 +318,8 @@ def with_bills(plan: RunPlan) -> RunPlan:
                 duels = plan_duels(plan.duelling, trials)
         else:
             works = scorer.scorable(plan.works)
-        first_requests = _first_requests(plan, scorer.model)
-        bills[scorer.name] = billing.bill(scorer, works, trials, first_requests, duels)
+        tries = first_requests(plan, scorer.model)
+        bills[scorer.name] = billing.bill(scorer, works, trials, tries, duels)
     return replace(plan, bills=bills, first_edits=first_edits)
 
 
@@ -339,7 +339,7 @@ def duel_line(duelling: Duelling, run: RunSettings, plan_of_trials: Callable[[],
     return f"{line}: {duel_questions(duels, run)}"
 
 
-def _first_requests(plan: RunPlan, model: Model) -> int:
+def first_requests(plan: RunPlan, model: Model) -> int:
     """Return how many requests the servers of a model get before the first edit: none if its
     workers have an interpreter of their own.
     """

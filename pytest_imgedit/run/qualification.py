@@ -39,7 +39,7 @@ def qualify_judge(session: Session, file: TextIO) -> Qualification:
     log = session.opened_store.new_run() / "run.log"
     with closing(RunProgress(log, file, quiet=False)) as progress:
         session.workers.reporter.watcher = progress
-        plan = with_bills(_plan_without_edits(session))
+        plan = with_bills(plan_without_edits(session))
         ask_servers(plan, progress.note)
         session.workers.settle(plan.models, plan.identities, plan.peaks)
         context = RunContext(
@@ -56,8 +56,8 @@ def qualify_judge(session: Session, file: TextIO) -> Qualification:
     return Qualification(plan.scorer, controls, _environments(session, trials))
 
 
-def _plan_without_edits(session: Session) -> RunPlan:
-    """Return the plan of a run without works, which only tries the judge."""
+def plan_without_edits(session: Session) -> RunPlan:
+    """Return the plan of a run without works, which only asks the judge."""
     launcher = session.workers.launcher
     identities = {
         role: launcher.identify(model, session.store.fingerprints)

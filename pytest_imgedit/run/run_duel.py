@@ -15,24 +15,21 @@ from pytest_imgedit.core.results import Item, ItemError, Results
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import pools
 from pytest_imgedit.run.costs import Billing
 from pytest_imgedit.run.duels import Duelling, Opponent, make_duelling, plan_duels
 from pytest_imgedit.run.finish import duel_facts
 from pytest_imgedit.run.first_requests import ask_servers
-from pytest_imgedit.run.forecast import duel_line
+from pytest_imgedit.run.forecast import duel_line, first_requests
 from pytest_imgedit.run.interrupts import no_hooks
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
 from pytest_imgedit.run.model_swap import Swap
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.planned_works import make_works
-from pytest_imgedit.run.request import Request
+from pytest_imgedit.run.qualification import plan_without_edits
 from pytest_imgedit.run.run import Run, RunContext
-from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.work import FIRST, Work
 from pytest_imgedit.stats.duels import DuelFacts
-from pytest_imgedit.stats.gate_values import Selection
 from pytest_imgedit.store.baseline_edits import shown
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.store import Store
@@ -145,19 +142,14 @@ class FinishedEdits:
                 why = ends[key].error or ItemError("edit", "interrupted", "the run ended before it")
                 work.edit_error = work.edit_error or why
             else:
-                store.blobs.put(self._image(_path_of(work.edit.blob)).read(), durable=False)
+                store.blobs.put(self._image(work.edit.blob_path).read(), durable=False)
         return works
-
-
-def _path_of(edit: str) -> str:
-    """Return the path of the blob of an edit."""
-    return f"{edit[:2]}/{edit}.png"
 
 
 def _images_of(item: Item) -> list[str]:
     """Return the paths of the blobs of all images of a pair, and of its edits."""
     images = [item.source, item.reference, *item.further]
-    images += [_path_of(edit.blob) for edit in item.edits]
+    images += [edit.blob_path for edit in item.edits]
     return [path for path in images if path is not None]
 
 
@@ -242,40 +234,18 @@ def have_decided(
 
 def _plan(session: Session, now: FinishedEdits, before: Opponent) -> RunPlan:
     """Return the plan of a run without works, which only decides duels."""
-    launcher = session.workers.launcher
-    identities = {
-        role: launcher.identify(model, session.store.fingerprints)
-        for role, model in session.models.items()
-    }
-    editor, judge = identities["editor"], identities["judge"]
-    pairs = session.suite.pairs
-    works = now.works(pairs, editor, session.store, before)
+    plan = plan_without_edits(session)
+    assert plan.scorer is not None
+    works = now.works(plan.request.pairs, plan.editor, session.store, before)
     if not works:
         raise errors.UsageError(
             f"--duel: {before.baseline.name} and {now.results.run.id} have no seed in common, "
             "expected edits of the same pairs and seeds"
         )
-    alone = Scorer(session.settings, judge, session.store)
-    duelling = make_duelling(session.settings, works, before, alone)
+    duelling = make_duelling(session.settings, works, before, plan.scorer)
     if has_measured(now.results, session.settings.judge.spec):
         duelling = replace(duelling, pairwise=None)
-    return RunPlan(
-        request=Request(
-            settings=session.settings,
-            models=session.models,
-            suite=session.suite,
-            pairs=pairs,
-            selection=Selection({}, {}),
-        ),
-        store=session.store,
-        hardware=launcher.hardware,
-        models=session.models,
-        editor=editor,
-        judge=judge,
-        works=(),
-        scorers=(alone,),
-        duelling=duelling,
-    )
+    return replace(plan, duelling=duelling)
 
 
 def has_measured(results: Results, judge: str) -> bool:
@@ -298,10 +268,8 @@ def _with_bill(plan: RunPlan) -> RunPlan:
     if not model.is_served and model.requirements.prices is None:
         return plan
     duels = plan_duels(duelling, control_edits(plan, duelling, makes_edits=False))
-    here = pools.python_of(plan.settings, "judge") is None
-    first_requests = model.first_requests if here else 0
     billing = Billing(plan.settings.run)
-    bill = billing.bill(duelling.alone, (), Trials(), first_requests, duels)
+    bill = billing.bill(duelling.alone, (), Trials(), first_requests(plan, model), duels)
     return replace(plan, bills={FIRST: bill})
 
 
