@@ -155,7 +155,7 @@ def _duel(
             replace(gate, why=f"{gate.why}: {reason}") if gate.value is None else gate
             for gate in gates
         ]
-    duel = duels.describe(facts, items, settings, gates)
+    duel = duels.describe(facts, items, settings, gates, controls)
     return duel, [_told_of_order(gate, duel) for gate in gates]
 
 

@@ -155,10 +155,12 @@ def describe(
     items: Sequence[MeasuredItem],
     settings: GateOptions,
     gates: Sequence[GateResult] = (),
+    controls: Sequence[DuelControl] = (),
 ) -> Duel:
     """Describe the duels of `items`: shares by measure and group, and what the order of edits did.
 
-    The row of a field with a `min_win` gate in `gates` has that gate's p, state and MDE.
+    The row of a field with a `min_win` gate in `gates` has that gate's p, state and MDE. `controls`
+    are those of `describe_controls`.
     """
     seen = [item for item in items if item.id in facts.pairs]
     alpha = settings.alpha_of("min_win")
@@ -190,7 +192,7 @@ def describe(
         identical=sum(map(_is_identical, duels.values())),
         errors=sum(pair.value(SCORE) is None for pair in duels.values()),
         pairs=duels,
-        controls=describe_controls(facts.trials, alpha),
+        controls=tuple(controls),
     )
 
 
