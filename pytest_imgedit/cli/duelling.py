@@ -27,8 +27,7 @@ from pytest_imgedit.store.baselines import (
     unlike_items,
     unlike_rewrites,
 )
-from pytest_imgedit.store.blobs import Blobs
-from pytest_imgedit.store.store import Store, store_of
+from pytest_imgedit.store.store import Store, blobs_around
 
 #: Keys of `[gates]` that a config has for duels too; all others are options of the command.
 _OF_CONFIG = ("baselines", "baseline_store", "max_near_copies")
@@ -120,7 +119,7 @@ def duel_runs(
     results = _results_of(now)
     find_user_modules(options.config)
     settings = _settings(results, options, gates, out)
-    edits = FinishedEdits(results, _stores_of(now, Store(out)))
+    edits = FinishedEdits(results, blobs_around(now, Store(out)))
     session = Session(settings, Path(), edits.suite)
     others = session.baselines.other_edits(ComparedWith(baseline, path=path), session.store)
     others = replace(others, option="--duel")
@@ -144,13 +143,6 @@ def _results_of(path: Path) -> Results:
             f"--duel: {path} is a baseline, which has no texts to ask a judge about, expected a "
             f"run as the later one, such as its own: {document['run']}"
         ) from None
-
-
-def _stores_of(path: Path, store: Store) -> list[Blobs]:
-    """Return where the images of a run are: in `store`, and in the one that it was read from."""
-    own = store_of(path.resolve())
-    others = [] if own in (None, store.folder.resolve()) else [own]
-    return [store.blobs, *(Blobs(folder / "blobs") for folder in others if folder is not None)]
 
 
 def _settings(results: Results, options: DuelOptions, gates: GatesSettings, out: Path) -> Settings:

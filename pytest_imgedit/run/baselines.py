@@ -26,7 +26,7 @@ from pytest_imgedit.store.baselines import (
 )
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.run_references import find_either
-from pytest_imgedit.store.store import Store, store_of
+from pytest_imgedit.store.store import Store, blobs_around, store_of
 from pytest_imgedit.suites.base import Suite
 
 
@@ -112,16 +112,14 @@ class Baselines:
         """Return where the edits of the baseline are that a run of this store is compared with: in
         the store, in `edits`, and in the store or beside the file from which it was read.
         """
-        stores = [store.blobs]
         folders = [self.edits]
-        if compared.path is not None:
-            other = store_of(compared.path.resolve())
-            beside = compared.path.parent / baseline_edits.FOLDER
-            if other is None and beside.resolve() != self.edits.folder.resolve():
-                folders.append(BaselineEdits(beside))
-            if other is not None and other != store.folder.resolve():
-                stores.append(Blobs(other / "blobs"))
-        return OtherEdits(stores, folders)
+        if compared.path is None:
+            return OtherEdits([store.blobs], folders)
+        beside = compared.path.parent / baseline_edits.FOLDER
+        is_in_store = store_of(compared.path.resolve()) is not None
+        if not is_in_store and beside.resolve() != self.edits.folder.resolve():
+            folders.append(BaselineEdits(beside))
+        return OtherEdits(blobs_around(compared.path, store), folders)
 
     def check_save(self, pairs: Sequence[EditPair]) -> None:
         """Raise `UsageError` if a baseline or its edits may not be saved where the settings say, or

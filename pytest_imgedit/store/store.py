@@ -179,6 +179,14 @@ def store_of(path: Path) -> Path | None:
     return next((folder for folder in path.parents if store_names(folder) > 1), None)
 
 
+def blobs_around(path: Path, store: Store) -> list[Blobs]:
+    """Return the images of a store, and those of the store that a path is in, if it is another."""
+    own = store_of(path.resolve())
+    if own in (None, store.folder.resolve()):
+        return [store.blobs]
+    return [store.blobs, Blobs(own / "blobs")]
+
+
 def finished_runs(folder: Path) -> list[Path]:
     """Return the results.json of each finished run of a store, the oldest first."""
     return sorted(folder.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns)
