@@ -17,6 +17,7 @@ by bit.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -50,26 +51,26 @@ def questions(count: int, sides: tuple[tuple[int, int], ...]) -> list[Question]:
     from pytest_imgedit.core.images import Base64Image
     from pytest_imgedit.core.pairs import EditPair
 
-    protocol, asked = load_protocol(Settings()), []
-    for number in range(count):
+    protocol = load_protocol(Settings())
+
+    def question(number: int) -> Question:
         size = sides[number % len(sides)]
         pair = EditPair(
             f"p{number}", "physics", "make it snow, softly " * (1 + number % 7), Base64Image("")
         )
         call = protocol.calls(pair)[0]
-        images = {"source": picture(number, *size), "edited": picture(number + 1, *size)}
-        asked.append(
-            Question(
-                pair.id,
-                pair.category,
-                pair.instruction,
-                images,
-                call.system,
-                call.parts,
-                call.grammar.names,
-            )
+        return Question(
+            pair.id,
+            pair.category,
+            pair.instruction,
+            {"source": picture(2 * number, *size), "edited": picture(2 * number + 1, *size)},
+            call.system,
+            call.parts,
+            call.grammar.names,
         )
-    return asked
+
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(question, range(count)))
 
 
 def seconds(decoder: Any, prompts: list[Prompt], new_tokens: int, batch: int) -> float:

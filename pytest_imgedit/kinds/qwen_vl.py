@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -142,7 +144,7 @@ class QwenVLJudge:
             is_invariant=options.batch_invariant,
             pad_token=self.processor.tokenizer.pad_token_id,
         )
-        self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
+        self.batch_size = _batch_size(self.decoder, device)
 
     def self_check(self) -> str | None:
         """Ask one question twice; return the `digest` of the logits of its answer. Raise
@@ -155,9 +157,11 @@ class QwenVLJudge:
             return None
         from pytest_imgedit.kinds.compute import numerics
 
+        # As large as those of most questions, so that what is prepared for this one serves them.
+        side = max(256, math.isqrt(self.size["longest_edge"]))
         images = {
-            "source": Image.linear_gradient("L").convert("RGB"),
-            "edited": Image.radial_gradient("L").convert("RGB"),
+            "source": Image.linear_gradient("L").convert("RGB").resize((side, side)),
+            "edited": Image.radial_gradient("L").convert("RGB").resize((side, side)),
         }
         question = requests.Question(
             "self-check",
@@ -182,12 +186,12 @@ class QwenVLJudge:
         model: str, *, device: str, attention: str = "auto", deterministic: bool = True, **_: Any
     ) -> None:
         """Do what takes time but hardly any GPU memory, while another process still uses the GPU:
-        read weights ahead, import, and compile kernels.
+        read weights ahead, import, and begin to compile kernels.
         """
         import transformers
 
         from pytest_imgedit.kinds.compute import fast_loading, numerics, qwen_inputs
-        from pytest_imgedit.kinds.qwen_decoder.fused import compile_kernels
+        from pytest_imgedit.kinds.qwen_decoder import fused
 
         numerics.set_deterministic(deterministic)
         folder = Path(model)
@@ -196,7 +200,7 @@ class QwenVLJudge:
         model_class = getattr(transformers, config.architectures[0])
         qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
         if device == "cuda" and attention == "auto" and _is_large(folder):
-            compile_kernels(model_class)
+            fused.compiling(model_class, fused.Widths.of(config))
 
     def preprocess(self, question: requests.Question) -> Prompt:
         """Return the tokens and patches of a question, made on the CPU; threads may do that ahead
@@ -204,7 +208,7 @@ class QwenVLJudge:
         """
         import torch
 
-        from pytest_imgedit.kinds.qwen_decoder.decoding import Prompt
+        from pytest_imgedit.kinds.qwen_decoder.decoding import Picture, Prompt
 
         sent = question.preparation.sent
         images = [sent(question.images[name]) for kind, name in question.parts if kind == "image"]
@@ -218,7 +222,10 @@ class QwenVLJudge:
         pixels = inputs.get("pixel_values", torch.zeros(0, 1)).to(self.model.dtype)
         if self.model.device.type == "cuda":
             pixels = pixels.pin_memory()
-        return Prompt(inputs["input_ids"][0], positions[:, 0], pixels, grids)
+        patches = pixels.split(grids.prod(-1).tolist())
+        keys = [_digest(image) for image in images]
+        pictures = tuple(map(Picture, keys, patches, grids))
+        return Prompt(inputs["input_ids"][0], positions[:, 0], pictures)
 
     def answer(
         self, questions: Sequence[requests.Question], prepared: Sequence[Prompt] | None = None
@@ -365,6 +372,11 @@ def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     return f"{turns}<|im_end|>\n<|im_start|>assistant\n"
 
 
+def _digest(image: Image.Image) -> bytes:
+    """Return a SHA-256 digest of an image's pixels and its size."""
+    return hashlib.sha256(f"{image.mode}{image.size}".encode() + image.tobytes()).digest()
+
+
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
     """Return a model loaded for inference; raise `SetupError` for weights that do not fit its
     config.
@@ -395,10 +407,18 @@ def _is_large(folder: Path) -> bool:
     return sum(path.stat().st_size for path in weight_files(folder)) > LARGE
 
 
-def _fitting_batch() -> int:
-    """Return the batch size for the GPU memory that is free after loading, at most `MAX_BATCH`."""
+def _batch_size(decoder: Decoder, device: str) -> int:
+    """Return the batch size: the replies that the decoder writes at a time if these are several, on
+    the CPU `CPU_BATCH`, otherwise what fits into the GPU memory that is free after loading, at most
+    `MAX_BATCH`.
+    """
     import torch
 
+    rows = getattr(decoder, "rows", 1)
+    if rows > 1:
+        return int(rows)
+    if device == "cpu":
+        return CPU_BATCH
     free, _ = torch.cuda.mem_get_info()
     return int(max(1, min(MAX_BATCH, BATCH_SHARE * free // QUESTION_BYTES)))
 

@@ -72,11 +72,13 @@ def test_what_it_answers_is_what_the_packed_decoder_answers(tiny, model):
 @pytest.mark.parametrize("model", MODELS)
 def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, model):
     monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.ROOM", 8)
-    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.FILLER_PATCHES", 64)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.FILLER_TOKENS", 32)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.pictures.CALL_PATCHES", 192)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.pictures.FILLER_PATCHES", 64)
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5)
     # As on a GPU: buckets that are filled up, and rows side by side.
     judge.decoder.tiles_alike = True
-    judge.decoder.rows, judge.decoder.bucket = 3, [48, 150]
+    judge.decoder.rows, judge.decoder.bucket = 3, 200
     packed_judge = QwenVLJudge(
         str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False
     )
@@ -92,7 +94,9 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
     window.
     """
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=1)
-    judge.decoder.tiles_alike, judge.decoder.bucket = True, [48, 150]
+    judge.decoder.tiles_alike, judge.decoder.bucket = True, 200
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.pictures.DENSE_MULTIPLE", 1)
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.pictures.CALL_PATCHES", 192)
     longest, found, attend = [], [], packed.attend
 
     def noted(query, key, value, bounds, **how):
@@ -109,7 +113,7 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
     depth = len(judge.model.model.visual.blocks)
     whole = getattr(vision, "fullatt_block_indexes", range(depth))
     window = (vision.window_size // vision.patch_size) ** 2 if len(whole) < depth else 0
-    expected = [4 * 48 if index in whole else window for index in range(depth)]
+    expected = [192 if index in whole else window for index in range(depth)]
     assert found[0][:depth] == [(most, most) for most in expected]
 
 

@@ -330,7 +330,9 @@ def test_a_look_is_what_the_judge_would_have_seen_there(questions):
     ids = torch.cat([prompt.tokens, torch.tensor(tokens)])[None]
     kinds = (ids == judge.model.config.image_token_id).int()
     positions, _ = judge.model.model.get_rope_index(
-        ids, mm_token_type_ids=kinds, image_grid_thw=prompt.grids
+        ids,
+        mm_token_type_ids=kinds,
+        image_grid_thw=torch.stack([picture.grid for picture in prompt.pictures]),
     )
     assert torch.equal(prompt.followed_by(tokens).positions, positions[:, 0])
 

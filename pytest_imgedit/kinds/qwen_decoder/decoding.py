@@ -13,15 +13,25 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
+class Picture:
+    """One image of a prompt: its patches, `pixels` (patches, values) in a `grid` (3,) of time,
+    height and width. Pictures with the same `key` are the same.
+    """
+
+    key: bytes
+    pixels: torch.Tensor
+    grid: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Prompt:
     """One prompt on the CPU: `tokens` (L,), their `positions` (3, L) in time, height and width, and
-    its images' patches: `pixels` (patches, values) with `grids` (images, 3).
+    its images in the order of their tokens.
     """
 
     tokens: torch.Tensor
     positions: torch.Tensor
-    pixels: torch.Tensor
-    grids: torch.Tensor
+    pictures: tuple[Picture, ...]
 
     def followed_by(self, tokens: Sequence[int]) -> Prompt:
         """Return this prompt with `tokens`, the beginning of its reply, appended."""
@@ -97,10 +107,10 @@ class PaddedDecoder:
             ),
             "mm_token_type_ids": (tokens == self.model.config.image_token_id).int(),
         }
-        with_images = [prompt for prompt in prompts if len(prompt.pixels)]
-        if with_images:
-            inputs["pixel_values"] = torch.cat([prompt.pixels for prompt in with_images])
-            inputs["image_grid_thw"] = torch.cat([prompt.grids for prompt in with_images])
+        pictures = [picture for prompt in prompts for picture in prompt.pictures]
+        if pictures:
+            inputs["pixel_values"] = torch.cat([picture.pixels for picture in pictures])
+            inputs["image_grid_thw"] = torch.stack([picture.grid for picture in pictures])
         return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
 
     @torch.inference_mode()

@@ -6,12 +6,16 @@ products. The kernels come from `torch.compile`, which needs Triton and a C comp
 the model stays as it is.
 """
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch._dynamo import mark_dynamic
 from torch.nn.functional import silu
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
@@ -20,12 +24,21 @@ from pytest_imgedit.kinds.compute.numerics import COMPILER_OPTIONS
 EXPERTS = "imgedit_grouped_mm"
 #: Functions of transformers' model code that are compiled in its place.
 ROTARY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_vision")
+#: Tokens that kernels are compiled on: enough for their configuration to be that for many.
+TOKENS = 2048
 
 
 def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
     """Return silu(gate)·up (S, width), where `gate_up` (S, 2·width) holds gate, then up."""
     gate, up = gate_up.chunk(2, dim=-1)
     return silu(gate) * up
+
+
+def spread(hidden: torch.Tensor, order: torch.Tensor, count: int) -> torch.Tensor:
+    """Return rows (S, hidden) of `hidden` (T, hidden), each of which has `count` rows, in an
+    `order` (S,).
+    """
+    return hidden[order // count]
 
 
 def combine(rows: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -48,8 +61,12 @@ def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torc
 
 
 @cache
-def _compiled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    return torch.compile(function, dynamic=True, options=COMPILER_OPTIONS)
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled for the widths that it meets, and for any number of tokens: those
+    dimensions that `compile_kernels` marked. Kernels that compute with widths that they do not know
+    take up to ten times as long.
+    """
+    return torch.compile(function, dynamic=False, options=COMPILER_OPTIONS)
 
 
 def experts(
@@ -65,48 +82,76 @@ def experts(
     sorted_experts, order = chosen.flatten().sort()
     numbers = torch.arange(module.num_experts, device=chosen.device)
     ends = torch.searchsorted(sorted_experts, numbers, right=True).int()
-    rows = hidden[order // count]
+    rows = _compiled(spread)(hidden, order, count)
     rows = torch.nn.functional.grouped_mm(rows, module.gate_up_proj.transpose(-2, -1), offs=ends)
     rows = torch.nn.functional.grouped_mm(
         _compiled(swiglu)(rows), module.down_proj.transpose(-2, -1), offs=ends
     )
     indices = torch.empty_like(order)  # the inverse of `order`: where the rows of a token lie
     indices[order] = torch.arange(len(order), device=order.device)
-    return _compiled(combine)(rows, indices.view(tokens, count), weights)
+    combined: torch.Tensor = _compiled(combine)(rows, indices.view(tokens, count), weights)
+    return combined
 
 
 ALL_EXPERTS_FUNCTIONS.register(EXPERTS, experts)
 
 
+class Widths(NamedTuple):
+    """The sizes of a model's tensors that the kernels are compiled for; `experts` are 0, 0 for a
+    model without: how many a token has, and their width.
+    """
+
+    hidden: int
+    head: int
+    heads: tuple[int, int]
+    epsilon: float
+    experts: tuple[int, int]
+    vision_head: int
+    vision_heads: int
+
+    @classmethod
+    def of(cls, config: Any) -> Widths:
+        """Return those of a model's config."""
+        text = config.text_config
+        vision = config.vision_config
+        experts = (0, 0)
+        if getattr(text, "num_experts", 0):
+            experts = (text.num_experts_per_tok, text.moe_intermediate_size)
+        return cls(
+            text.hidden_size,
+            getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
+            (text.num_attention_heads, text.num_key_value_heads),
+            text.rms_norm_eps,
+            experts,
+            vision.hidden_size // vision.num_heads,
+            vision.num_heads,
+        )
+
+
 @cache
-@torch.inference_mode()
-def compile_kernels(model_class: Any) -> bool:
-    """Compile the kernels for a model class on small tensors, which takes seconds; tell whether
+def compiling(model_class: Any, widths: Widths, device: str = "cuda") -> Future[bool]:
+    """Begin to compile the kernels for models of a class and of these widths, which takes seconds,
+    in a thread; return whether that works.
+    """
+    thread = ThreadPoolExecutor(1)
+    future = thread.submit(compile_kernels, model_class, widths, device)
+    thread.shutdown(wait=False)
+    return future
+
+
+def compile_kernels(model_class: Any, widths: Widths, device: str) -> bool:
+    """Compile the kernels for models of a class and of these widths on few tokens; tell whether
     that worked, and print to stderr why not.
 
-    PyTorch compiles again where its switches, such as those of `set_deterministic`, have changed
-    since. If it worked, the rotary embeddings of the class's module are replaced by compiled ones:
-    a worker process has no other model.
+    If it worked, the rotary embeddings of the class's module are replaced by compiled ones: a
+    worker process has no other model. PyTorch compiles again where its switches, such as those of
+    `set_deterministic`, have changed since.
     """
     code = sys.modules[model_class.__module__]
     rotary = {name: getattr(code, name) for name in ROTARY if hasattr(code, name)}
-
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
-
-    try:  # with 12 tokens, 8 experts a token, and 4 heads of 32 values
-        indices = torch.arange(96, device="cuda").view(12, 8)
-        _compiled(combine)(_compiled(swiglu)(draw(96, 64)), indices, draw(12, 8))
-        _compiled(rms_norm)(draw(1, 12, 64), draw(64), 1e-6)
-        _compiled(rms_norm)(draw(1, 12, 4, 32), draw(32), 1e-6)
-        query = draw(1, 12, 4, 32).transpose(1, 2)
-        key = draw(1, 12, 2, 32).transpose(1, 2)
-        if "apply_rotary_pos_emb" in rotary:
-            _compiled(rotary["apply_rotary_pos_emb"])(query, key, draw(1, 12, 32), draw(1, 12, 32))
-        if "apply_rotary_pos_emb_vision" in rotary:
-            cosines, sines = torch.randn(2, 12, 32, device="cuda")
-            query, key, _ = draw(12, 3, 4, 32).permute(1, 0, 2, 3).unbind(0)
-            _compiled(rotary["apply_rotary_pos_emb_vision"])(query, key, cosines, sines)
+    try:
+        with torch.inference_mode():
+            _call_all(rotary, widths, device)
     except Exception as error:
         print(f"kernels are not fused: {type(error).__name__}: {error}"[:300], file=sys.stderr)
         return False
@@ -115,22 +160,74 @@ def compile_kernels(model_class: Any) -> bool:
     return True
 
 
+def _call_all(rotary: Mapping[str, Callable[..., Any]], widths: Widths, device: str) -> None:
+    """Call each function, compiled, with tensors whose widths and strides are those of a model."""
+
+    def ones(*sizes: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.ones(sizes, dtype=dtype, device=device)
+
+    with torch.inference_mode(False):  # as weights are
+        weights = [ones(widths.hidden), ones(widths.head)]
+    for weight in weights:
+        _compiled(rms_norm)(_any(0, ones(TOKENS, len(weight))), weight, widths.epsilon)
+    count, width = widths.experts
+    if count:
+        rows = TOKENS * count
+        _compiled(swiglu)(_any(0, ones(rows, 2 * width)))
+        order = ones(rows, dtype=torch.long)
+        indices = ones(TOKENS, count, dtype=torch.long)
+        _compiled(spread)(_any(0, ones(TOKENS, widths.hidden)), _any(0, order), count)
+        _compiled(combine)(
+            _any(0, ones(rows, widths.hidden)), _any(0, indices), _any(0, ones(TOKENS, count))
+        )
+    if "apply_rotary_pos_emb" in rotary:
+        turned = [ones(1, TOKENS, heads, widths.head).transpose(1, 2) for heads in widths.heads]
+        angles = [ones(1, TOKENS, widths.head) for _ in range(2)]
+        _compiled(rotary["apply_rotary_pos_emb"])(
+            *(_any(2, tensor) for tensor in turned), *(_any(1, tensor) for tensor in angles)
+        )
+    if "apply_rotary_pos_emb_vision" in rotary:
+        all_heads = ones(TOKENS, 3, widths.vision_heads, widths.vision_head)
+        query, key, _ = all_heads.permute(1, 0, 2, 3).unbind(0)
+        angles = [ones(TOKENS, widths.vision_head, dtype=torch.float32) for _ in range(2)]
+        _compiled(rotary["apply_rotary_pos_emb_vision"])(
+            *(_any(0, tensor) for tensor in (query, key, *angles))
+        )
+
+
+def _any(dimension: int, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, whose kernels are compiled for any size of a dimension."""
+    mark_dynamic(tensor, dimension)
+    return tensor
+
+
 def fuse(model: Any) -> bool:
     """Have a model use the fused normalisation, rotary embeddings and, where it has experts with
     grouped products, what surrounds these; return `False`, with nothing changed, if the kernels do
     not compile.
     """
-    if not compile_kernels(model.__class__):
+    if not compiling(model.__class__, Widths.of(model.config), model.device.type).result():
         return False
     language = model.model.language_model
     for module in language.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            module.forward = partial(_normalize, module)
+            module.forward = partial(_normalize, module.weight.data, module.variance_epsilon)
+    patches = model.model.visual.patch_embed
+    patches.forward = partial(_embed_patches, patches.proj)
     implementation = getattr(language.config, "_experts_implementation", None)
     if implementation == "grouped_mm" and hasattr(torch.nn.functional, "grouped_mm"):
         language.config._experts_implementation = EXPERTS
     return True
 
 
-def _normalize(module: Any, hidden: torch.Tensor) -> torch.Tensor:
-    return _compiled(rms_norm)(hidden, module.weight, module.variance_epsilon)
+def _normalize(weight: torch.Tensor, epsilon: float, hidden: torch.Tensor) -> torch.Tensor:
+    rows: torch.Tensor = _compiled(rms_norm)(hidden.view(-1, len(weight)), weight, epsilon)
+    return rows.view(hidden.shape)
+
+
+def _embed_patches(convolution: Any, patches: torch.Tensor) -> torch.Tensor:
+    """Return embedded patches (T, hidden) of patches (T, values): the convolution has one place in
+    each, so that it is a matrix product, which is 30 times as fast.
+    """
+    weight = convolution.weight.flatten(1)
+    return torch.nn.functional.linear(patches.to(weight.dtype), weight, convolution.bias)

@@ -3,10 +3,10 @@ beside it.
 
 Kernels for matrix products and reductions are chosen by shape, and other kernels round otherwise:
 in bfloat16 the logits of one prompt move by up to a few tenths with the prompts beside it. Here all
-shapes are fixed. Prompts are read in buckets that are filled up to always the same numbers of
-tokens and patches, and replies are written in always as many rows with always the same room for
-keys. Inside such a shape a row of a matrix product does not depend on what the other rows hold, nor
-on its place.
+shapes are fixed. Pictures are encoded in calls of always as many patches, prompts are read in
+buckets of always as many tokens, both filled up, and replies are written in always as many rows
+with always the same room for keys. Inside such a shape a row of a matrix product does not depend on
+what the other rows hold, nor on its place.
 
 That holds for kernels that tile all rows alike. Where it does not (the CPU, float32, and experts on
 GPUs without a grouped kernel, which multiply as many rows at a time as an expert happens to get),
@@ -15,23 +15,28 @@ each prompt is read and each reply written by itself.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, write_greedily
 from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder, Prefill, Rows
+from pytest_imgedit.kinds.qwen_decoder.pictures import PictureEncoder
 
 GIB = 2**30
-#: Replies that are written at a time, and image tokens and tokens of text of a bucket, by the least
-#: memory in bytes that a GPU has beside the weights. What is free at the moment does not count:
-#: shapes are those of the GPU and model. The largest bucket holds eight prompts with two pictures
-#: of a megapixel and 640 tokens of text each.
-SHAPES = ((32 * GIB, 16, 16384, 5120), (12 * GIB, 8, 8192, 2560), (0, 4, 4096, 1280))
+#: Replies that are written at a time, and tokens of a bucket, by the least memory in bytes that a
+#: GPU has beside the weights. What is free at the moment does not count: shapes are those of the
+#: GPU and model. The largest bucket holds eight prompts with two pictures of a megapixel and 512
+#: tokens of text each.
+SHAPES = ((32 * GIB, 32, 20480), (16 * GIB, 16, 20480), (8 * GIB, 8, 10240), (0, 4, 5120))
 #: The room for keys and values is a multiple of this many tokens, by the prompt's own length alone.
 ROOM = 1024
-#: Patches of the pictures that fill a bucket up; attention in larger ones would take its time.
-FILLER_PATCHES = 4096
+#: Prompts are followed by any text up to a multiple of this many tokens, which they do not see: few
+#: lengths leave attention to faster kernels, which have to be prepared for each.
+MULTIPLE = 128
+#: Tokens of the prompts that fill a bucket up; attention in longer ones would take its time.
+FILLER_TOKENS = 2048
 
 
 class InvariantDecoder:
@@ -42,12 +47,12 @@ class InvariantDecoder:
         self.ends = packed.ends
         self.tiles_alike = _tiles_alike(packed.model)
         self.rows = 1  # one reply at a time
-        self.bucket = (0, 0)  # no prompt beside another
+        self.bucket = 0  # no prompt beside another
         if self.tiles_alike:
             memory = torch.cuda.get_device_properties(packed.model.device).total_memory
             spare = memory - sum(parameter.nbytes for parameter in packed.model.parameters())
-            self.rows, image_tokens, text_tokens = _shape(spare)
-            self.bucket = (image_tokens, text_tokens)
+            self.rows, self.bucket = _shape(spare)
+        self._encoder = PictureEncoder(packed)
         self._rows: Rows | None = None
 
     @torch.inference_mode()
@@ -85,8 +90,13 @@ class InvariantDecoder:
         There must be a row for each prompt, unless replies have one token: these take no row.
         """
         first_logits: list[torch.Tensor] = []
+        encoded = self._encoder.encode(prompts) if self.tiles_alike else []
         for bucket in self._buckets(prompts):
-            prefill, bucket_logits = self.packed.read_apart(bucket + self._filler(bucket))
+            pictures = chain.from_iterable(encoded[len(first_logits) :][: len(bucket)])
+            features = [torch.cat(layer) for layer in zip(*pictures, strict=True)]
+            prefill, bucket_logits = self.packed.read_apart(
+                self._filled(bucket), [len(prompt.tokens) for prompt in bucket], features
+            )
             for index, prompt in enumerate(bucket):
                 if max_new_tokens > 1:
                     row = len(first_logits)
@@ -120,73 +130,58 @@ class InvariantDecoder:
         _, heads, width = layer.shape
         return layer.new_zeros(self.rows, heads, room, width)
 
-    def _size(self, prompts: Sequence[Prompt]) -> tuple[int, int]:
-        """Return the numbers of image tokens and of tokens of text in prompts."""
-        tokens = torch.cat([prompt.tokens for prompt in prompts])
-        images = int((tokens == self.packed.image_token).sum())
-        return images, len(tokens) - images
-
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
         """Yield prompts, at least one, in order and in buckets; one that is larger than a bucket is
         alone in its own.
         """
-        most_images, most_text = self.bucket
         bucket: list[Prompt] = []
         for prompt in prompts:
-            images, text = self._size(bucket + [prompt])
-            if bucket and (images > most_images or text > most_text):
+            if bucket and _tokens([*bucket, prompt]) > self.bucket:
                 yield bucket
                 bucket = []
             bucket.append(prompt)
         yield bucket
 
-    def _filler(self, bucket: Sequence[Prompt]) -> list[Prompt]:
-        """Return the prompt, of pictures of zeros and any text, that fills a bucket up to its fixed
-        size; none if the bucket is full, or if sizes do not matter.
-
-        If one prompt alone is larger, the size is the smallest multiple that holds it.
+    def _filled(self, bucket: Sequence[Prompt]) -> list[Prompt]:
+        """Return the prompts of a bucket, each with any text after it up to a multiple of
+        `MULTIPLE`, and prompts of any text that fill it up to its fixed size, or to the smallest
+        multiple that holds it; the bucket as it is if sizes do not matter.
         """
         if not self.tiles_alike:
-            return []
-        used_images, used_text = self._size(bucket)
-        most_images, most_text = self.bucket
-        times = max(1, _quotient_up(used_images, most_images), _quotient_up(used_text, most_text))
-        images = times * most_images - used_images
-        text = times * most_text - used_text
-        if not images and not text:
-            return []
-        return [_filler_prompt(self.packed.model, self.packed.image_token, images, text)]
+            return list(bucket)
+        used = _tokens(bucket)
+        left = _quotient_up(used, self.bucket) * self.bucket - used
+        counts = [FILLER_TOKENS] * (left // FILLER_TOKENS) + [left % FILLER_TOKENS]
+        filled = [
+            prompt.followed_by([0] * (_padded(prompt) - len(prompt.tokens))) for prompt in bucket
+        ]
+        for count in filter(None, counts):
+            nothing = torch.zeros(count, dtype=torch.long)
+            filled.append(Prompt(nothing, torch.arange(count).expand(3, -1), pictures=()))
+        return filled
 
 
-def _shape(spare: int) -> tuple[int, int, int]:
-    """Return the rows, image tokens and tokens of text for a GPU with this memory to spare; raise
-    `ValueError` if that is negative.
+def _padded(prompt: Prompt) -> int:
+    """Return the number of tokens of a prompt in a bucket."""
+    return _quotient_up(len(prompt.tokens), MULTIPLE) * MULTIPLE
+
+
+def _tokens(prompts: Sequence[Prompt]) -> int:
+    return sum(map(_padded, prompts))
+
+
+def _shape(spare: int) -> tuple[int, int]:
+    """Return the rows and tokens for a GPU with this memory to spare; raise `ValueError` if that is
+    negative.
     """
-    for least, rows, image_tokens, text_tokens in SHAPES:
+    for least, rows, tokens in SHAPES:
         if spare >= least:
-            return rows, image_tokens, text_tokens
+            return rows, tokens
     raise ValueError("the model does not fit")
 
 
 def _quotient_up(number: int, divisor: int) -> int:
     return -(-number // divisor)
-
-
-def _filler_prompt(model: Any, image_token: int, images: int, text: int) -> Prompt:
-    """Return a prompt of `images` image tokens, in pictures of zeros, and `text` tokens of text."""
-    vision = model.config.vision_config
-    merge = int(vision.spatial_merge_size)
-    # The model merges squares of `merge` x `merge` patches into one image token; a picture here is
-    # one square high.
-    most = FILLER_PATCHES // merge**2  # image tokens of a picture
-    grids = [(1, merge, merge * min(most, images - done)) for done in range(0, images, most)]
-    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    return Prompt(
-        torch.tensor([image_token] * images + [0] * text),
-        torch.arange(images + text).expand(3, -1),
-        torch.zeros(images * merge**2, width, dtype=model.dtype, device=model.device),
-        torch.tensor(grids, dtype=torch.long).reshape(-1, 3),
-    )
 
 
 def _tiles_alike(model: Any) -> bool:

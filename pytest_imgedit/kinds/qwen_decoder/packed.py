@@ -15,18 +15,29 @@ from inspect import signature
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.text import one_line
-from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, end_tokens, write_greedily
+from pytest_imgedit.kinds.qwen_decoder.decoding import (
+    Decoded,
+    Picture,
+    Prompt,
+    end_tokens,
+    write_greedily,
+)
 
 #: Vision towers hand all images of a batch at once to attention functions with "flash" in their
 #: name.
 NAME = "imgedit_flash_packed"
 #: Shorter common beginnings are not worth the detour.
 MIN_COMMON = 16
+#: Sequences of a multiple of this many tokens or patches, such as pictures of 1024×1024, 1344×768
+#: and 1152×896 pixels, are attended to one by one by cuDNN, which takes half to two thirds of the
+#: time. It takes 40 ms to prepare for each length, so that others are left to a kernel for any.
+DENSE_MULTIPLE = 64
 #: Rows of keys have a multiple of this many columns: kernels are faster with even strides.
 COLUMNS = 64
 
@@ -49,6 +60,8 @@ class PackedDecoder:
         for index in set(every_block) - set(without_windows):
             side = visual.config.window_size // visual.config.patch_size
             visual.blocks[index].attn.imgedit_window = side * side
+        if hasattr(model.model.language_model, "_deepstack_process"):
+            model.model.language_model._deepstack_process = _add_at
         self.ends = end_tokens(model)
         self.records_steps = True  # until a GPU cannot do it
 
@@ -71,46 +84,71 @@ class PackedDecoder:
         logits = self.model.lm_head(hidden[prefill.last]).float()  # (B, V)
         return write_greedily(logits, follow, self.ends, max_new_tokens, keep_logits)
 
-    def read_apart(self, prompts: Sequence[Prompt]) -> tuple[Prefill, list[torch.Tensor]]:
+    def read_apart(
+        self,
+        prompts: Sequence[Prompt],
+        lengths: Sequence[int],
+        features: Sequence[torch.Tensor] = (),
+    ) -> tuple[Prefill, list[torch.Tensor]]:
         """Read prompts that share no beginning; return their keys and values, and the logits (1, V)
-        after each.
+        after the first `lengths` tokens of those that count, which come first.
 
-        The shapes of the kernels that read several prompts depend only on the sums of their tokens
-        and patches.
+        The shapes of the kernels that read several prompts depend only on the sum of their tokens,
+        or on those of one prompt. `features` are those of their pictures, if they have been encoded
+        before.
         """
-        prefill = Prefill(prompts, self.image_token, self.model.device, shares=False)
-        visual = self.model.model.visual.config
-        visual.imgedit_apart = len(prompts) > 1
-        try:
-            hidden = self._read(prompts, prefill)
-        finally:
-            visual.imgedit_apart = False
-        return prefill, [
-            self.model.lm_head(hidden[last : last + 1]).float() for last in prefill.last.tolist()
-        ]
+        prefill = Prefill(
+            prompts, self.image_token, self.model.device, shares=False, count=len(lengths)
+        )
+        hidden = self._read(prompts, prefill, features)
+        ends = [start + length for start, length in zip(prefill.starts, lengths, strict=False)]
+        return prefill, [self.model.lm_head(hidden[end - 1 : end]).float() for end in ends]
 
-    def _read(self, prompts: Sequence[Prompt], prefill: Prefill) -> torch.Tensor:
-        """Run all prompts, with their images, through the model; return the last hidden states
-        (T, hidden), and leave keys and values in `prefill`.
+    def features(
+        self,
+        pictures: Sequence[Picture],
+        patches: Sequence[int] | None = None,
+        **places: torch.Tensor,
+    ) -> list[torch.Tensor]:
+        """Return the features (image tokens, hidden) of pictures, end to end: those in place of
+        embedded tokens, then those for the first layers.
+
+        With `patches`, those of the pictures that count, which come first, the shapes of all
+        kernels depend only on the sum of the patches of all pictures, or on those of one picture.
+        `places` are what the tower makes of the pictures' grids, if that is known: it would wait
+        for the GPU.
         """
         body = self.model.model
         device = self.model.device
-        embedded = body.get_input_embeddings()(prefill.tokens)
-        extra: dict[str, Any] = {}
-        with_images = [prompt for prompt in prompts if len(prompt.pixels)]
-        if with_images:
-            pixels = torch.cat(
-                [prompt.pixels.to(device, non_blocking=True) for prompt in with_images]
+        pixels = torch.cat([picture.pixels.to(device, non_blocking=True) for picture in pictures])
+        grids = torch.stack([picture.grid for picture in pictures])
+        body.visual.config.imgedit_patches = patches
+        try:
+            features = body.get_image_features(
+                pixels, grids if places else grids.to(device), **places
             )
-            grids = torch.cat([prompt.grids for prompt in with_images])
-            features = body.get_image_features(pixels, grids.to(device))
-            is_image = prefill.tokens == self.image_token
-            embedded[is_image] = _joined(features.pooler_output).to(embedded.dtype)
-            deep = getattr(features, "deepstack_features", None)
-            if deep is not None:
-                extra["visual_pos_masks"] = is_image[None]
-                extra["deepstack_visual_embeds"] = [_joined(layer) for layer in deep]
-        positions = prefill.pack([prompt.positions.T for prompt in prompts]).T.to(device)
+        finally:
+            body.visual.config.imgedit_patches = None
+        deep = getattr(features, "deepstack_features", None) or []
+        return [_joined(features.pooler_output), *map(_joined, deep)]
+
+    def _read(
+        self, prompts: Sequence[Prompt], prefill: Prefill, features: Sequence[torch.Tensor] = ()
+    ) -> torch.Tensor:
+        """Run all prompts, with their images, through the model; return the last hidden states
+        (T, hidden), and leave keys and values in `prefill`.
+        """
+        device = self.model.device
+        embedded = self.model.model.get_input_embeddings()(prefill.tokens)
+        extra: dict[str, Any] = {}
+        pictures = [picture for prompt in prompts for picture in prompt.pictures]
+        if pictures:
+            in_place, *deep = features or self.features(pictures)
+            embedded[prefill.images] = in_place.to(embedded.dtype)
+            if deep:
+                extra["visual_pos_masks"] = prefill.images
+                extra["deepstack_visual_embeds"] = deep
+        positions = moved(prefill.pack([prompt.positions.T for prompt in prompts]).T, device)
         return self._run(embedded, positions, prefill, **extra)
 
     def follow(self, tokens: torch.Tensor, positions: torch.Tensor, rows: Rows) -> torch.Tensor:
@@ -152,22 +190,32 @@ class Prefill:
     """
 
     def __init__(
-        self, prompts: Sequence[Prompt], image_token: int, device: torch.device, shares: bool
+        self,
+        prompts: Sequence[Prompt],
+        image_token: int,
+        device: torch.device,
+        *,
+        shares: bool,
+        count: int = 0,
     ) -> None:
         tokens = [prompt.tokens for prompt in prompts]
         self.common = _common(tokens, image_token) if shares else 0
         #: Tokens of each prompt after the common beginning.
         self.lengths = [len(row) - self.common for row in tokens]
-        self.tokens = self.pack(tokens).to(device)
+        packed = self.pack(tokens)
+        self.tokens = moved(packed, device)
+        self.images = moved((packed == image_token).nonzero()[:, 0], device)
         queries = list(self.lengths)
         keys = [self.common + length for length in self.lengths]
         if self.common:
             queries.insert(0, self.common)
             keys.insert(0, self.common)
         bounds = Bounds.of(queries, keys, device)
-        self.bounds = bounds if shares or len(prompts) == 1 else bounds.apart(sum(queries))
+        self.is_apart = not shares and len(prompts) > 1
+        self.bounds = bounds.apart(sum(queries)) if self.is_apart else bounds
+        self.count = count
         ends = torch.tensor(self.lengths).cumsum(0) + self.common
-        self.last = (ends - 1).to(device)
+        self.last = moved(ends - 1, device)
         self.starts: list[int] = (ends - torch.tensor(self.lengths)).tolist()
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
@@ -193,6 +241,9 @@ class Prefill:
         """
         self.keys.append(key)
         self.values.append(value)
+        lengths = self.lengths[: self.count]
+        if self.is_apart and _has_fast_dense(query, lengths):
+            return _attend_each(query, key, value, lengths, causal=True, scale=scale)
         if self.gather is not None:
             key = key[self.gather]
             value = value[self.gather]
@@ -254,10 +305,10 @@ class Rows:
 
     def load(self, row: int, prefill: Prefill, index: int, prompt: Prompt) -> None:
         """Have a row go on after a prompt that was read as number `index` of a prefill, which
-        shares no beginning.
+        shares no beginning; there, any text may follow it.
         """
         start = prefill.starts[index]
-        count = prefill.lengths[index]
+        count = len(prompt.tokens)
         for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
             for layer, tensor in zip(layers, read, strict=True):
                 layer[row, :, :count] = tensor[start : start + count].transpose(0, 1)
@@ -360,7 +411,7 @@ class Bounds:
 
 def _sums(counts: Sequence[int], device: torch.device) -> torch.Tensor:
     """Return the cumulative sums of counts from 0 on, (counts + 1,) in int32."""
-    return torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32)
+    return moved(torch.tensor([0, *counts]).cumsum(0).int(), device)
 
 
 def attend(
@@ -482,14 +533,57 @@ def _attention(
     if packed is not None:
         return packed.attend(module, query, key, value, scaling)[None], None
     total = len(query)
-    if sums is None:
+    patches: Sequence[int] | None = getattr(module.config, "imgedit_patches", None)
+    if patches is not None:
+        window = getattr(module, "imgedit_window", None)
+        if window is None and _has_fast_dense(query, patches):
+            return _attend_each(query, key, value, patches, causal=False, scale=scaling)[None], None
+        longest = window or total
+        assert sums is not None, "pictures of one call go through the tower together"
+        bounds = Bounds(sums, sums, (longest, longest), alike=False)
+    elif sums is None:
         bounds = Bounds.of([total], [total], query.device)
     else:  # known without asking the GPU, which would wait for it in every layer
         longest = int(options["max_length_q"])
         bounds = Bounds(sums, sums, (longest, longest), alike=longest * (len(sums) - 1) == total)
-        if getattr(module.config, "imgedit_apart", False):
-            bounds = bounds.apart(getattr(module, "imgedit_window", total))
     return attend(query, key, value, bounds, causal=False, scale=scaling)[None], None
+
+
+def _has_fast_dense(query: torch.Tensor, lengths: Sequence[int]) -> bool:
+    """Tell whether cuDNN's attention is there for sequences of these lengths, and faster than that
+    for any lengths: in half precision on Hopper and later.
+    """
+    return (
+        all(length % DENSE_MULTIPLE == 0 for length in lengths)
+        and query.is_cuda
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and torch.backends.cuda.cudnn_sdp_enabled()
+        and torch.cuda.get_device_capability(query.device) >= (9, 0)
+    )
+
+
+def _attend_each(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    lengths: Sequence[int],
+    *,
+    causal: bool,
+    scale: float,
+) -> torch.Tensor:
+    """Return the attention (T, heads, D) inside each of several sequences that come first, one call
+    each, so that kernels are chosen by the sequence alone; zeros for what comes after them.
+    """
+    parts = [*lengths, len(query) - sum(lengths)]
+    *queries, unused = query.split(parts)
+    keys = key.split(parts)
+    values = value.split(parts)
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        outputs = [
+            _attend_alike(queries[n], keys[n], values[n], length, causal=causal, scale=scale)
+            for n, length in enumerate(lengths)
+        ]
+    return torch.cat([*outputs, torch.zeros_like(unused)])
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)
@@ -506,6 +600,20 @@ def _common(prompts: Sequence[torch.Tensor], image_token: int) -> int:
     is_common = (starts == starts[0]).all(0) & (starts[0] != image_token)
     count = int(is_common.long().cumprod(0).sum())
     return count if count >= MIN_COMMON else 0
+
+
+def _add_at(hidden: torch.Tensor, places: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    """Return hidden states (1, T, hidden) with features (P, hidden) added at places (P,)."""
+    added = hidden.clone()
+    added[0, places] += features.to(hidden.dtype)
+    return added
+
+
+def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor on a device, without waiting for what the GPU still has to do."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def _joined(features: Any) -> torch.Tensor:
