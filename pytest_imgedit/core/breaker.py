@@ -28,6 +28,8 @@ class Breaker:
     def __init__(self, calls: str) -> None:
         self.calls = calls
         self.count = 0
+        #: How many rows of failures have begun.
+        self.rows = 0
         self.message = ""
         self._last: list[str] = []
 
@@ -36,9 +38,12 @@ class Breaker:
         """Whether half of the failures that end the stage have come."""
         return self.count >= MOST_ALIKE // 2
 
-    def worked(self) -> None:
-        """Take a result that is no failure."""
-        self.count = 0
+    def worked(self, rows: int | None = None) -> None:
+        """Take a result that is no failure, of a call that began after so many `rows`, by default
+        after all: one that began before a row says nothing about what fails since.
+        """
+        if rows is None or rows == self.rows:
+            self.count = 0
 
     def failed(self, kind: str, message: str) -> None:
         """Take the failure of a call that has not failed before.
@@ -49,16 +54,19 @@ class Breaker:
         if failure != self._last:
             self.count = 0
         if kind in COUNTED and not (kind == "worker_died" and "SIGKILL" in message):
+            self.rows += self.count == 0
             self.count += 1
         self._last = failure
         self.message = message
 
-    def answered(self, answer: Answer) -> None:
-        """Take an answer: it is a failure if every further question would fail as it did."""
+    def answered(self, answer: Answer, rows: int | None = None) -> None:
+        """Take an answer: it is a failure if every further question would fail as it did; `rows`
+        are those of `worked`.
+        """
         if answer.final:
             self.failed("final", answer.error or "")
         else:
-            self.worked()
+            self.worked(rows)
 
     @property
     def has_tripped(self) -> bool:

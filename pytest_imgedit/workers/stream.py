@@ -32,7 +32,8 @@ class Stream:
     time; replies come in the order in which jobs end.
 
     After `MOST_ALIKE` requests in a row that have failed alike for good, no further one is sent:
-    all that follow end as the last one did.
+    all that follow end as the last one did. A success of a request that was out before the row
+    began does not end it.
     """
 
     def __init__(self, model: Any, may_be_blank: bool, describe: Describe, reply: Reply) -> None:
@@ -103,11 +104,12 @@ class Stream:
             self._check()
             if self._breaker.has_tripped:
                 return checked_answer(Answer(error=self._breaker.message, final=True), 1)
+            rows = self._breaker.rows
             try:
                 answer = checked_answer(await self.model.ask(question), 1)
             except errors.ImageError as error:
                 answer = checked_answer(Answer(error=one_line(error)), 1)
-            self._breaker.answered(answer)
+            self._breaker.answered(answer, rows)
             return answer
 
     async def _edit(
@@ -130,6 +132,7 @@ class Stream:
             self._check()
             if self._breaker.has_tripped:
                 raise errors.FailsForGood(self._breaker.message)
+            rows = self._breaker.rows
             started = clock()
             try:
                 image = await self.model.edit(request)
@@ -137,9 +140,9 @@ class Stream:
                 self._breaker.failed("final", str(error))
                 raise
             except Exception:
-                self._breaker.worked()
+                self._breaker.worked(rows)
                 raise
-            self._breaker.worked()
+            self._breaker.worked(rows)
             return image, clock() - started
 
     def _finished(

@@ -147,6 +147,18 @@ def test_no_question_is_sent_once_as_many_have_failed_for_good(concurrency):
     assert MOST_ALIKE <= len(judge.asked) <= MOST_ALIKE + concurrency - 1
 
 
+def test_answer_to_a_question_from_before_the_row_does_not_end_it():
+    async def late():
+        while len(judge.asked) < MOST_ALIKE:
+            await asyncio.sleep(0.001)
+        return Answer("fine")
+
+    judge = Judge(lambda number: late() if number == 0 else NO_QUOTA, 2)
+    replies = replies_to(stream_of(judge), *map(question, range(60)))
+    assert replies[0]["answers"][0]["reply"] == "fine"
+    assert 1 + MOST_ALIKE <= len(judge.asked) <= 1 + MOST_ALIKE + 1
+
+
 @pytest.mark.parametrize(
     "between",
     [
@@ -266,3 +278,23 @@ def test_no_edit_is_requested_once_as_many_have_failed_for_good(concurrency):
     replies = replies_to(stream_of(editor), *map(edit, range(40)))
     assert {reply["edits"][0]["kind"] for reply in replies.values()} == {"final"}
     assert MOST_ALIKE <= editor.asked <= MOST_ALIKE + concurrency - 1
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_edit_from_before_the_row_does_not_end_it(ends_well):
+    class Waiting(Editor):
+        async def edit(self, request):
+            while request.pair_id == "20" and self.asked < MOST_ALIKE:
+                await asyncio.sleep(0.001)
+            return await super().edit(request)
+
+    def make(number):
+        if number > 20:
+            raise FailsForGood("no such model")
+        if not ends_well:
+            raise OutputError("no image")
+        return decode(png(number))
+
+    editor = Waiting(make, 2)
+    replies_to(stream_of(editor), *map(edit, range(20, 80)))
+    assert 1 + MOST_ALIKE <= editor.asked <= 1 + MOST_ALIKE + 1
