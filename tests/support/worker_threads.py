@@ -7,6 +7,7 @@ dies, hangs, prints or looks at its process needs `Bench.run_with_workers`.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import queue
 import threading
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_imgedit.workers.base import Slot
+    from pytest_imgedit.workers.stream import Stream
 
 
 class ThreadExecutor:
@@ -88,6 +90,18 @@ class ThreadConnection:
     def close(self) -> str:
         self.terminate()
         self._thread.join(timeout=60)
+        if self._loop.stream is not None:
+            _end(self._loop.stream)
         self._loop._readers.shutdown(wait=False)
         self._loop._finisher.shutdown(wait=False)
         return "exit status 0"
+
+
+def _end(stream: Stream) -> None:
+    """End the requests of a served model, as the end of a process does."""
+
+    async def cancel() -> None:
+        stream._cancel()
+        await asyncio.gather(*stream._jobs, return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(cancel(), stream._loop).result(timeout=60)
