@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from pytest_imgedit.config.toml_file import configs_of
+from pytest_imgedit.config.ini_file import configs_here
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.results import Results, SuiteInfo
 from pytest_imgedit.core.text import printable
@@ -64,7 +64,7 @@ def baselines_folder() -> Path:
     pytest saves them if this folder is its root folder.
     """
     config = None
-    for file in configs_of(Path.cwd(), Path.cwd()).values():
+    for file in configs_here():
         folder = file.tables.get("gates", {}).get("baselines")
         if isinstance(folder, str):
             return Path(folder)
@@ -74,7 +74,7 @@ def baselines_folder() -> Path:
 
 def baseline_store() -> Path | None:
     """Return the folder of the edits of baselines that the config of this folder names, if any."""
-    for file in configs_of(Path.cwd(), Path.cwd()).values():
+    for file in configs_here():
         folder = file.tables.get("gates", {}).get("baseline_store")
         if isinstance(folder, str):
             return Path(folder)

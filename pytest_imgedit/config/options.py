@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pytest_imgedit.core.errors import UsageError
 
+#: The only ini key. It names the config, which holds everything else.
+INI_KEY = "imgedit_config"
 #: Raw settings by section and key.
 Tables = dict[str, dict[str, Any]]
 #: What an option can need: items that an evaluation is made for, or scores of a judge.

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.config.options import OPTIONS, Tables, assign, further_name
+from pytest_imgedit.config.options import INI_KEY, OPTIONS, Tables, assign, further_name
 from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config.toml_file import ConfigFile
 
-#: The only ini key. It names the config, which holds everything else.
-INI_KEY = "imgedit_config"
 #: What stands between two metrics: a comma inside a path is followed by more of the path.
 _COMMA = re.compile(r",\s*(?=[\w.-]+\s*(?:[:,]|$))")
 

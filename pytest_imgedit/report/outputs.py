@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_imgedit.config.toml_file import configs_of, suite_path
+from pytest_imgedit.config.ini_file import configs_here
+from pytest_imgedit.config.toml_file import suite_path
 from pytest_imgedit.core import errors, files, images
 from pytest_imgedit.store.store import store_names, store_of
 
@@ -25,7 +26,7 @@ def inputs(store: Path, *suites: str) -> list[Path]:
     """
     specs = list(suites)
     with suppress(errors.UsageError):  # who reads the config says what is wrong with it
-        for config in configs_of(Path.cwd(), Path.cwd()).values():
+        for config in configs_here():
             table = config.tables.get("suite")
             spec = table.get("spec") if isinstance(table, dict) else None
             if isinstance(spec, str):
