@@ -15,7 +15,7 @@ SHARE_OF_A_BATCH = 1 / 4
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """What a worker of a model took on GPUs in the run `run`, in seconds.
+    """What a worker of a model took in the run `run`, in seconds.
 
     `start` passed before it loaded, which took `load`. A `job` is an edit or a verdict, and `first`
     is what its first batch took beyond its jobs. A batch has up to `batch_size` jobs.
@@ -30,17 +30,14 @@ class Pace:
 
 
 def pace_of(role: Role, results: Results) -> Pace | None:
-    """Return the mean pace of an editor's or a judge's workers in a run; `None` if none did a job
-    on a GPU.
+    """Return the mean pace of an editor's or a judge's workers in a run; `None` if none did a
+    job.
     """
     stage = "edit" if role == "editor" else "score"
     workers = [
         worker
         for worker in results.workers
-        if worker.stage == stage
-        and not worker.further
-        and worker.device.startswith("GPU")
-        and worker.jobs
+        if worker.stage == stage and not worker.further and worker.jobs
     ]
     if not any(worker.busy_s for worker in workers):
         return None

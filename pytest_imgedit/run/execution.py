@@ -20,6 +20,7 @@ from pytest_imgedit.run import (
     finish,
     first_requests,
     forecast,
+    judge_gpus,
     plan_checks,
     pools,
     settings_checks,
@@ -164,7 +165,10 @@ def prepare(
     if not plan.hardware.has_gpus:
         return plan
     peaks = forecast.known_peaks(plan.settings, plan.identities, request.suite, store)
-    return replace(plan, peaks=peaks)
+    plan = replace(plan, peaks=peaks)
+    for line in judge_gpus.lines(plan):
+        note(line)
+    return plan
 
 
 def _without_unlike_scores(plan: RunPlan, note: Callable[[str], None]) -> RunPlan:

@@ -76,7 +76,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     if plan.request.shard is None and plan.settings.run.stage != "edit":
         yield from _hindered_lines(plan)
     if plan.duelling is not None:
-        yield duel_line(plan.duelling, plan.settings.run, partial(_planned_trials, plan))
+        yield duel_line(plan.duelling, plan.settings.run, partial(planned_trials, plan))
     yield from _bill_lines(plan)
 
 
@@ -93,13 +93,13 @@ def known_peaks(
     counts = [len(pair.sources) for pair in suite.pairs if takes_sources_of(editor, pair)]
     most_sources = max(counts, default=1)
     peaks: dict[Role, placement.Peak] = {}
-    for results in _newest_runs(suite, store):
+    for results in newest_runs(suite, store):
         if results.selection.selected < results.selection.whole:
             continue
         if _most_sources(results) < most_sources:
             continue
         for role, identity in models.items():
-            if role not in peaks and _is_same_model(role, results, settings, identity):
+            if role not in peaks and is_same_model(role, results, settings, identity):
                 peak = _peak_of(role, results)
                 if peak is not None:
                     peaks[role] = peak
@@ -112,7 +112,7 @@ def _most_sources(results: Results) -> int:
     return max(counts, default=1)
 
 
-def _is_same_model(role: Role, results: Results, settings: Settings, identity: Identity) -> bool:
+def is_same_model(role: Role, results: Results, settings: Settings, identity: Identity) -> bool:
     """Tell whether a run had the same weights, parameters, GPUs per worker and batch size."""
     model = results.editor if role == "editor" else results.judge
     if model.fingerprint != identity.told["fingerprint"]:
@@ -156,7 +156,7 @@ def _peak_of(role: Role, results: Results) -> placement.Peak | None:
     )
 
 
-def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
+def newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
     """Yield the readable runs of a benchmark among the `RUNS` newest of a store, newest first."""
     newest = finished_runs(store.folder)[-RUNS:]
     for path in reversed(newest):
@@ -193,7 +193,7 @@ def _known_spread(request: Request, store: Store) -> tuple[float, str]:
     """Return the standard deviation of scores in points, and where it is from: the newest run of
     the same benchmark and judge, or else an assumption.
     """
-    for run in _newest_runs(request.suite, store):
+    for run in newest_runs(request.suite, store):
         spread = run.overall.micro.std
         if run.judge.spec == request.settings.judge.spec and spread:
             return spread, f"as in run {run.run.id}"
@@ -216,7 +216,7 @@ def _gate_lines(request: Request, store: Store) -> Iterator[str]:
     measures = declared_measures(request.settings, request.models["judge"], request.additional)
     earlier = [
         results
-        for results in _newest_runs(request.suite, store)
+        for results in newest_runs(request.suite, store)
         if results.judge.spec == request.settings.judge.spec
     ]
     planned = [_observation(pair, str(hash(source_of(pair)))) for pair in request.pairs]
@@ -313,7 +313,7 @@ def with_bills(plan: RunPlan) -> RunPlan:
         trials = Trials()
         duels = None
         if scorer.name == FIRST:
-            trials = _planned_trials(plan)
+            trials = planned_trials(plan)
             if plan.duelling is not None:
                 duels = plan_duels(plan.duelling, trials)
         else:
@@ -366,12 +366,12 @@ def _bill_lines(plan: RunPlan) -> Iterator[str]:
             continue
         bill = plan.bills[scorer.name]
         if bill.highest:
-            earlier = _newest_runs(plan.request.suite, plan.store)
+            earlier = newest_runs(plan.request.suite, plan.store)
             bill = with_known_tokens(bill, scorer, earlier)
         yield bill.line(scorer.title, prices)
 
 
-def _planned_trials(plan: RunPlan) -> Trials:
+def planned_trials(plan: RunPlan) -> Trials:
     """Return the trials of the judge; edits that the store lacks are not made for them."""
     assert plan.scorer is not None
     return plan_trials(

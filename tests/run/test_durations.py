@@ -186,12 +186,11 @@ def test_a_first_batch_of_all_edits_is_a_mean_too():
     [
         [],
         [worker("score", 4, 4.0)],
-        [worker("edit", 4, 4.0, device="CPU")],
         [worker("edit", 4, 0.0)],
     ],
-    ids=["none", "another stage", "no GPU", "no time"],
+    ids=["none", "another stage", "no time"],
 )
-def test_a_run_without_work_of_an_editor_on_gpus_tells_no_pace(workers):
+def test_a_run_without_work_of_an_editor_tells_no_pace(workers):
     assert pace_of("editor", a_run(workers=workers)) is None
 
 

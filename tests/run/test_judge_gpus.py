@@ -55,6 +55,19 @@ def test_the_plan_says_why_models_are_where_they_are(shown):
     result.stdout.fnmatch_lines(["*plan: *: one after the other, whether both fit is not known"])
 
 
+@pytest.mark.full
+def test_a_second_run_says_how_long_it_takes_with_and_without_such_gpus(shown):
+    shown.run(*FAKES)
+    first = shown.results["run"]["id"]
+    result = shown.run(*FAKES, "--imgedit-fresh", "--imgedit-set=workers.judge_gpus='3'")
+    result.stdout.fnmatch_lines(
+        [
+            "*plan: editing and judging take about * s with workers.judge_gpus=3, as on all 4 GPUs "
+            f"without it (by run {first}: an edit takes * s, a verdict * s)"
+        ]
+    )
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
