@@ -41,14 +41,21 @@ def pace_of(role: Role, results: Results) -> Pace | None:
     ]
     if not any(worker.busy_s for worker in workers):
         return None
-    job, first = _steady_job(workers, results.timing) if role == "judge" else (_mean(workers), 0.0)
+    batch_size = max(worker.batch_size for worker in workers)
+    job = _mean(workers)
+    first = 0.0
+    if role == "judge":
+        requested = results.run.options.judge.get("batch_size", "auto")
+        if requested != "auto":
+            batch_size = int(str(requested))
+        job, first = _steady_job(workers, results.timing, batch_size)
     waited = sum(max(0.0, worker.ready_s - worker.load_s) for worker in workers)
     return Pace(
         job=job,
         start=waited / len(workers),
         load=sum(worker.load_s for worker in workers) / len(workers),
         first=first,
-        batch_size=max(worker.batch_size for worker in workers),
+        batch_size=batch_size,
         run=results.run.id,
     )
 
@@ -58,7 +65,9 @@ def _mean(workers: Sequence[WorkerInfo]) -> float:
     return sum(worker.busy_s for worker in workers) / sum(worker.jobs for worker in workers)
 
 
-def _steady_job(workers: Sequence[WorkerInfo], timing: Timing) -> tuple[float, float]:
+def _steady_job(
+    workers: Sequence[WorkerInfo], timing: Timing, batch_size: int
+) -> tuple[float, float]:
     """Return the seconds of a verdict after the first batch of each worker, and those that a first
     batch took beyond that.
 
@@ -67,8 +76,7 @@ def _steady_job(workers: Sequence[WorkerInfo], timing: Timing) -> tuple[float, f
     """
     unknown = _mean(workers), 0.0
     of_first = timing.first_verdict_s - timing.swap_s
-    size = math.ceil(timing.verdicts / len(workers))
-    size = min(size, max(worker.batch_size for worker in workers))
+    size = min(batch_size, math.ceil(timing.verdicts / len(workers)))
     others = sum(worker.jobs for worker in workers) - size * len(workers)
     if timing.swaps != 1 or of_first <= 0 or others <= 0:
         return unknown

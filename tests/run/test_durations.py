@@ -164,6 +164,16 @@ def test_a_run_of_one_swap_tells_what_the_first_batch_took():
     assert pace == Pace(job=0.5, start=4.0, load=8.0, first=5.0, batch_size=16, run="r1")
 
 
+def test_a_batch_size_that_was_set_counts_in_place_of_what_the_judge_can_take():
+    made = judged()
+    options = made.run.options.model_copy(update={"judge": {"batch_size": 4}})
+    made = made.model_copy(update={"run": made.run.model_copy(update={"options": options})})
+    pace = pace_of("judge", made)
+    # 13 s for each first batch of 4, and 24 s for the 72 others
+    assert (pace.job, pace.batch_size) == (pytest.approx(24 / 72), 4)
+    assert pace.first == pytest.approx(13 - 4 * 24 / 72)
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"swaps": 0}, {"swaps": 3}, {"first_verdict_s": 9.0}, {"first_verdict_s": 15.0}],
