@@ -48,7 +48,9 @@ class Made(World):
         super().__init__(folder, pairs_of(*["physics"] * 12), **MODELS)
         self.hardware = machine(4)
 
-    def earlier(self, run="r1", edit=10.0, verdict=1.0, load=30.0, product="X", suite="made up"):
+    def earlier(
+        self, run="r1", edit=10.0, verdict=1.0, load=30.0, product="X", suite="made up", replica=1
+    ):
         """Write the results of a run of the models that the settings name."""
         plan = self.plan()
         facts = plan.scorer.facts
@@ -63,7 +65,7 @@ class Made(World):
         )
         options = made.run.options.model_copy(
             update={
-                "judge": {"batch_size": "auto", "gpus_per_replica": 1},
+                "judge": {"batch_size": "auto", "gpus_per_replica": replica},
                 "workers": {"gpus_per_worker": 1},
             }
         )
@@ -125,6 +127,21 @@ def test_a_run_with_such_gpus_is_compared_with_one_without(world, own, setting, 
 def test_over_many_edits_a_swap_is_nothing_and_nothing_is_said(world):
     world.pairs = pairs_of(*["physics"] * 255)
     assert world.earlier().says() == []
+
+
+def test_verdicts_after_those_on_edits_count(world):
+    [line] = world.earlier().says(judge={**MODELS["judge"], "repeats": 1})
+    assert "about 86 s one after the other, and about 75 s with" in line
+
+
+def test_workers_of_several_gpus_are_fewer(world):
+    grouped = {"judge": {**MODELS["judge"], "gpus_per_replica": 2}}
+    world.earlier(replica=2, load=90.0)
+    # 20 s to load, 3 rounds of 10, 90 to load, 6 verdicts each of two; or 90 to load and 12 of one
+    [line] = world.says(**grouped)
+    assert (
+        "about 2.4 min one after the other, and about 1.7 min with workers.judge_gpus=2-3" in line
+    )
 
 
 def test_a_few_seconds_are_nothing(world):
