@@ -186,7 +186,8 @@ class RunProgress:
         text = printable(redaction.mask_shapes(text))
         # a full disk stops the run where results are stored, and is reported there
         with suppress(OSError):
-            self._file.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
+            now = datetime.now().time().isoformat("milliseconds")
+            self._file.write(f"{now} {text}\n".encode())
         return text
 
     def close(self) -> None:

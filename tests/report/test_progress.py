@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -178,6 +179,15 @@ def test_the_log_is_named_and_holds_the_pairs_of_each_job_and_how_busy_workers_w
     assert "judge-0 (CPU): physics-0000" in lines
     assert any(line.startswith("edit: edit-0 (CPU) was busy for ") for line in lines)
     assert any(line.startswith("score: judge-0 (CPU) was busy for ") for line in lines)
+
+
+def test_the_log_tells_when_to_the_millisecond(tmp_path):
+    lines = progress.RunProgress(tmp_path / "run.log", io.StringIO(), quiet=False)
+    lines.note("plan: 8 pairs")
+    lines.close()
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d\.\d{3} plan: 8 pairs\n", (tmp_path / "run.log").read_text()
+    )
 
 
 def test_progress_tells_of_votes_as_of_any_stage(tmp_path):

@@ -26,6 +26,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("batches --batch 2 --only embedded cosxl", {"embedded", "cosxl"}),
         ("headline --jobs 2", {"first", "again", "workers"}),
         ("start_up", {"cpu_seconds"}),
+        ("judge_resume --items 2", {"items", "seconds"}),
         ("agreement", {"cpu_seconds", "difference"}),
         ("viescore", {"made-up"}),
         ("leaderboard_command", {"first", "one_more"}),
