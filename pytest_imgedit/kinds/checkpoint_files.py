@@ -58,6 +58,8 @@ _SMALL = (
 )
 #: Suffixes of weights in formats that can run code.
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+#: Files that are hashed at a time: the weights of a large model lie in about as many.
+HASHERS = 16
 #: What is read of the folder of an adapter in PEFT's format.
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -580,18 +582,14 @@ class Digests:
 
         Raises `UsageError`, naming the file, for one that cannot be read.
         """
-        cached: strict_json.JsonObject = {}
         stop = threading.Event()
-        with _locked(self.cache), ThreadPoolExecutor(8) as pool:
-            with suppress(errors.UsageError):  # a damaged cache costs only the time to hash again
-                cached = read_object(self.cache, "a cache of digests")
+        with _locked(self.cache), ThreadPoolExecutor(HASHERS) as pool:
+            cached = self._remembered()
             look_up = partial(_stamp_and_digest, cached=cached, stop=stop)
             try:
                 stamped = list(pool.map(look_up, [folder / name for name in names]))
             except OSError as error:
-                raise errors.UsageError(
-                    f"{error.filename or folder}: {error.strerror}, expected a readable file"
-                ) from error
+                raise _unreadable(folder, error) from error
             finally:
                 stop.set()  # after Ctrl-C the other threads end at once
             # a stamp without times is that of a file that is named by its digest
@@ -604,6 +602,14 @@ class Digests:
             self.sent |= {str(Path(folder, name)): sha256 for name, sha256 in digests.items()}
         return digests
 
+    def _remembered(self) -> strict_json.JsonObject:
+        """Return the digests in the cache, by stamp; a damaged cache costs only the time to hash
+        again.
+        """
+        with suppress(errors.UsageError):
+            return read_object(self.cache, "a cache of digests")
+        return {}
+
     def resolved(self, value: Any) -> Any:
         """Return the canonical form of a parameter, with the digests of each file and folder in
         place of its name, in lists and tables too; they are added to `sent`.
@@ -615,6 +621,32 @@ class Digests:
             return {"content": self.of(Path(text), _files_below(Path(text)), is_sent=True)}
 
         return canonical(value, content_of)
+
+
+@dataclass
+class KnownDigests(Digests):
+    """The digests that are known without reading a file; it `lacks` some if others were asked for,
+    which are left out.
+    """
+
+    lacks: bool = False
+
+    def of(self, folder: Path, names: Sequence[str], *, is_sent: bool = False) -> dict[str, str]:
+        cached = self._remembered()
+        try:
+            found = {name: _look_up(folder / name, cached)[1] for name in names}
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+        known = {name: sha256 for name, sha256 in found.items() if sha256 is not None}
+        self.lacks = self.lacks or len(known) < len(found)
+        return known
+
+
+def _unreadable(folder: Path, error: OSError) -> errors.UsageError:
+    """Return the error about a file in a folder that the system does not read."""
+    return errors.UsageError(
+        f"{error.filename or folder}: {error.strerror}, expected a readable file"
+    )
 
 
 def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:
@@ -664,13 +696,11 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
 
 
-def _stamp_and_digest(
-    path: Path, cached: strict_json.JsonObject, stop: threading.Event
-) -> tuple[str, str]:
-    """Return a stamp that changes whenever the content of a file does, and the file's SHA-256: that
-    which `cached` holds for the stamp, or one computed until `stop` is set.
+def _look_up(path: Path, cached: strict_json.JsonObject) -> tuple[str, str | None]:
+    """Return a stamp that changes whenever the content of a file does, and the file's SHA-256 as
+    `cached` holds it for the stamp, `None` if it does not.
 
-    A file that the hub's cache names by its SHA-256 is not read. Its stamp is its path.
+    The stamp of a file that the hub's cache names by its SHA-256 is its path.
     """
     real = path.resolve()
     is_in_hub_cache = real.match("models--*/blobs/*") or real.match("datasets--*/blobs/*")
@@ -678,7 +708,17 @@ def _stamp_and_digest(
         return str(real), real.name
     status = real.stat()
     stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-    return stamp, cached.get(stamp) or digest(real, stop)
+    return stamp, cached.get(stamp)
+
+
+def _stamp_and_digest(
+    path: Path, cached: strict_json.JsonObject, stop: threading.Event
+) -> tuple[str, str]:
+    """Return the stamp of a file, and its SHA-256 as `_look_up` finds it, or else computed until
+    `stop` is set.
+    """
+    stamp, sha256 = _look_up(path, cached)
+    return stamp, sha256 or digest(path.resolve(), stop)
 
 
 @contextmanager

@@ -74,9 +74,21 @@ def identify(model: base.Model, cache: Path, where: base.Where | None = None) ->
     `cache` is the file that remembers digests. Raises `UsageError` if a file of the model is
     missing.
     """
-    if where is None:
-        where = base.Where()
-    digests = checkpoint_files.Digests(cache)
+    return _identify(model, checkpoint_files.Digests(cache), where or base.Where())
+
+
+def sketch(model: base.Model, cache: Path, where: base.Where | None = None) -> Identity | None:
+    """Return the identity of a model without the digests for which files are to be read; `None` if
+    there are none. It tells where the model would compute, not what it consists of.
+
+    Takes what `identify` takes, and raises what it raises.
+    """
+    digests = checkpoint_files.KnownDigests(cache)
+    identity = _identify(model, digests, where or base.Where())
+    return identity if digests.lacks else None
+
+
+def _identify(model: base.Model, digests: checkpoint_files.Digests, where: base.Where) -> Identity:
     is_custom = model.target.is_custom
     sources: Mapping[str, Path] = {}
     composition = model.compose(where, digests)

@@ -144,9 +144,14 @@ def _opening_lines(session: Session, folder: Path) -> list[str]:
 
 
 def prepare(
-    request: Request, store: Store, launcher: pools.Launcher, note: Callable[[str], None]
+    request: Request,
+    store: Store,
+    launcher: pools.Launcher,
+    note: Callable[[str], None],
+    start_ahead: Callable[[int], None] = lambda jobs: None,
 ) -> RunPlan:
-    """Plan a run, check the plan and say what it will do; `note` takes the lines.
+    """Plan a run, check the plan and say what it will do; `note` takes the lines, `start_ahead` is
+    as `make_plan` takes it.
 
     Raises `UsageError` if the run could only fail.
     """
@@ -154,7 +159,8 @@ def prepare(
         note(line)
     for line in plan_checks.store_warnings(store):
         note(line)
-    plan = _without_unlike_scores(make_plan(request, store, launcher, note), note)
+    plan = make_plan(request, store, launcher, note, start_ahead)
+    plan = _without_unlike_scores(plan, note)
     lacks = list(plan_checks.lacks_of(plan))
     plan_checks.check_plan(plan, lacks)
     for line in plan_checks.plan_warnings(plan, lacks):
@@ -218,7 +224,9 @@ class _Execution:
         started = datetime.now(UTC)
         workers = self.session.workers
         store = self.session.store
-        plan = prepare(self.request, store, workers.launcher, self.progress.note)
+        plan = prepare(
+            self.request, store, workers.launcher, self.progress.note, workers.start_ahead
+        )
         for line in self.session.baselines.size_lines(plan.works, store):
             self.progress.note(line)
         first_requests.ask_servers(plan, self.progress.note)

@@ -81,9 +81,14 @@ class RunPlan:
 
 
 def make_plan(
-    request: Request, store: Store, launcher: pools.Launcher, note: Callable[[str], None]
+    request: Request,
+    store: Store,
+    launcher: pools.Launcher,
+    note: Callable[[str], None],
+    start_ahead: Callable[[int], None] = lambda jobs: None,
 ) -> RunPlan:
-    """Plan a run; `note` takes a line before weights are read, which may take minutes.
+    """Plan a run; `note` takes a line before weights are read, which may take minutes. Where that
+    is all that the judge waits for, `start_ahead` takes the number of edits before its are read.
 
     `plan_checks` tells whether the plan can succeed, `forecast` what it will cost.
     """
@@ -93,6 +98,9 @@ def make_plan(
     judge = blocks = duelling = None
     scorers: list[Scorer] = []
     if "judge" in request.models and settings.run.stage != "edit":
+        edits = sum(work.edit is not None for work in works)
+        if edits and settings.run.stage != "report" and not missing_edits(works):
+            start_ahead(edits)
         judge = planner.identify_judge(request.models["judge"], settings, works)
         scorers.append(Scorer(settings, judge, store))
         if request.opponent is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import errors, messages
 from pytest_imgedit.kinds.base import Model, Role, Where
-from pytest_imgedit.kinds.identity import Identity, identify
+from pytest_imgedit.kinds.identity import Identity, identify, sketch
 from pytest_imgedit.run.placement import STAGE_OF, Group, Peak, groups_of, place, settle, spread
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers import local, timeouts
@@ -85,6 +85,16 @@ class Launcher:
 
         Raises `UsageError` if hosts have different libraries, or do not report them.
         """
+        return identify(model, cache, self._where(model))
+
+    def sketch(self, model: Model, cache: Path) -> Identity | None:
+        """Return the identity of a model of this machine without the digests for which files are to
+        be read; `None` if there are none.
+        """
+        return sketch(model, cache, self._where(model))
+
+    def _where(self, model: Model) -> Where:
+        """Return where the workers of a model compute."""
         python = python_of(self.settings, model.role)
         on_gpus = bool(groups_of(model, self.hardware))
         where = Where(device="cpu", python=python)
@@ -97,7 +107,7 @@ class Launcher:
         elif not on_gpus:
             threads = threads_in({"OMP_NUM_THREADS": f"{self._threads_here(model)}", **os.environ})
             where = replace(where, threads=threads)
-        return identify(model, cache, where)
+        return where
 
     def _only_product(self) -> str | None:
         """Return the product name of all GPUs; `None` if they differ."""
@@ -287,6 +297,7 @@ class SessionWorkers:
         self._hardware = hardware
         self._open = ExitStack()
         self.pools: dict[Role, Pool] = {}
+        self._ahead: Pool | None = None
 
     def settle(
         self,
@@ -322,8 +333,24 @@ class SessionWorkers:
             )
         return self.identities[role]
 
+    def start_ahead(self, jobs: int) -> None:
+        """Start processes of the judge for a number of jobs if its weights are to be hashed first,
+        which takes seconds to minutes: they import meanwhile, and `launch` hands them out.
+        """
+        judge = self.models["judge"]
+        if judge.checkpoint is None or self.launcher.hosts is not None:
+            return
+        identity = self.launcher.sketch(judge, self.store.fingerprints)
+        if identity is not None:
+            self._ahead = self.launcher.pool(judge, identity)
+            self._ahead.start(jobs)
+
     def launch(self, role: Role) -> Pool:
-        """Make a pool for a run; no process is started yet."""
+        """Make a pool for a run; no process is started yet, but a judge's by `start_ahead`."""
+        if role == "judge" and self._ahead is not None:
+            pool = self._ahead
+            self._ahead = None
+            return pool
         return self.launcher.pool(self.models[role], self.identity(role))
 
     def launch_additional(self, identity: Identity) -> Pool:
@@ -376,5 +403,8 @@ class SessionWorkers:
         """End all workers, and disconnect from their hosts; a later call starts anew."""
         for role in list(self.pools):
             self.release(role)
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
         vars(self).pop("launcher", None)  # the cached property is made anew
         self._open.close()

@@ -7,11 +7,12 @@ import os
 import pytest
 from checkpoint_files import pipeline
 
-from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.checkpoint_files import (
     Checkpoint,
     Digests,
+    KnownDigests,
     Layout,
     find_checkpoint,
     loaded_files,
@@ -82,3 +83,33 @@ def test_a_lock_of_digests_that_is_no_lock_is_not_waited_for(tmp_path, kind):
     digests = Digests(tmp_path / "c.json").of(tmp_path, ["weights"])
     assert digests["weights"].startswith("50e721e4")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_digests_that_are_known_are_had_without_reading(tmp_path):
+    cache = tmp_path / "c.json"
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    read = Digests(cache).of(tmp_path, ["a"])
+    known = KnownDigests(cache)
+    assert known.of(tmp_path, ["a"]) == read
+    assert not known.lacks
+    assert known.of(tmp_path, ["a", "b"]) == read
+    assert known.lacks
+    known.of(tmp_path, ["a"])
+    assert known.lacks
+    assert not KnownDigests(cache).lacks
+
+
+def test_a_file_of_the_hub_that_is_named_by_its_digest_is_known(tmp_path):
+    blob = tmp_path / "models--o--m" / "blobs" / ("0" * 64)
+    blob.parent.mkdir(parents=True)
+    blob.write_text("weights")
+    (tmp_path / "model.safetensors").symlink_to(blob)
+    known = KnownDigests(tmp_path / "c.json")
+    assert known.of(tmp_path, ["model.safetensors"]) == {"model.safetensors": "0" * 64}
+    assert not known.lacks
+
+
+def test_a_missing_file_is_no_unknown_digest(tmp_path):
+    with pytest.raises(UsageError, match="No such file or directory, expected a readable file"):
+        KnownDigests(tmp_path / "c.json").of(tmp_path, ["weights"])

@@ -244,6 +244,7 @@ class World:
         self.store = Store(folder / "store")
         self.hardware = Hardware((HostHardware(),))
         self.hooks: list[str] = []
+        self.started_ahead: list[int] = []
 
     @property
     def settings(self) -> Any:
@@ -276,7 +277,7 @@ class World:
         )
         launcher = Launcher(settings, self.hardware, None, self.folder, self.told)
         try:
-            return prepare(request, self.store, launcher, self.told.note)
+            return prepare(request, self.store, launcher, self.told.note, self.started_ahead.append)
         finally:
             self.store.__exit__(None, None, None)
 
