@@ -37,6 +37,16 @@ def test_a_plan_does_not_start_the_judge_ahead(tmp_path, settings):
     assert world.started_ahead == []
 
 
+def test_a_run_has_its_judge_start_ahead(bench, monkeypatch):
+    started = []
+    monkeypatch.setattr(SessionWorkers, "start_ahead", lambda self, jobs: started.append(jobs))
+    usual = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
+    bench.run(*usual)
+    assert started == []
+    bench.run(*usual, "--imgedit-set=judge.score=6.0")
+    assert started == [5]
+
+
 def test_a_sketch_lacks_the_digests_that_are_not_known(tmp_path):
     judge = make_model("judge", "scenes", {})
     cache = tmp_path / "digests.json"
