@@ -20,6 +20,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("scaling", {"processes_of_linear", "threads_of_linear"}),
         ("swap", {"swap", "transformers"}),
         ("judge_stage --images 1", {"first_run_items_s", "1 images"}),
+        ("continuous_batching", {"continuous", "packed", "invariant"}),
         ("sharding --ways full", {"one GPU", "full"}),
         ("overhead", {"runs", "rates", "start_up_ms"}),
         ("threads --policies 1000", {"policies"}),
