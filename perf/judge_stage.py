@@ -3,6 +3,7 @@
 
     python perf/judge_stage.py
     python perf/judge_stage.py --tiny
+    python perf/judge_stage.py --models FOLDER --images 2 --server http://127.0.0.1:8000/v1#NAME
 
 Both judge the same items (1024² pictures, the protocol `aspects`, and its prompt with the edit
 alone) with one Qwen3-VL-30B-A3B of random weights on one GPU, and both write as many new tokens.
@@ -10,11 +11,19 @@ The harness's seconds are those of the score stage of a whole run, from the load
 verdict, its first batch and reading images included; the plain way's are those of its loop over the
 same image files after a batch to warm up. A run before these, whose rate is shown by itself, leaves
 its compiled kernels in the cache of PyTorch's compiler, as any run does.
+
+With `--server`, the judge `openai:URL#NAME` judges the same items with two pictures: a server such
+as vLLM's or SGLang's, which should serve the checkpoint `FOLDER/judge` on a GPU of the same kind.
+Its seconds are those of the score stage of a run whose edits are there, after a run with other
+pictures to warm the server up. An edit is its source mirrored, since servers compute a picture that
+they have seen once. `--only-server` leaves out all else, for a machine with one GPU.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -37,6 +46,18 @@ from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 class OneImage(QwenVLJudge):
     def preprocess(self, question):
         return super().preprocess(replace(question, parts=question.parts[2:]))
+"""
+
+#: An editor whose edits are as costly to judge as others, and not equal to the source.
+MIRRORED = """
+from PIL import ImageOps
+
+class Mirrored:
+    def __init__(self, *, device):
+        pass
+
+    def edit(self, request):
+        return ImageOps.mirror(request.source)
 """
 
 
@@ -111,6 +132,36 @@ def plain_items(suite: Path, images: int) -> list[dict[str, Any]]:
     return items
 
 
+def served(folder: Path, suite: Path, server: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the items a second that a server `URL#NAME` judges of a suite, and its errors."""
+    os.environ.setdefault("OPENAI_API_KEY", "none")
+    items = len(load_suite(SuiteSettings(spec=str(suite))).pairs)
+    side = 64 if options.tiny else 1024
+    others = write_suite(folder / "others", [(side - 32, side)] * min(items, options.concurrency))
+
+    def judged(pairs: Path) -> dict[str, Any]:
+        common = (f"--imgedit-suite={pairs}", "--imgedit-editor=mirrored:Mirrored")
+        evaluate(folder, *common, "--imgedit-stage=edit")
+        return evaluate(
+            folder,
+            *common,
+            f"--imgedit-judge=openai:{server}",
+            f"--imgedit-set=judge.max_new_tokens={options.new_tokens}",
+            f"--imgedit-set=judge.concurrency={options.concurrency}",
+            "--imgedit-set=judge.reasks=0",
+            "--imgedit-gpus=none",
+            "--imgedit-stage=score",
+        )
+
+    judged(others)
+    document = judged(suite)
+    return {
+        "items_s": items / document["timing"]["score_s"],
+        "usage": document["judge"].get("usage"),
+        "errors": sorted({item["error"]["kind"] for item in document["items"] if item["error"]}),
+    }
+
+
 def main() -> None:
     described = parser(__doc__)
     described.add_argument("--items", type=int, default=96)
@@ -123,7 +174,16 @@ def main() -> None:
     described.add_argument(
         "--plain", type=Path, help="do the plain way of a job file, and nothing else"
     )
+    described.add_argument("--server", metavar="URL#NAME", help="a server to compare with")
+    described.add_argument(
+        "--concurrency", type=int, default=32, help="requests at a time to the server"
+    )
+    described.add_argument(
+        "--only-server", action="store_true", help="measure the server and nothing else"
+    )
     options = described.parse_args()
+    if options.only_server and not options.server:
+        described.error("--only-server needs --server")
     if options.plain:
         print(json.dumps(plain_way(json.loads(options.plain.read_text()))))
         return
@@ -132,12 +192,20 @@ def main() -> None:
     figures: dict[str, Any] = {"items": items, "new_tokens": options.new_tokens, "batch": BATCH}
     rows = []
     with scratch(options) as folder:
+        suite = write_suite(folder / "suite", [(side, side)] * items)
+        (folder / "one_image.py").write_text(ONE_IMAGE)
+        (folder / "mirrored.py").write_text(MIRRORED)
+        if options.server:
+            figures["server"] = served(folder, suite, options.server, options)
+            found = figures["server"]
+            print(f"two images, server: {found['items_s']:.3g} items/s, errors: {found['errors']}")
+            finish(options, figures)
+        if options.only_server:
+            return
         if not (options.models / "judge").exists():
             build(options.models, ["judge"], options.tiny)
         judge = options.models / "judge"
         config = json.loads((judge / "config.json").read_text())
-        suite = write_suite(folder / "suite", [(side, side)] * items)
-        (folder / "one_image.py").write_text(ONE_IMAGE)
         tflops = matmul_tflops()
         specs = {
             1: ["--imgedit-judge=one_image:OneImage", f"--imgedit-set=judge.model={judge}"],
@@ -148,7 +216,7 @@ def main() -> None:
             return evaluate(
                 folder,
                 f"--imgedit-suite={suite}",
-                "--imgedit-editor=identity",
+                "--imgedit-editor=mirrored:Mirrored",
                 *specs[images],
                 f"--imgedit-set=judge.max_new_tokens={options.new_tokens}",
                 "--imgedit-set=judge.reasks=0",
