@@ -8,8 +8,7 @@ One Qwen3-VL-30B-A3B of random weights reads the prompts of the protocol `aspect
 pictures, and writes as many new tokens each way. `generate_batch` takes token ids alone, no pixels
 and no embeddings, so the same work is given in two ways:
 
-- `text`: random tokens of text are where a picture's tokens would be, each way. The buckets of the
-  invariant decoder hold as many tokens as ever, nearly all of them of text.
+- `text`: random tokens of text are where a picture's tokens would be, each way.
 - `pictures`: prompts with their pictures, each way. For `generate_batch`, hooks of this script put
   embeddings, features of pictures and positions in the place of ids that stand for them; the vision
   tower's time counts.
@@ -121,8 +120,9 @@ class Fed:
         deep = []
         for at in range(0, len(self.prompts), PICTURED):
             some = self.prompts[at : at + PICTURED]
-            pixels = torch.cat([prompt.pixels for prompt in some]).to(self.model.device)
-            grids = torch.cat([prompt.grids for prompt in some]).to(self.model.device)
+            shown = [picture for prompt in some for picture in prompt.pictures]
+            pixels = torch.cat([picture.pixels for picture in shown]).to(self.model.device)
+            grids = torch.stack([picture.grid for picture in shown]).to(self.model.device)
             features = body.get_image_features(pixels, grids)
             pictures.append(joined(features.pooler_output))
             deep.append([joined(layer) for layer in features.deepstack_features])
@@ -170,8 +170,7 @@ def texts(prompts: Sequence[Prompt], tokenizer: Any, image: int) -> list[Prompt]
         drawn = words[torch.randint(len(words), prompt.tokens.shape, generator=generator)]
         tokens = torch.where(prompt.tokens == image, drawn, prompt.tokens)
         positions = torch.arange(len(tokens)).expand(3, -1)
-        no_grids = torch.zeros(0, 3, dtype=torch.long)
-        made.append(Prompt(tokens, positions, torch.zeros(0, 1), no_grids))
+        made.append(Prompt(tokens, positions, ()))
     return made
 
 
@@ -347,7 +346,6 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     for decoder in decoders.values():
         decoder.ends = set()
     prompts = prompts_of(judge, job, job["items"])
-    image_tokens, text_tokens = invariant.bucket
     figures: dict[str, Any] = {name: {"rates": []} for name in decoders}
     figures["prompt_tokens"] = sum(len(prompt.tokens) for prompt in prompts["text"]) / job["items"]
 
@@ -367,8 +365,6 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
         return replies
 
     for kind in ("pictures", "text"):
-        if kind == "text" and invariant.tiles_alike:
-            invariant.bucket = (1, image_tokens + text_tokens - 1)
         for name, decoder in decoders.items():
             decode(decoder, prompts[kind][: judge.batch_size])
             for _ in range(job["rounds"]):
