@@ -107,13 +107,15 @@ def main() -> None:
         (folder / "conftest.py").write_text(CONFTEST)
 
         def run(*further: str) -> dict[str, float]:
-            return timeline(
+            seconds = timeline(
                 folder,
                 f"--imgedit-suite={suite}",
                 "--imgedit-editor=identity",
                 f"--imgedit-judge=qwen-vl:{judge}",
                 *further,
             )
+            print(*further, seconds, flush=True)
+            return seconds
 
         runs = {"first run": run(), "asked again": run()}
         runs["other parameter"] = run("--imgedit-set=judge.max_new_tokens=17")
