@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from PIL import Image
 
-from pytest_imgedit.core import errors, strict_json, targets
+from pytest_imgedit.core import errors, files, strict_json, targets
 from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.text import one_line
@@ -226,8 +226,6 @@ class DiffusersEditor:
         model: str, *, variant: str | None = None, single_file: str | None = None, **_: Any
     ) -> None:
         """Read weights while other workers load theirs."""
-        from pytest_imgedit.kinds.compute.fast_loading import read_ahead
-
         layout = checkpoint_files.Layout.PIPELINE
         paths: list[Path] = []
         without: tuple[str, ...] = ()
@@ -236,7 +234,7 @@ class DiffusersEditor:
             without = single_files.read(paths[0]).components
         names = checkpoint_files.loaded_files(Path(model), layout, variant, without)
         paths += [Path(model, name) for name in names if name.endswith(".safetensors")]
-        read_ahead(paths)
+        files.read_ahead(paths)
 
     def run(
         self, request: EditRequest, output_type: str, may_compile: bool = False, **override: int

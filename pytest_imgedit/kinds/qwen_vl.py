@@ -107,6 +107,8 @@ class QwenVLJudge:
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
+        import torch
+
         from pytest_imgedit.kinds.compute import lora, numerics, qwen_inputs
         from pytest_imgedit.kinds.qwen_decoder import fused
 
@@ -145,6 +147,8 @@ class QwenVLJudge:
             pad_token=self.processor.tokenizer.pad_token_id,
         )
         self.batch_size = _batch_size(self.decoder, device)
+        if device != "cpu":  # several threads prepare questions, beside the one that feeds the GPU
+            torch.set_num_threads(1)
 
     def self_check(self) -> str | None:
         """Ask one question twice; return the `digest` of the logits of its answer. Raise
@@ -188,14 +192,14 @@ class QwenVLJudge:
         """Do what takes time but hardly any GPU memory, while another process still uses the GPU:
         read weights ahead, import, and begin to compile kernels.
         """
+        folder = Path(model)
+        files.read_ahead(weight_files(folder))
         import transformers
 
-        from pytest_imgedit.kinds.compute import fast_loading, numerics, qwen_inputs
+        from pytest_imgedit.kinds.compute import numerics, qwen_inputs
         from pytest_imgedit.kinds.qwen_decoder import fused
 
         numerics.set_deterministic(deterministic)
-        folder = Path(model)
-        fast_loading.read_ahead(weight_files(folder))
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model_class = getattr(transformers, config.architectures[0])
         qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
@@ -223,7 +227,7 @@ class QwenVLJudge:
         if self.model.device.type == "cuda":
             pixels = pixels.pin_memory()
         patches = pixels.split(grids.prod(-1).tolist())
-        keys = [_digest(image) for image in images]
+        keys = map(_digest, patches, grids)
         pictures = tuple(map(Picture, keys, patches, grids))
         return Prompt(inputs["input_ids"][0], positions[:, 0], pictures)
 
@@ -372,9 +376,13 @@ def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     return f"{turns}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def _digest(image: Image.Image) -> bytes:
-    """Return a SHA-256 digest of an image's pixels and its size."""
-    return hashlib.sha256(f"{image.mode}{image.size}".encode() + image.tobytes()).digest()
+def _digest(pixels: torch.Tensor, grid: torch.Tensor) -> bytes:
+    """Return a SHA-256 digest of an image's patches and their grid."""
+    import torch
+
+    digest = hashlib.sha256(str(grid.tolist()).encode())
+    digest.update(pixels.contiguous().view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:

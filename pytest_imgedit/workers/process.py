@@ -40,6 +40,8 @@ from pytest_imgedit.workers.stream import Stream, has_coroutines
 
 Read = list[Future[Any]]
 
+#: Seconds after which a thread that runs Python lets another one do so.
+SWITCH_INTERVAL = 0.0005
 #: The most threads that read images.
 READERS = 8
 #: Seconds between messages about the step that a job is at.
@@ -53,6 +55,8 @@ def serve(channel: Any) -> None:
     too.
     """
     os.dup2(2, 1)  # what is printed goes to the run's log, as errors do
+    # The thread that feeds a GPU waits no longer than this behind those that read images.
+    sys.setswitchinterval(SWITCH_INTERVAL)
     inbox: queue.Queue[tuple[messages.ToWorker, Read]] = queue.Queue()
 
     def receive(message: messages.ToWorker | None) -> None:

@@ -22,6 +22,7 @@ def traced(monkeypatch):
     compiler = torch.compile
 
     def clear():
+        torch._dynamo.reset()
         fused.compiling.cache_clear()
         fused._compiled.cache_clear()
 

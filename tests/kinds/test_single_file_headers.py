@@ -417,7 +417,7 @@ def test_replaced_weights_are_not_downloaded(tmp_path, monkeypatch):
 
 def test_the_files_that_load_are_read_ahead(folder, tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr("pytest_imgedit.kinds.compute.fast_loading.read_ahead", read.extend)
+    monkeypatch.setattr("pytest_imgedit.core.files.read_ahead", read.extend)
     whole = shutil.copytree(folder, tmp_path / "whole")
     safetensors(whole / "transformer" / "diffusion_pytorch_model.safetensors", NETWORK)
     path = safetensors(tmp_path / "w.safetensors", NETWORK)

@@ -9,9 +9,8 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,8 @@ from pytest_imgedit.kinds.checkpoint_files import weight_files
 
 #: Bytes that are read at a time.
 CHUNK = 16 * 2**20
-#: The most threads of a `Reader`, and the threads of `read_ahead`.
+#: The most threads of a `Reader`.
 READERS = 8
-READ_AHEAD_THREADS = 4
 #: By the names in headers of safetensors files.
 _DTYPES = {
     "BF16": torch.bfloat16,
@@ -138,23 +136,3 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
     if (folder / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(folder)
     return model
-
-
-def read_ahead(paths: Iterable[Path]) -> None:
-    """Have the system hold files in memory, by reading them in threads; return at once.
-
-    `POSIX_FADV_WILLNEED` is not enough: Linux cuts each advice to a few hundred KiB.
-    """
-    waiting = deque(paths)
-
-    def read() -> None:
-        """Read one waiting file after another to its end, into a buffer that nobody uses."""
-        buffer = bytearray(CHUNK)
-        with suppress(IndexError):  # until no file is waiting
-            while True:
-                with waiting.popleft().open("rb", buffering=0) as file:
-                    while file.readinto(buffer):
-                        pass
-
-    for _ in range(READ_AHEAD_THREADS):
-        threading.Thread(target=read, daemon=True).start()

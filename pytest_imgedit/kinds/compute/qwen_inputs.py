@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, BatchFeature, ProcessorMixin
 
@@ -55,7 +56,7 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         text: str | Sequence[str],
         images: Image.Image | Sequence[Image.Image] | None = None,
         videos: None = None,
-        return_tensors: str = "pt",
+        return_tensors: Literal["pt"] = "pt",
         **options: Any,
     ) -> BatchFeature:
         """Return `input_ids`, `attention_mask` and `mm_token_type_ids`, each (B, L), and, where
@@ -98,14 +99,14 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
             limit = text_options.get("max_length") or self.tokenizer.model_max_length
             if max(map(len, self.tokenizer(texts)["input_ids"])) > limit:
                 raise ValueError(f"an instruction and its image of more than {limit} tokens")
-        tokens = self.tokenizer(
-            texts, return_tensors=return_tensors, **{"padding": True, **text_options}
-        )
+        # The tokenizer's own way to tensors goes through each number in Python.
+        tokens = self.tokenizer(texts, **{"padding": True, **text_options})
+        ids = torch.tensor(tokens["input_ids"])
         return BatchFeature(
             {
-                "input_ids": tokens["input_ids"],
-                "attention_mask": tokens["attention_mask"],
-                "mm_token_type_ids": (tokens["input_ids"] == self.image_token_id).int(),
+                "input_ids": ids,
+                "attention_mask": torch.tensor(tokens["attention_mask"]),
+                "mm_token_type_ids": (ids == self.image_token_id).int(),
                 **image_inputs,
             }
         )

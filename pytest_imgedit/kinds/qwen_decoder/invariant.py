@@ -97,11 +97,9 @@ class InvariantDecoder:
             prefill, bucket_logits = self.packed.read_apart(
                 self._filled(bucket), [len(prompt.tokens) for prompt in bucket], features
             )
-            for index, prompt in enumerate(bucket):
-                if max_new_tokens > 1:
-                    row = len(first_logits)
-                    self._rows_of(room, prefill).load(row, prefill, index, prompt)
-                first_logits.append(bucket_logits[index])
+            if max_new_tokens > 1:
+                self._rows_of(room, prefill).load(len(first_logits), prefill, bucket)
+            first_logits += bucket_logits
 
         def follow(chosen: torch.Tensor) -> torch.Tensor:
             assert self._rows is not None

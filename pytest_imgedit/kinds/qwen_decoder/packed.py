@@ -303,17 +303,25 @@ class Rows:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._logits = torch.empty(0)
 
-    def load(self, row: int, prefill: Prefill, index: int, prompt: Prompt) -> None:
-        """Have a row go on after a prompt that was read as number `index` of a prefill, which
-        shares no beginning; there, any text may follow it.
+    def load(self, first: int, prefill: Prefill, prompts: Sequence[Prompt]) -> None:
+        """Have the rows from `first` on go on after prompts, which come first in a prefill that
+        shares no beginning; there, any text may follow each of them.
         """
-        start = prefill.starts[index]
-        count = len(prompt.tokens)
+        device = self.positions.device
+        lengths = [len(prompt.tokens) for prompt in prompts]
+        columns = torch.cat([torch.arange(length) for length in lengths])
+        repeats = torch.tensor(lengths)
+        starts = torch.tensor(prefill.starts[: len(prompts)])
+        places = moved(columns + starts.repeat_interleave(repeats), device)
+        rows = moved(torch.arange(first, first + len(prompts)).repeat_interleave(repeats), device)
+        columns = moved(columns, device)
         for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
             for layer, tensor in zip(layers, read, strict=True):
-                layer[row, :, :count] = tensor[start : start + count].transpose(0, 1)
-        self.positions[row] = int(prompt.positions.max()) + 1
-        self.filled[row] = len(prompt.tokens)
+                layer[rows, :, columns] = tensor[places]
+        positions = torch.stack([prompt.positions.max() for prompt in prompts]) + 1
+        loaded = slice(first, first + len(prompts))
+        self.positions[loaded] = moved(positions, device)
+        self.filled[loaded] = moved(repeats, device)
 
     def follow(self, chosen: torch.Tensor) -> torch.Tensor:
         """Append the chosen tokens, one to each row or to the first rows; return the logits (rows,
@@ -574,16 +582,25 @@ def _attend_each(
     """Return the attention (T, heads, D) inside each of several sequences that come first, one call
     each, so that kernels are chosen by the sequence alone; zeros for what comes after them.
     """
-    parts = [*lengths, len(query) - sum(lengths)]
-    *queries, unused = query.split(parts)
-    keys = key.split(parts)
-    values = value.split(parts)
+    grouped = query.shape[1] != key.shape[1]
+    query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
+    outputs = []
+    start = 0
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        outputs = [
-            _attend_alike(queries[n], keys[n], values[n], length, causal=causal, scale=scale)
-            for n, length in enumerate(lengths)
-        ]
-    return torch.cat([*outputs, torch.zeros_like(unused)])
+        for length in lengths:
+            output = scaled_dot_product_attention(
+                query.narrow(2, start, length),
+                key.narrow(2, start, length),
+                value.narrow(2, start, length),
+                is_causal=causal,
+                scale=scale,
+                enable_gqa=grouped,
+            )
+            outputs.append(output[0].transpose(0, 1))
+            start += length
+    unused = query.shape[2] - start
+    outputs.append(outputs[0].new_zeros(unused, *outputs[0].shape[1:]))
+    return torch.cat(outputs)
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)
