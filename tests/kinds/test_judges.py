@@ -173,8 +173,11 @@ def test_a_call_without_a_system_prompt_has_no_system_turn_and_may_be_longer(tin
     assert judge._prompt(replace(question, system="s")).startswith(
         "<|im_start|>system\ns<|im_end|>"
     )
-    plain = judge.preprocess(replace(question, preparation=Preparation()))
-    assert not judge.preprocess(question).pixels.equal(plain.pixels)
+    one, other = (
+        judge.preprocess(asked).pictures[0].pixels
+        for asked in (question, replace(question, preparation=Preparation()))
+    )
+    assert not one.equal(other)
     (answer,) = judge.answer([question])
     (short,) = judge.answer([replace(question, max_new_tokens=0)])
     assert len(judge.processor.tokenizer(answer.reply)["input_ids"]) > 2

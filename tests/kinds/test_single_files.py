@@ -217,7 +217,10 @@ def test_a_gguf_file_computes_as_its_weights_in_a_folder(
         small_flux(checkpoint=read, config={}),
     )
     expected = edited(folder, dtype=dtype)
-    assert (edited(tiny.bare, dtype=dtype, single_file=str(path)) == expected).all()
+    difference = np.abs(edited(tiny.bare, dtype=dtype, single_file=str(path)) - expected)
+    # Dequantised for each product, values round otherwise on some processors.
+    assert difference.max() <= 1
+    assert (difference > 0).mean() < 1e-3
     assert (expected != tiny.edit).any()
 
 
