@@ -97,6 +97,15 @@ def edited(folder, **params):
     return np.asarray(editor.edit(EditRequest("a", "physics", "make it snow", PHOTO, 5)), int)
 
 
+def assert_nearly_equal(one, other):
+    """Edits are equal but for a few values by one level: on some processors, weights that lie
+    otherwise in memory are summed in another order.
+    """
+    difference = np.abs(one - other)
+    assert difference.max() <= 1
+    assert (difference > 0).mean() < 1e-3
+
+
 def stable_diffusion(weights):
     return {
         **names.unet(weights["unet"]),
@@ -114,7 +123,7 @@ def prefixed(tensors):
 def test_a_whole_stable_diffusion_file(pipeline, tmp_path):
     tiny = pipeline("instruct-pix2pix")
     path = save(tmp_path / "whole.safetensors", stable_diffusion(tiny.weights))
-    assert (edited(tiny.bare, single_file=str(path)) == tiny.edit).all()
+    assert_nearly_equal(edited(tiny.bare, single_file=str(path)), tiny.edit)
     assert (tiny.edit != edited(tiny.source)).any()
 
 
@@ -127,7 +136,7 @@ def test_what_a_file_does_not_hold_comes_from_the_folder(pipeline, tmp_path):
         (names.unet(tiny.weights["unet"]), tiny.weights["unet"], prefixed(tiny.weights["unet"]))
     ):
         path = save(tmp_path / f"{number}.safetensors", tensors)
-        assert (edited(tiny.source, single_file=str(path)) == expected).all()
+        assert_nearly_equal(edited(tiny.source, single_file=str(path)), expected)
 
 
 @pytest.mark.full
@@ -140,7 +149,7 @@ def test_a_whole_stable_diffusion_xl_file(pipeline, tmp_path):
         **names.open_clip(tiny.weights["text_encoder_2"]),
     }
     path = save(tmp_path / "whole.safetensors", tensors)
-    assert (edited(tiny.bare, single_file=str(path)) == tiny.edit).all()
+    assert_nearly_equal(edited(tiny.bare, single_file=str(path)), tiny.edit)
 
 
 @pytest.mark.full
@@ -153,7 +162,7 @@ def test_a_flux_transformer_alone(pipeline, small_flux, tmp_path, layout):
     if layout == "comfyui":
         tensors = prefixed(tensors)
     path = save(tmp_path / "flux.safetensors", tensors)
-    assert (edited(tiny.bare, single_file=str(path)) == tiny.edit).all()
+    assert_nearly_equal(edited(tiny.bare, single_file=str(path)), tiny.edit)
     assert (tiny.edit != edited(tiny.source)).any()
 
 
@@ -165,7 +174,7 @@ def test_a_qwen_image_transformer_alone(pipeline, tmp_path, layout):
     path = save(
         tmp_path / "qwen.safetensors", prefixed(tensors) if layout == "comfyui" else tensors
     )
-    assert (edited(tiny.bare, single_file=str(path)) == tiny.edit).all()
+    assert_nearly_equal(edited(tiny.bare, single_file=str(path)), tiny.edit)
     assert (tiny.edit != edited(tiny.source)).any()
 
 
@@ -173,7 +182,7 @@ def test_a_qwen_image_transformer_alone(pipeline, tmp_path, layout):
 def test_a_z_image_transformer_alone(pipeline, tmp_path):
     tiny = pipeline("zimage-omni")
     path = save(tmp_path / "z.safetensors", prefixed(names.z_image(tiny.weights["transformer"])))
-    assert (edited(tiny.bare, single_file=str(path)) == tiny.edit).all()
+    assert_nearly_equal(edited(tiny.bare, single_file=str(path)), tiny.edit)
     assert (tiny.edit != edited(tiny.source)).any()
 
 
@@ -189,7 +198,7 @@ def test_float8_without_scales_is_read_as_the_dtype(pipeline, tmp_path, kind):
         {name: tensor.float() for name, tensor in small.items()},
     )
     expected = edited(folder)
-    assert (edited(tiny.whole, single_file=str(path)) == expected).all()
+    assert_nearly_equal(edited(tiny.whole, single_file=str(path)), expected)
     assert (expected != tiny.edit).any()
 
 
@@ -217,10 +226,7 @@ def test_a_gguf_file_computes_as_its_weights_in_a_folder(
         small_flux(checkpoint=read, config={}),
     )
     expected = edited(folder, dtype=dtype)
-    difference = np.abs(edited(tiny.bare, dtype=dtype, single_file=str(path)) - expected)
-    # Dequantised for each product, values round otherwise on some processors.
-    assert difference.max() <= 1
-    assert (difference > 0).mean() < 1e-3
+    assert_nearly_equal(edited(tiny.bare, dtype=dtype, single_file=str(path)), expected)
     assert (expected != tiny.edit).any()
 
 
@@ -232,7 +238,7 @@ def test_a_gguf_file_of_qwen_image(pipeline, tmp_path):
     read = names.save_gguf(path, tiny.weights["transformer"], "Q8_0", "qwen_image")
     folder = shutil.copytree(tiny.whole, tmp_path / "whole")
     save(folder / "transformer" / "diffusion_pytorch_model.safetensors", read)
-    assert (edited(tiny.bare, single_file=str(path)) == edited(folder)).all()
+    assert_nearly_equal(edited(tiny.bare, single_file=str(path)), edited(folder))
 
 
 @needs_gguf
@@ -244,7 +250,7 @@ def test_layers_that_are_not_linear_are_read_as_the_dtype(pipeline, tmp_path):
     rounded = {name: tensor.bfloat16().float() for name, tensor in tiny.weights["unet"].items()}
     save(folder / "unet" / "diffusion_pytorch_model.safetensors", rounded)
     expected = edited(folder)
-    assert (edited(tiny.whole, single_file=str(path)) == expected).all()
+    assert_nearly_equal(edited(tiny.whole, single_file=str(path)), expected)
     assert (expected != tiny.edit).any()
 
 
@@ -379,7 +385,7 @@ def test_a_gguf_file_with_offloading_and_with_an_adapter(pipeline, small_flux, t
         small_flux(checkpoint=read, config={}),
     )
     plain = edited(tiny.bare, single_file=str(path))
-    assert (edited(tiny.bare, single_file=str(path), offload="group") == plain).all()
+    assert_nearly_equal(edited(tiny.bare, single_file=str(path), offload="group"), plain)
     adapter = {}
     for part in ("transformer_blocks.0.attn.to_q", "single_transformer_blocks.0.attn.to_k"):
         adapter[f"transformer.{part}.lora_A.weight"] = torch.randn(4, 32)
