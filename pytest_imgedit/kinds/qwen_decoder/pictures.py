@@ -27,6 +27,8 @@ CALL_PATCHES = 16384
 FILLER_PATCHES = 4096
 #: Bytes of the features that are remembered: those of some sixty pictures of a megapixel.
 REMEMBERED_BYTES = 2**30
+#: Grids whose places are known, at most a few hundred KiB each.
+MOST_GRIDS = 256
 #: Of one picture: the tensors (image tokens, hidden) that go into the language model, the first in
 #: place of its embedded tokens, the others on top of the first layers.
 Features = list[torch.Tensor]
@@ -80,6 +82,8 @@ class PictureEncoder:
         if vision_utils is None or not hasattr(visual, "interpolation_mode"):
             return {}
         grids = [tuple(picture.grid.tolist()) for picture in pictures]
+        if len(self._grids) > MOST_GRIDS:
+            self._grids.clear()
         for grid in set(grids) - set(self._grids):
             self._grids[grid] = _places_of(visual, grid)
         names = self._grids[grids[0]]
