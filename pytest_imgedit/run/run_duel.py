@@ -62,13 +62,14 @@ class BlobImage:
 
 @dataclass(frozen=True)
 class FinishedEdits:
-    """The edits of a finished run, whose images are in one of `stores`.
+    """The edits of a finished run, whose images are in one of `stores`; `option` asks for them.
 
     Pairs without a source, and those that were not needed, are left out: they have no edit.
     """
 
     results: Results
     stores: Sequence[Blobs]
+    option: str = "--duel"
 
     @property
     def items(self) -> list[Item]:
@@ -111,8 +112,8 @@ class FinishedEdits:
         if lacking:
             places = ", ".join(shown(store.folder.parent) for store in self.stores)
             raise errors.UsageError(
-                f"--duel: run {self.results.run.id} lacks images: those of {len(lacking)} of "
-                f"{counted(len(items), 'pair')} are not in {places} (such as {lacking[0]}); "
+                f"{self.option}: run {self.results.run.id} lacks images: those of {len(lacking)} "
+                f"of {counted(len(items), 'pair')} are not in {places} (such as {lacking[0]}); "
                 "expected its results.json in its store"
             )
 
@@ -120,21 +121,26 @@ class FinishedEdits:
         name = PurePosixPath(path)
         return any(store.has(name.stem, name.suffix) for store in self.stores)
 
-    def works(
-        self, pairs: Sequence[EditPair], editor: Identity, store: Store, before: Opponent
+    def works_against(
+        self, before: Opponent, pairs: Sequence[EditPair], editor: Identity, store: Store
     ) -> list[Work]:
-        """Return a work with its edit, or why it has none, for each pair and each seed that both
-        runs have; images that the store lacks are put there.
-        """
-        ends = {(item.id, seed.seed): seed for item in self.items for seed in item.seeds}
+        """Return those `works` whose pair and seed the other run has too."""
         seeds_before = {
             (item.id, seed.seed) for item in before.baseline.items for seed in item.seeds
         }
+        works = self.works(pairs, editor, store)
+        return [work for work in works if (work.pair.id, work.seed) in seeds_before]
+
+    def works(self, pairs: Sequence[EditPair], editor: Identity, store: Store) -> list[Work]:
+        """Return a work with its edit, or why it has none, for each pair and each of its seeds;
+        images that the store lacks are put there.
+        """
+        ends = {(item.id, seed.seed): seed for item in self.items for seed in item.seeds}
         repetitions = self.results.run.options.editor.seeds
         works = []
         for work in make_works(pairs, pairs, editor, store, repetitions=repetitions):
             key = (work.pair.id, work.seed)
-            if key not in seeds_before or key not in ends:
+            if key not in ends:
                 continue
             works.append(work)
             work.edit = ends[key].edit
@@ -236,7 +242,7 @@ def _plan(session: Session, now: FinishedEdits, before: Opponent) -> RunPlan:
     """Return the plan of a run without works, which only decides duels."""
     plan = plan_without_edits(session)
     assert plan.scorer is not None
-    works = now.works(plan.request.pairs, plan.editor, session.store, before)
+    works = now.works_against(before, plan.request.pairs, plan.editor, session.store)
     if not works:
         raise errors.UsageError(
             f"--duel: {before.baseline.name} and {now.results.run.id} have no seed in common, "

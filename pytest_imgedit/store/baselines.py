@@ -488,7 +488,7 @@ def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -
     """Say why the verdicts of a run cannot be compared: another judge, by the fields of `JudgeInfo`
     that are known of it, or another number of seeds. `None` if they can.
     """
-    reason = _unlike_judge(baseline.judge, judge)
+    reason = unlike_judge(baseline.judge, judge)
     if reason is not None:
         return reason
     if seeds != baseline.seeds:
@@ -501,13 +501,13 @@ def unlike_further(baseline: Baseline, further: Mapping[str, Mapping[str, object
     of `JudgeInfo` that are known of this run's; `None` if all can.
     """
     for name in baseline.further.keys() & further.keys():
-        reason = _unlike_judge(baseline.further[name], further[name])
+        reason = unlike_judge(baseline.further[name], further[name])
         if reason is not None:
             return f"{reason} ({baseline.further[name].role} {name})"
     return None
 
 
-def _unlike_judge(there: JudgeInfo, judge: Mapping[str, object]) -> str | None:
+def unlike_judge(there: JudgeInfo, judge: Mapping[str, object]) -> str | None:
     """Say in what a judge differs from the one of a baseline, by the fields of `JudgeInfo` that are
     known of it; `None` if in nothing.
 
