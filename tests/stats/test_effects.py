@@ -164,6 +164,21 @@ def test_a_dropped_pair_counts_as_the_lowest_score_where_the_table_has_it_so() -
     assert sizes(found(whole, lowest)) == {module.WITHOUT_SCORE_IN_B: -2.0}
 
 
+def test_pairs_that_were_not_needed_are_in_no_number() -> None:
+    a = run_of(pair("a", 4.0), pair("b", 8.0), pair("c", 9.0))
+    b = run_of(pair("a", 4.0), pair("b", 8.0), pair("c", "not_needed"))
+    assert sizes(found(a, b)) == {module.ALONE_IN_A: -1.0}
+    assert sizes(found(b, a)) == {module.ALONE_IN_B: 1.0}
+
+
+def test_a_pair_without_a_score_in_both_runs_counts_as_in_b() -> None:
+    scored = (pair("a", 4.0), pair("b", 8.0), pair("d", "dropped"))
+    a = run_of(*scored, pair("c", "dropped"))
+    b = run_of(*scored, pair("c", "refused"), table=Table(counts_dropped=True))
+    assert sizes(found(a, b)) == {module.WITHOUT_SCORE_IN_B: -2.0}
+    assert sizes(found(b, a)) == {module.WITHOUT_SCORE_IN_B: 2.0}
+
+
 def test_a_replaced_reply_counts_as_none_where_the_other_run_reads_by_another_variant() -> None:
     verdict = Verdict({"": "no number"}, {}, 0.0, touched=("",))
     replaced = pair("c", 0.0)
@@ -185,6 +200,14 @@ def test_the_rule_of_the_table() -> None:
     told = found(run_of(*pairs), run_of(*pairs, table=Table(by_category=False)))
     assert (told.start, told.end, told.unexplained) == (7.5, 7.0, 0.0)
     assert sizes(told) == {module.TABLE_RULE: -0.5}
+
+
+def test_a_table_that_may_be_of_either_rule_is_of_that_of_the_other_run() -> None:
+    over_pairs = Table(by_category=False)
+    pairs = [pair("a", 4.0), pair("b", 8.0), pair("c", 9.0, "social")]
+    balanced = run_of(*pairs, pair("d", 1.0, "social"), table=over_pairs)
+    told = found(balanced, run_of(*pairs, pair("d", "refused", "social"), table=over_pairs))
+    assert sizes(told) == {module.WITHOUT_SCORE_IN_B: 1.5}
 
 
 def test_the_judge_as_far_as_it_was_asked() -> None:
@@ -210,6 +233,18 @@ def test_the_interval_of_the_judge_is_over_sources() -> None:
     run = run_of(*items)
     told = found(run, run, {f"p{n}": 5.0 + n // 2 - 1 for n in range(8)})
     assert "judge: +0.50 by 8 pairs of 4 sources, 95% interval -1.55 to +2.55" in told.notes
+
+
+def test_the_judge_does_not_move_a_pair_that_counts_as_the_lowest_score() -> None:
+    """Differences of 1 and 3 have the standard error 1, and 12.706 of these at one degree of
+    freedom; a third of the pairs has none.
+    """
+    run = run_of(
+        pair("a", 4.0), pair("b", 5.0), pair("c", "dropped"), table=Table(counts_dropped=True)
+    )
+    told = found(run, run, {"a": 5.0, "b": 8.0})
+    assert sizes(told) == {module.JUDGE: 1.333333, "rest": -1.333333}
+    assert "judge: +1.33 by 2 pairs of 2 sources, 95% interval -7.14 to +9.80" in told.notes
 
 
 def test_numbers_of_different_scales_end_the_steps() -> None:
@@ -248,9 +283,10 @@ def test_no_pair_in_common() -> None:
     assert told.notes[-1] == "no pair has a score in both runs: the rest cannot be told apart"
 
 
-def test_a_table_that_is_not_made_of_scores_is_not_told() -> None:
+@pytest.mark.parametrize("change", [{"value": 6.5}, {"n": 4}], ids=["value", "n"])
+def test_a_table_that_is_not_made_of_scores_is_not_told(change: dict[str, Any]) -> None:
     a = run_of(pair("a", 4.0), pair("b", 8.0))
-    row = a.protocol.rows[0].model_copy(update={"value": 6.5})
+    row = a.protocol.rows[0].model_copy(update=change)
     b = a.model_copy(update={"protocol": a.protocol.model_copy(update={"rows": (row,)})})
     told = found(a, b)
     assert (told.start, told.end, sizes(told)) == (6.0, 6.0, {})
