@@ -16,6 +16,7 @@ from pytest_imgedit.core import errors, strict_json, targets
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.core.reply import CHOICE_SCALE
+from pytest_imgedit.core.results import PublishedRow
 from pytest_imgedit.core.text import did_you_mean, one_line, shorten
 from pytest_imgedit.kinds.registry import known, resolve
 from pytest_imgedit.protocols import templates
@@ -100,6 +101,18 @@ def load_duel_protocol(settings: Settings) -> Protocol:
             f"{', '.join(names)}{did_you_mean(name, names)}"
         )
     return _of_toml(name, settings, _check_compares_edits)
+
+
+def published_rows(name: str) -> tuple[PublishedRow, ...]:
+    """Return the rows that others have published for a protocol of this package; none for any other
+    name.
+    """
+    if name in IN_TOML:
+        return Definition.model_validate(_builtin(name)).published
+    if name in CLASSES:
+        kind: type[Protocol] = targets.Target.parse(CLASSES[name]).load()
+        return kind("strict", Prompts(None, kind.prompt_files, kind.pins)).published
+    return ()
 
 
 def _of_toml(name: str, settings: Settings, check: Check) -> TomlProtocol:

@@ -25,16 +25,27 @@ def read_results(path: Path) -> Results:
         return _results_of(path, baselines.read_document(path, (RESULTS_SCHEMA,)))
 
 
+def read_whole(path: Path) -> Results | Baseline:
+    """Read a results.json or a baseline; raises `UsageError` as `read_results` does."""
+    with _no_collections():
+        document = baselines.read_document(path, (baselines.SCHEMA, RESULTS_SCHEMA))
+        if document["schema"] == baselines.SCHEMA:
+            return baselines.baseline_of(path, document)
+        return _results_of(path, document)
+
+
 def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or make one of a results.json; raises `UsageError` as `read_results`
     does.
     """
     with _no_collections():
-        document = baselines.read_document(path, (baselines.SCHEMA, RESULTS_SCHEMA))
-        if document["schema"] == baselines.SCHEMA:
-            return baselines.baseline_of(path, document)
-        results = _results_of(path, document)
-        return baselines.make_baseline(results, results.run.name or pairs.slug(results.run.id))
+        document = read_whole(path)
+        return document if isinstance(document, Baseline) else baseline_from(document)
+
+
+def baseline_from(results: Results) -> Baseline:
+    """Make a baseline of results, under the name or the id of their run."""
+    return baselines.make_baseline(results, results.run.name or pairs.slug(results.run.id))
 
 
 def read_either(

@@ -30,6 +30,7 @@ from pytest_imgedit.tracking import log_run
 
 #: Modules of `report` that write nothing on their own.
 PARTS = {
+    "causes": "what differs between two runs",
     "charts": "numbers and labels of the pages",
     "comparison_page": "the output `compare --html`",
     "duel_cards": "pairs of the output `html`, and of the output `view`",
@@ -40,6 +41,7 @@ PARTS = {
     "outputs": "how what a user names is written",
     "parameters": "a column of the outputs `runs` and `view`",
     "pictures": "images of the pages",
+    "published_causes": "what differs from a published row",
     "read": "reads what was written",
     "tables": "tables of all reports",
     "trend_page": "the output `trend --html`",
