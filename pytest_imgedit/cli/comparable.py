@@ -19,7 +19,7 @@ from pytest_imgedit.store.baselines import (
     unlike_rewrites,
     usual_folder,
 )
-from pytest_imgedit.store.run_references import LATEST, find_whole
+from pytest_imgedit.store.run_references import LATEST, find_either, find_whole
 
 
 def refuse_to_compare(
@@ -108,6 +108,13 @@ def read_either(reference: str, out: Path, suite: Collection[str] = ()) -> Basel
     """
     baseline, _ = _read(reference, out, suite)
     return baseline
+
+
+def read_document(reference: str, out: Path, suite: Collection[str] = ()) -> Results | Baseline:
+    """Return the whole results of a run, or a baseline; `latest` is as in `read_either`."""
+    found = find_either(reference, out, baselines_folder(), suite)
+    _tell(found.note)
+    return read.read_whole(found.path)
 
 
 def _read(reference: str, out: Path, suite: Collection[str] = ()) -> tuple[Baseline, Path]:

@@ -139,6 +139,21 @@ COMMANDS = (
         failure="a gate did not pass, nor only warn",
     ),
     Command(
+        name="why",
+        function="why:why",
+        summary="tell why two numbers differ: what differs between two runs, and what it did",
+        arguments={
+            **_STORE,
+            "before": {"metavar": "A", "help": f"a baseline, or {_WHOLE}"},
+            "now": {
+                "metavar": "B",
+                "help": "the same, or a published row as PROTOCOL/MODEL, such as gedit/BAGEL",
+            },
+            "--md": {"type": Path, "metavar": "PATH", "help": "write a Markdown report"},
+            "--html": {"type": Path, "metavar": "PATH", "help": "write a page"},
+        },
+    ),
+    Command(
         name="leaderboard",
         function="leaderboard:leaderboard",
         summary="rank runs over the pairs that all of them have",

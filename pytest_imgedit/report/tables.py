@@ -127,6 +127,7 @@ WORDS = (
     "better edit",
     "judge",
     "judged again",
+    "step",
     "row",
     "model",
     "made of",

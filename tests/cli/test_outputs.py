@@ -34,6 +34,9 @@ PATHS = {
     "compare --out": "store that is read",
     "compare --config": "input",
     "compare --html": "file",
+    "why --out": "store that is read",
+    "why --md": "file",
+    "why --html": "file",
     "leaderboard --out": "store that is read",
     "leaderboard --md": "file",
     "leaderboard --csv": "file",
@@ -68,6 +71,8 @@ inconclusive controls judge-repeats html-embed duel min-win save-edits
 #: Each option that names a file or a new folder, as a command that is whole but for its path.
 COMMANDS = {
     "compare --html": ("compare", "first", "second", "--html"),
+    "why --md": ("why", "first", "second", "--md"),
+    "why --html": ("why", "first", "second", "--html"),
     "leaderboard --md": ("leaderboard", "first", "second", "--md"),
     "leaderboard --csv": ("leaderboard", "first", "second", "--csv"),
     "leaderboard --html": ("leaderboard", "first", "second", "--html"),
@@ -511,6 +516,7 @@ def of_another(monkeypatch, tmp_path, capsys, command):
         "report first --html=page.html",
         "report first --md=page.md --html-embed --html=page.html",
         "compare first second",
+        "why first second",
         "leaderboard first second --reference=first",
         "leaderboard first second --csv=table.csv",
         "trend first second",

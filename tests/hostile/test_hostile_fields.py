@@ -46,6 +46,7 @@ PARTS = {
     "tables": "tables of all reports",
     "trend_page": "the output `trend --html`",
     "view_page": "the output `view`",
+    "why_page": "the outputs `why`, `--md` and `--html`",
 }
 #: Commands that show no results.
 WITHOUT_RESULTS = {
@@ -267,6 +268,9 @@ OUTPUTS: dict[str, Callable[[World], str]] = {
     "wandb": _wandb,
     "compare": lambda world: world.command("compare", "a", "b", "--max-drop=overall:1"),
     "compare --html": lambda world: world.written("compare", "a", "b", "--html", name="c.html"),
+    "why": lambda world: world.command("why", "a", "b"),
+    "why --md": lambda world: world.written("why", "a", "b", "--md", name="w.md"),
+    "why --html": lambda world: world.written("why", "a", "b", "--html", name="w.html"),
     "leaderboard": lambda world: world.command("leaderboard", "a", "b", "--reference=a"),
     "leaderboard --md": lambda world: world.written("leaderboard", "a", "b", "--md", name="l.md"),
     "leaderboard --csv": lambda world: world.written(

@@ -1,0 +1,144 @@
+"""`imgedit why`: what differs between two runs, and what each difference did to the score."""
+
+import os
+from pathlib import Path
+
+from pytest_imgedit.cli.comparable import names_of, read_document, suites_of
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.results import PublishedRow, Results
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import did_you_mean, first_of
+from pytest_imgedit.protocols.loading import CLASSES, IN_TOML, published_rows
+from pytest_imgedit.report import outputs, published_causes, why_page
+from pytest_imgedit.report.causes import Side, causes_of
+from pytest_imgedit.report.why_page import Explanation, Step
+from pytest_imgedit.stats.effects import effects
+from pytest_imgedit.store.run_references import LATEST
+
+_RENDERERS = {"md": why_page.markdown, "html": why_page.page}
+
+
+def why(
+    before: str, now: str, *, md: Path | None, html: Path | None, out: Path
+) -> tuple[JsonObject, str, int]:
+    """Say what differs between a run and another one, a baseline or a published row, and what that
+    did to the score; write a file in each format that has a path.
+
+    The exit code is 0, whether they differ or not. Raises `UsageError` for what cannot be read, and
+    for a baseline against a published row.
+    """
+    chosen = {"md": md, "html": html}
+    paths = {kind: path for kind, path in chosen.items() if path is not None}
+    outputs.check(paths, outputs.inputs(out))  # before the runs are read, which takes long
+    published = find_published(now)
+    if published is None:
+        sides = _read_sides(before, now, out)
+        explanation = _explain_runs(*sides)
+    else:
+        sides = [Side.of(read_document(before, out))]
+        explanation = _explain_published(before, sides[0], *published)
+    kept = outputs.inputs(out, *suites_of([side.kept for side in sides]))
+    outputs.check(paths, kept)
+    lines = [why_page.text(explanation)]
+    for kind, path in paths.items():
+        outputs.write(path, _RENDERERS[kind](explanation), kept)
+        lines.append(f"{kind}: {os.path.relpath(path)}")
+    return explanation.document, "\n".join(lines), 0
+
+
+def find_published(reference: str) -> tuple[str, PublishedRow] | None:
+    """Return the protocol and the row that `PROTOCOL/MODEL` names, of several rows that of the most
+    pairs, and of these the first; `None` if it begins with no protocol, or is a path.
+
+    Raises `UsageError` for a model that has no row.
+    """
+    protocol, slash, model = reference.partition("/")
+    if not slash or protocol not in (*IN_TOML, *CLASSES) or os.path.lexists(reference):
+        return None
+    rows = published_rows(protocol)
+    found = [row for row in rows if row.model.casefold() == model.casefold()]
+    if found:
+        return protocol, max(found, key=lambda row: row.pairs)
+    models = sorted({row.model for row in rows})
+    listed = first_of(models) if models else "none"
+    raise errors.UsageError(
+        f"{reference[:200]}: no published row of this model, expected one of {listed}"
+        f"{did_you_mean(model, models)}"
+    )
+
+
+def _read_sides(before: str, now: str, out: Path) -> list[Side]:
+    """Return both sides; `latest` is the newest run of the other one's suite."""
+    if before == LATEST and now != LATEST:
+        second = Side.of(read_document(now, out))
+        return [Side.of(read_document(before, out, names_of(second.kept.suite))), second]
+    first = Side.of(read_document(before, out))
+    return [first, Side.of(read_document(now, out, names_of(first.kept.suite)))]
+
+
+def _explain_runs(before: Side, now: Side) -> Explanation:
+    """Explain the difference between the overall scores of two runs or baselines."""
+    notes = [
+        f"not stated by {name}, a baseline: {', '.join(side.unstated)}"
+        for name, side in (("A", before), ("B", now))
+        if side.unstated
+    ]
+    start = before.overall
+    end = now.overall
+    steps: list[Step] = []
+    unexplained = None if start is None or end is None else end - start
+    effect_notes = ["no steps: they take the results.json of both runs"]
+    if before.results is not None and now.results is not None:
+        effect_notes = ["no steps: the scores cannot be taken apart"]
+        found = effects(before.results, now.results)
+        if found is not None:
+            steps = [Step(step.name, step.before, step.after) for step in found.steps]
+            start = found.start
+            end = found.end
+            unexplained = found.unexplained
+            effect_notes = list(found.notes)
+    return Explanation(
+        before=_title(before),
+        now=_title(now),
+        causes=causes_of(before, now),
+        value="overall",
+        start=start,
+        end=end,
+        steps=steps,
+        unexplained=unexplained,
+        notes=notes,
+        effect_notes=effect_notes,
+    )
+
+
+def _explain_published(reference: str, side: Side, protocol: str, row: PublishedRow) -> Explanation:
+    """Explain the difference between a run's value of a row and a published one. Raises
+    `UsageError` for a baseline, which keeps no such values.
+    """
+    run: Results | None = side.results
+    if run is None:
+        raise errors.UsageError(
+            f"{reference[:200]}: a baseline, expected a run beside a published row"
+        )
+    start = published_causes.value_of(run, row)
+    effect_notes = ["no steps: what is published is one number"]
+    if start is None:
+        effect_notes = [f"A has no row {row.row} in its tables, so that no values are compared"]
+    return Explanation(
+        before=_title(side),
+        now=published_causes.title_of(protocol, row),
+        causes=published_causes.published_causes(run, protocol, row),
+        value=f"{row.row} of {protocol}",
+        start=start,
+        end=row.value,
+        unexplained=None if start is None else row.value - start,
+        notes=[f"not stated: {', '.join(published_causes.unstated(row))}"],
+        effect_notes=effect_notes,
+    )
+
+
+def _title(side: Side) -> str:
+    """Return a side in words: its name, its run, its editor and its judge."""
+    kept = side.kept
+    name = f"{kept.name}, run {kept.run}" if kept.is_named else f"run {kept.run}"
+    return f"{name}: editor {kept.editor.spec}, judge {kept.judge.spec}"
