@@ -1,6 +1,7 @@
 """`imgedit why`: what differs between two runs, and what each difference did to the score."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_imgedit.cli.comparable import names_of, read_document, suites_of
@@ -46,9 +47,9 @@ def why(
     return explanation.document, "\n".join(lines), 0
 
 
-def find_published(reference: str) -> tuple[str, PublishedRow] | None:
-    """Return the protocol and the row that `PROTOCOL/MODEL` names, of several rows that of the most
-    pairs, and of these the first; `None` if it begins with no protocol, or is a path.
+def find_published(reference: str) -> tuple[str, list[PublishedRow]] | None:
+    """Return the protocol and the rows of the model that `PROTOCOL/MODEL` names; `None` if it
+    begins with no protocol, or is a path.
 
     Raises `UsageError` for a model that has no row.
     """
@@ -58,7 +59,7 @@ def find_published(reference: str) -> tuple[str, PublishedRow] | None:
     rows = published_rows(protocol)
     found = [row for row in rows if row.model.casefold() == model.casefold()]
     if found:
-        return protocol, max(found, key=lambda row: row.pairs)
+        return protocol, found
     models = sorted({row.model for row in rows})
     listed = first_of(models) if models else "none"
     raise errors.UsageError(
@@ -111,16 +112,23 @@ def _explain_runs(before: Side, now: Side) -> Explanation:
     )
 
 
-def _explain_published(reference: str, side: Side, protocol: str, row: PublishedRow) -> Explanation:
-    """Explain the difference between a run's value of a row and a published one. Raises
-    `UsageError` for a baseline, which keeps no such values.
+def _explain_published(
+    reference: str, side: Side, protocol: str, rows: Sequence[PublishedRow]
+) -> Explanation:
+    """Explain the difference between a run's value of a row and a published one, of the `rows` of a
+    model. Raises `UsageError` for a baseline, which keeps no such values.
     """
     run: Results | None = side.results
     if run is None:
         raise errors.UsageError(
             f"{reference[:200]}: a baseline, expected a run beside a published row"
         )
+    row = published_causes.choose_row(run, rows)
     start = published_causes.value_of(run, row)
+    notes = [f"not stated: {', '.join(published_causes.unstated(row))}"]
+    others = published_causes.others_line(row, rows)
+    if others:
+        notes.append(others)
     effect_notes = ["no steps: what is published is one number"]
     if start is None:
         effect_notes = [f"A has no row {row.row} in its tables, so that no values are compared"]
@@ -132,7 +140,7 @@ def _explain_published(reference: str, side: Side, protocol: str, row: Published
         start=start,
         end=row.value,
         unexplained=None if start is None else row.value - start,
-        notes=[f"not stated: {', '.join(published_causes.unstated(row))}"],
+        notes=notes,
         effect_notes=effect_notes,
     )
 

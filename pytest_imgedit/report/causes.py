@@ -37,8 +37,21 @@ _NOT_KEPT = (
 )
 #: What a model makes depends on these facts of it.
 _OF_MODEL = ("", " parameters", " weights", " precision", " environment")
+#: How lines on environments begin that another model implies.
+_IMPLIED = ("device ", "processor ", "decoder ")
 #: The stage of each role, as environments name it.
 _STAGES = {"editor": "edits", "judge": "verdicts"}
+#: What verdicts depend on, beside the edits.
+_OF_VERDICTS = (
+    *(f"judge{part}" for part in _OF_MODEL),
+    "answering model",
+    "protocol",
+    "variant",
+    "questions",
+    "sent images",
+    "protocol version",
+    "attempts",
+)
 
 
 @dataclass(frozen=True)
@@ -178,10 +191,10 @@ def _ending_facts(before: Side, now: Side) -> Iterator[_Fact]:
         if there != here:
             names = first_of(sorted(there ^ here))
             lines = [f"{title}: {len(there)} → {len(here)} ({names})"]
-        models = _of("editor") if ending == "edit_error" else (*_of("judge"), "answering model")
-        if ending == "refused":
-            models += _of("editor")
-        yield _Fact(ending, lines, ("content", *models, "protocol", "variant", "protocol version"))
+        follows = ("content", *_of("editor"), "sent instructions", "seeds")
+        if ending != "edit_error":
+            follows = ("content", *_OF_VERDICTS, *follows, "edits")
+        yield _Fact(ending, lines, follows)
 
 
 def _endings(side: Side, is_whole: bool) -> dict[str, str]:
@@ -218,9 +231,11 @@ def _model_facts(role: Role, before: Baseline, now: Baseline) -> Iterator[_Fact]
     settings = (role, f"{role} parameters", f"{role} weights", f"{role} environment")
     precision = _change(f"{role} precision", old.dtype, new.dtype)
     facts.append(_Fact(f"{role} precision", precision, settings))
-    devices = [line for line in places if " device " in line]
-    facts.append(_Fact(f"{role} environment", [line for line in places if line not in devices]))
-    facts.append(_Fact(f"{role} device", devices, (role,)))
+    implied = [line for line in places if line.startswith(_IMPLIED)]
+    others = [f"{role} environment: {line}" for line in places if line not in implied]
+    facts.append(_Fact(f"{role} environment", others))
+    lines = [f"{role} {line}" for line in implied]
+    facts.append(_Fact(f"{role} loading", lines, (role, f"{role} environment")))
     probes = _change(f"{role} probe", _probes(role, before), _probes(role, now))
     facts.append(_Fact(f"{role} probe", probes, _of(role)))
     if not any(fact.lines for fact in facts):
@@ -276,7 +291,7 @@ def _places(role: Role, before: Baseline, now: Baseline) -> list[str]:
     for line in environment_differences(before, now):
         text = line.removeprefix(stage)
         if line.startswith(stage) and not text.startswith(("dtype ", "probe ")):
-            lines.append(f"{role} environment: {text}")
+            lines.append(text)
     return lines
 
 

@@ -1,7 +1,7 @@
 """What differs between a run and a published row, by what the row states."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_imgedit.core.results import PublishedRow, Results
 from pytest_imgedit.core.text import counted, shorten
@@ -31,6 +31,18 @@ def published_causes(run: Results, protocol: str, row: PublishedRow) -> list[Cau
     return [Cause(line) for line in _lines(run, protocol, row)]
 
 
+def choose_row(run: Results, rows: Sequence[PublishedRow]) -> PublishedRow:
+    """Return the row of a model that a run's tables have too, the first in their order; without
+    one, the row of the most pairs. Of several such rows it is the first.
+    """
+    named = [] if run.protocol is None else [row.name for row in run.protocol.rows]
+    for name in named:
+        for row in rows:
+            if row.row == name:
+                return row
+    return max(rows, key=lambda row: row.pairs)
+
+
 def unstated(row: PublishedRow) -> tuple[str, ...]:
     """Return what a row does not state."""
     fields = ("judge", "provider", "order", "sampling", "rewriting")
@@ -43,6 +55,13 @@ def value_of(run: Results, row: PublishedRow) -> float | None:
     """
     rows = () if run.protocol is None else run.protocol.rows
     return next((each.value for each in rows if each.name == row.row), None)
+
+
+def others_line(row: PublishedRow, rows: Sequence[PublishedRow]) -> str:
+    """Return a line on the other numbers that are published for a row; empty without any."""
+    others = [f"{each.value:g} ({each.source})" for each in rows if each.row == row.row]
+    others.remove(f"{row.value:g} ({row.source})")
+    return f"also published: {', '.join(others)}" if others else ""
 
 
 def _lines(run: Results, protocol: str, row: PublishedRow) -> Iterator[str]:

@@ -75,10 +75,12 @@ class Explanation:
 
     @property
     def effects(self) -> tables.Table | None:
-        """The steps, the last of which is what they do not explain; `None` if all is equal."""
+        """The steps that have an effect, the last of which is what they do not explain; `None` if
+        all is equal.
+        """
         if self.is_equal:
             return None
-        steps = list(self.steps)
+        steps = [step for step in self.steps if step.before != step.after]
         rest = self.unexplained
         if rest is not None and self.end is not None:
             steps.append(Step(NOT_EXPLAINED, self.end - rest, self.end))

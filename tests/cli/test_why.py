@@ -101,10 +101,10 @@ def test_all_three_outputs_hold_every_cause_consequence_step_and_note(here, caps
         before="a <run>",
         now="another",
         causes=[Cause("judge: x → y", ("answering model: m → n",)), Cause("base seed: 0 → 1")],
-        value="overall score",
+        value="overall",
         start=5.0,
         end=4.0,
-        steps=[Step("other judge", 5.0, 4.25)],
+        steps=[Step("no effect", 5.0, 5.0), Step("other judge", 5.0, 4.25)],
         unexplained=-0.25,
         notes=["not stated: weights"],
         effect_notes=["a note on steps"],
@@ -118,9 +118,10 @@ def test_all_three_outputs_hold_every_cause_consequence_step_and_note(here, caps
     ]
     rows = [line.split() for line in lines if line.startswith(("other judge", "not explained"))]
     assert [row[2:] for row in rows] == [["5.00", "4.25", "-0.75"], ["4.25", "4.00", "-0.25"]]
+    assert "no effect" not in " ".join(lines)
     report = markdown(explanation)
     assert "- judge: x → y\n  - answering model: m → n\n- base seed: 0 → 1\n" in report
-    assert "| not explained | 4.25 | 4.00 | \\-0.25 |" in report.replace("| -0.25", "| \\-0.25")
+    assert "| not explained | 4.25 | 4.00 | -0.25 |" in report
     assert "a \\<run\\>" in report
     html = page(explanation)
     assert "<li>judge: x → y<ul><li>answering model: m → n</li></ul></li>" in html
@@ -151,8 +152,7 @@ def test_a_published_row_is_compared_by_what_it_states(here, capsys):
     table = ProtocolTable(name="gedit@strict", calls=(), rows=(row,), published=())
     judge = {"spec": "j", **JUDGE, "protocol": "gedit"}
     write_run(a_document("judged", protocol=table, judge=judge))
-    _, published = command.find_published("gedit/bagel") or ("", None)
-    assert published is not None
+    _, (published,) = command.find_published("gedit/bagel") or ("", [])
     lines = said(capsys, "judged", "gedit/bagel")
     assert lines[0] == f"pairs: 4 → {published.pairs}"
     shown = " ".join(line.strip() for line in lines)
@@ -160,6 +160,21 @@ def test_a_published_row_is_compared_by_what_it_states(here, capsys):
     assert "not stated: judge, provider, order, sampling, rewriting, weights" in shown
     assert f"score of gedit: 6.25 → {published.value:.2f}" in shown
     assert not any(line.startswith(("protocol", "judge")) for line in lines)
+
+
+def test_the_other_numbers_of_a_published_row_are_named(here, capsys):
+    _, rows = command.find_published("gedit/Nano Banana") or ("", [])
+    shown = " ".join(line.strip() for line in said(capsys, "first", "gedit/Nano Banana"))
+    assert f"also published: {rows[1].value:g} ({rows[1].source})" in shown
+    assert f"→ {rows[0].value:.2f} (–)" in shown
+
+
+def test_of_several_rows_of_a_model_that_of_the_run_is_compared(here, capsys):
+    row = ProtocolRow(name="multi_object", n=4, value=6.0, ci95=None, scale=(0, 10), decimals=2)
+    table = ProtocolTable(name="omnicontext@strict", calls=(), rows=(row,), published=())
+    write_run(a_document("judged", protocol=table))
+    (line,) = [line for line in said(capsys, "judged", "omnicontext/BAGEL") if " (+" in line]
+    assert line == "multi_object of omnicontext: 6.00 → 6.64 (+0.64)"
 
 
 def test_a_run_of_another_protocol_has_no_value_of_a_published_row(here, capsys):

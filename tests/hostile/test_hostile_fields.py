@@ -66,9 +66,6 @@ UNSEEN = {
     "Duel.protocol_sha256",
     "Edit.environment",
     "Edit.worker",
-    "Environment.gpu",
-    "Environment.probe",
-    "Environment.processor",
     "Environment.versions",
     "GateOptions.compare",
     "GateOptions.fail_under",
@@ -80,7 +77,6 @@ UNSEEN = {
     "Item.missing",
     "Item.reference_text",
     "Item.rewritten",
-    "JudgeInfo.decoder",
     "JudgeInfo.protocol_sha256",
     "Machine.architecture",
     "Machine.system",
@@ -89,11 +85,8 @@ UNSEEN = {
     "Options.suite",
     "ProtocolCall.codec",
     "ProtocolCall.detail",
-    "ProtocolCall.name",
-    "ProtocolCall.order",
     "Results.environments",
     "SuiteInfo.remarks",
-    "SuiteInfo.sha256",
     "Verdict.environment",
     "Verdict.touched",
     "WorkerInfo.further",
@@ -154,6 +147,15 @@ def _export(world: World) -> str:
     names = [str(path.relative_to(folder)) for path in folder.rglob("*")]
     assert any(name.endswith("p0.png") for name in names)
     return "\n".join([said, *names, (folder / "edits.json").read_text()])
+
+
+def _why(world: World) -> str:
+    """What is said of a run and of another one whose free texts all differ from its own."""
+    document, _ = hostile_run()
+    path = world.folder / "other" / "results.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document).replace(FORGED, f"{FORGED} of another run"))
+    return world.command("why", "a", str(path))
 
 
 def _merge(world: World) -> str:
@@ -269,6 +271,7 @@ OUTPUTS: dict[str, Callable[[World], str]] = {
     "compare": lambda world: world.command("compare", "a", "b", "--max-drop=overall:1"),
     "compare --html": lambda world: world.written("compare", "a", "b", "--html", name="c.html"),
     "why": lambda world: world.command("why", "a", "b"),
+    "why, all differs": _why,
     "why --md": lambda world: world.written("why", "a", "b", "--md", name="w.md"),
     "why --html": lambda world: world.written("why", "a", "b", "--html", name="w.html"),
     "leaderboard": lambda world: world.command("leaderboard", "a", "b", "--reference=a"),

@@ -237,6 +237,29 @@ def test_one_thing_is_named_first_with_what_follows_from_it_alone(name):
     assert causes_of(a_side(), a_side(**changes)) == [Cause(line, consequences)]
 
 
+def test_another_gpu_is_a_cause_from_which_probes_and_edits_follow():
+    moved = Environment(device="cuda", gpu="OTHER", versions={"torch": "3"}, probe="e3")
+    places = {moved.digest: {**moved.model_dump(), "edits": 4, "verdicts": 0}}
+    (version, gpu) = causes_of(
+        a_side(),
+        a_side(items=items(blob=OTHER), environments={**computed("verdicts", "v1"), **places}),
+    )
+    assert version == Cause("editor environment: torch 2 there, 3 here")
+    assert gpu == Cause(
+        "editor environment: gpu GPU there, OTHER here",
+        ("editor probe: e1 → e3", "edits: 4 of 4 are other images"),
+    )
+
+
+def test_what_another_judge_loads_follows_from_it():
+    other = {"spec": "other", "fingerprint": None, "recipe": None, "decoder": "packed"}
+    (cause,) = causes_of(a_side(judge={"decoder": "plain"}), a_side(judge=other))
+    assert cause == Cause(
+        "judge: openai:https://a.example/v1#first → other",
+        ("judge decoder plain there, packed here",),
+    )
+
+
 def test_two_things_that_differ_have_a_cause_each():
     both = a_side(
         options={"editor": {"seed": 7}}, judge={"params": {"max_pixels": 262144, "top_p": 1}}
