@@ -124,14 +124,14 @@ def _explain_published(
             f"{reference[:200]}: a baseline, expected a run beside a published row"
         )
     row = published_causes.choose_row(run, rows)
-    start = published_causes.value_of(run, row)
+    start = published_causes.value_of(run, protocol, row)
     notes = [f"not stated: {', '.join(published_causes.unstated(row))}"]
     others = published_causes.others_line(row, rows)
     if others:
         notes.append(others)
     effect_notes = ["no steps: what is published is one number"]
     if start is None:
-        effect_notes = [f"A has no row {row.row} in its tables, so that no values are compared"]
+        effect_notes = [f"A has no row {row.row} of {protocol}: no values are compared"]
     return Explanation(
         before=_title(side),
         now=published_causes.title_of(protocol, row),

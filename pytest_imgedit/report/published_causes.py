@@ -49,11 +49,13 @@ def unstated(row: PublishedRow) -> tuple[str, ...]:
     return (*[name for name in fields if getattr(row, name) == NOT_STATED], *NEVER_STATED)
 
 
-def value_of(run: Results, row: PublishedRow) -> float | None:
-    """Return a run's value of the row of its protocol's tables that has the name of a published
-    row; `None` if it has none.
+def value_of(run: Results, protocol: str, row: PublishedRow) -> float | None:
+    """Return a run's value of a row that is published for a protocol; `None` if it was judged by
+    another protocol, or its tables have no row of this name.
     """
-    rows = () if run.protocol is None else run.protocol.rows
+    if run.protocol is None or run.judge.protocol != protocol:
+        return None
+    rows = run.protocol.rows
     return next((each.value for each in rows if each.name == row.row), None)
 
 

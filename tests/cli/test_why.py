@@ -172,7 +172,11 @@ def test_the_other_numbers_of_a_published_row_are_named(here, capsys):
 def test_of_several_rows_of_a_model_that_of_the_run_is_compared(here, capsys):
     row = ProtocolRow(name="multi_object", n=4, value=6.0, ci95=None, scale=(0, 10), decimals=2)
     table = ProtocolTable(name="omnicontext@strict", calls=(), rows=(row,), published=())
-    write_run(a_document("judged", protocol=table))
+    write_run(
+        a_document(
+            "judged", protocol=table, judge={**JUDGE, "spec": "j", "protocol": "omnicontext"}
+        )
+    )
     (line,) = [line for line in said(capsys, "judged", "omnicontext/BAGEL") if " (+" in line]
     assert line == "multi_object of omnicontext: 6.00 → 6.64 (+0.64)"
 

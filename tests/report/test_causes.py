@@ -315,7 +315,8 @@ def test_a_published_row_is_compared_by_what_it_states():
     ]
     assert unstated(row)[:4] == ("judge", "provider", "order", "sampling")
     assert "weights" in unstated(row)
-    assert value_of(run, row) == 6.25
+    assert value_of(run, "aspects", row) == 6.25
+    assert value_of(run, "gedit", row) is None
     stated = row.model_copy(update={"judge": "First", "model": "Other", "pairs": 4})
     assert [cause.line for cause in published_causes(run, "aspects", stated)] == [
         "editor: diffusers:MODEL → Other",
