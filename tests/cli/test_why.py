@@ -96,6 +96,22 @@ def test_json_holds_causes_with_their_consequences(here, capsys):
     assert not document["equal"]
 
 
+def test_steps_lead_from_one_number_to_the_other(here, capsys):
+    missing = a_document("part")
+    write_run(a_run(items=list(missing.items[:2]), run={"id": "part"}, gates=[]))
+    lines = said(capsys, "first", "part")
+    assert lines[0] == "pairs missing in B: 2 (p2, p3)"
+    assert "overall: 5.38 → 5.12 (-0.25)" in lines
+    assert main(["why", "first", "part", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    at = document["start"]
+    for step in document["effects"]:
+        assert step["before"] == pytest.approx(at)
+        at = step["after"]
+    assert at + document["unexplained"] == pytest.approx(document["end"])
+    assert document["unexplained"] == pytest.approx(0, abs=1e-9)
+
+
 def test_all_three_outputs_hold_every_cause_consequence_step_and_note(here, capsys):
     explanation = Explanation(
         before="a <run>",
