@@ -30,6 +30,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("judge_resume --items 2", {"items", "seconds"}),
         ("agreement", {"cpu_seconds", "difference"}),
         ("viescore", {"made-up"}),
+        ("mmrb2", {"judge", "raters"}),
         ("leaderboard_command", {"first", "one_more"}),
         ("served_judge --stubs 2 --urls 1 --megabytes 0.6", {"judge, 0.6 MB", "editors"}),
         ("pages --times 1", {"5 pairs, copy", "5 pairs, embedded", "5 pairs, full images"}),
