@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from importlib.resources import files
 from pathlib import Path
 
@@ -76,7 +75,3 @@ def test_config_says_for_what_its_judge_is(name):
     assert bool(served) == ("For gates and boards" in text)
     for spec in served:
         assert f"vllm serve {spec.partition('#')[2]} " in VLLM
-        swapped = text.replace('spec = "qwen-vl:', '# spec = "qwen-vl:').replace(
-            '# spec = "openai:', 'spec = "openai:'
-        )
-        assert tomllib.loads(swapped)["judge"]["spec"] == spec
