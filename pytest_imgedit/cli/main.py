@@ -149,6 +149,27 @@ COMMANDS = (
                 "metavar": "B",
                 "help": "the same, or a published row as PROTOCOL/MODEL, such as gedit/BAGEL",
             },
+            "--ask": {
+                "action": "store_true",
+                "help": "have B's judge score up to 50 of A's edits again; the bill comes first",
+            },
+            "--judge": {
+                "metavar": "SPEC",
+                "help": "B's judge, if its results do not tell all of it",
+            },
+            "--gpus": {"metavar": "GPUS", "help": "as --imgedit-gpus, for that judge"},
+            "--config": {
+                "type": Path,
+                "metavar": "FILE",
+                "help": "a TOML config with that judge",
+            },
+            "--set": {
+                "dest": "assigned",
+                "metavar": "KEY=VALUE",
+                "action": "append",
+                "default": [],
+                "help": "set a TOML key of that judge; repeatable",
+            },
             "--md": {"type": Path, "metavar": "PATH", "help": "write a Markdown report"},
             "--html": {"type": Path, "metavar": "PATH", "help": "write a page"},
         },

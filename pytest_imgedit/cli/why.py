@@ -1,40 +1,91 @@
 """`imgedit why`: what differs between two runs, and what each difference did to the score."""
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.cli.comparable import names_of, read_document, suites_of
+from pytest_imgedit.config.options import assign
+from pytest_imgedit.config.settings import make_settings, read_tables
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.results import PublishedRow, Results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import did_you_mean, first_of
+from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.protocols.loading import CLASSES, IN_TOML, published_rows
 from pytest_imgedit.report import outputs, published_causes, why_page
 from pytest_imgedit.report.causes import Side, causes_of
 from pytest_imgedit.report.why_page import Explanation, Step
+from pytest_imgedit.run.rejudging import rejudge
+from pytest_imgedit.run.session import Session
 from pytest_imgedit.stats.effects import effects
 from pytest_imgedit.store.run_references import LATEST
 
 _RENDERERS = {"md": why_page.markdown, "html": why_page.page}
 
 
+@dataclass(frozen=True)
+class AskOptions:
+    """The options that need `ask`: the judge, by default that of B, its config and settings, and
+    its GPUs.
+    """
+
+    ask: bool
+    judge: str | None
+    config: Path | None
+    assigned: Sequence[str]
+    gpus: str | None
+
+    @classmethod
+    def take(cls, options: Mapping[str, Any]) -> "AskOptions":
+        """Take these out of the options of the command; raise `UsageError` for one without
+        `--ask`.
+        """
+        named = {name: options[name] for name in cls.__dataclass_fields__}
+        given = {**named, "set": named["assigned"]}
+        for name in ("judge", "config", "set", "gpus"):
+            if given[name] and not named["ask"]:
+                raise errors.UsageError(f"--{name}: nothing to ask, expected --ask too")
+        return cls(**named)
+
+    def rejudge(self, before: Results, now: Results, out: Path) -> dict[str, float]:
+        """Have B's judge score a sample of A's edits; see `rejudging.rejudge`."""
+        find_user_modules(self.config)
+        raw = read_tables(self.config)
+        assign(raw, self.assigned, "--set")
+        raw["run"]["out"] = out
+        if self.gpus is not None:
+            raw.setdefault("workers", {})["gpus"] = self.gpus
+        if self.judge is not None:
+            raw.setdefault("judge", {})["spec"] = self.judge
+        with closing(Session(make_settings(raw), Path())) as session:
+            return rejudge(session, before, now, sys.stderr)
+
+
 def why(
-    before: str, now: str, *, md: Path | None, html: Path | None, out: Path
+    before: str, now: str, *, md: Path | None, html: Path | None, out: Path, **options: Any
 ) -> tuple[JsonObject, str, int]:
     """Say what differs between a run and another one, a baseline or a published row, and what that
-    did to the score; write a file in each format that has a path.
+    did to the score; write a file in each format that has a path. The `options` are those of
+    `AskOptions`.
 
-    The exit code is 0, whether they differ or not. Raises `UsageError` for what cannot be read, and
-    for a baseline against a published row.
+    The exit code is 0, whether they differ or not. Raises `UsageError` for what cannot be read, for
+    a baseline against a published row, and for `--ask` with anything but two runs.
     """
+    asking = AskOptions.take(options)
     chosen = {"md": md, "html": html}
     paths = {kind: path for kind, path in chosen.items() if path is not None}
     outputs.check(paths, outputs.inputs(out))  # before the runs are read, which takes long
     published = find_published(now)
     if published is None:
         sides = _read_sides(before, now, out)
-        explanation = _explain_runs(*sides)
+        explanation = _explain_runs(sides[0], sides[1], asking, out)
+    elif asking.ask:
+        raise errors.UsageError(f"--ask: {now[:200]} is one published number, expected two runs")
     else:
         sides = [Side.of(read_document(before, out))]
         explanation = _explain_published(before, sides[0], *published)
@@ -77,8 +128,10 @@ def _read_sides(before: str, now: str, out: Path) -> list[Side]:
     return [first, Side.of(read_document(now, out, names_of(first.kept.suite)))]
 
 
-def _explain_runs(before: Side, now: Side) -> Explanation:
-    """Explain the difference between the overall scores of two runs or baselines."""
+def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Explanation:
+    """Explain the difference between the overall scores of two runs or baselines; raise
+    `UsageError` if a judge is to be asked about a baseline.
+    """
     notes = [
         f"not stated by {name}, a baseline: {', '.join(side.unstated)}"
         for name, side in (("A", before), ("B", now))
@@ -91,13 +144,16 @@ def _explain_runs(before: Side, now: Side) -> Explanation:
     effect_notes = ["no steps: they take the results.json of both runs"]
     if before.results is not None and now.results is not None:
         effect_notes = ["no steps: the scores cannot be taken apart"]
-        found = effects(before.results, now.results)
+        rejudged = asking.rejudge(before.results, now.results, out) if asking.ask else None
+        found = effects(before.results, now.results, rejudged)
         if found is not None:
             steps = [Step(step.name, step.before, step.after) for step in found.steps]
             start = found.start
             end = found.end
             unexplained = found.unexplained
             effect_notes = list(found.notes)
+    elif asking.ask:
+        raise errors.UsageError("--ask: a baseline keeps no edits, expected two runs")
     return Explanation(
         before=_title(before),
         now=_title(now),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from documents import a_run, an_item
+from worker_threads import ThreadExecutor
 
 from pytest_imgedit.cli import why as command
 from pytest_imgedit.cli.main import main
@@ -242,3 +243,19 @@ def test_two_runs_of_a_benchmark_are_told_apart_by_their_editors(bench, capsys, 
     assert any(line.startswith("  edits: ") for line in lines)
     causes = lines[: lines.index("")]
     assert all(line.startswith("  ") for line in causes[1:])
+
+
+def test_the_other_judge_is_asked_about_the_same_edits(bench, capsys, monkeypatch):
+    monkeypatch.chdir(bench.path)
+    monkeypatch.setattr("pytest_imgedit.workers.local.LocalExecutor", ThreadExecutor)
+    for score in ("5.0", "7.0"):
+        bench.run("--imgedit-judge=fakes:Constant", f"--imgedit-set=judge.score={score}")
+    first, second = (path.name for path in bench.runs)
+    capsys.readouterr()
+    assert "not explained" in "\n".join(said(capsys, first, second))
+    lines = said(capsys, first, second, "--ask")
+    assert any(line.split()[:3] == ["judge", "5.00", "7.00"] for line in lines), lines
+    assert main(["why", first, second, "--gpus=0"]) == 4
+    assert "--gpus: nothing to ask, expected --ask too" in capsys.readouterr().err
+    assert main(["why", first, "gedit/BAGEL", "--ask"]) == 4
+    assert "one published number, expected two runs" in capsys.readouterr().err
