@@ -294,25 +294,36 @@ def test_a_table_that_is_not_made_of_scores_is_not_told(change: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    ("protocol", "start", "is_by_category"),
-    [("aspects", 7.5, True), ("gedit", 7.5, True), ("seeds", 7.0, False), ("imgedit", 4.0, True)],
+    ("name", "start", "is_by_category"),
+    [
+        ("aspects", 7.5, True),
+        ("gedit", 7.5, True),
+        ("imgedit", 4.0, True),
+        ("omnicontext", 7.5, True),
+        ("seeds", 7.0, False),
+        ("kris", 70.0, False),
+        ("risebench", 3.8, False),
+    ],
 )
 def test_numbers_of_the_protocols_of_this_package(
-    protocol: str, start: float, is_by_category: bool
+    name: str, start: float, is_by_category: bool
 ) -> None:
     raw = read_tables(None)
-    raw["judge"] = {"protocol": protocol}
-    loaded = load_protocol(make_settings(raw))
-    low, high = loaded.scale
+    raw["judge"] = {"protocol": name}
+    protocol = load_protocol(make_settings(raw))
+    low, high = protocol.scale
     items = []
-    for name, score, category in (("a", 4.0, "physics"), ("b", 8.0, "physics"), ("c", 9.0, "x")):
-        own = {} if loaded.scale == (0, 10) else {"score": low + score * (high - low) / 10}
-        items.append(pair(name, score, category, aspects=own))
-    run = run_of(*items)
-    run = run.model_copy(update={"protocol": protocol_table(loaded, items, (), True)})
-    told = found(run, run_of(*items, table=Table(by_category=False, scale=loaded.scale)))
+    for number, (score, category) in enumerate(((4.0, "x"), (8.0, "x"), (9.0, "y"))):
+        grade = low + score * (high - low) / 10
+        own = {} if protocol.scale == (0, 10) else {"score": grade, "consistency": grade}
+        items.append(pair(f"p{number}", score, category, aspects=own))
+    table = protocol_table(protocol, items, (), sees_change=True)
+    assert table.problem == ""
+    run = run_of(*items).model_copy(update={"protocol": table})
+    over_pairs = Table(by_category=False, scale=table.rows[0].scale)
+    told = found(run, run_of(*items, table=over_pairs))
     assert told.start == pytest.approx(start)
-    assert bool(sizes(told)) == is_by_category
+    assert list(sizes(told)) == ([module.TABLE_RULE] if is_by_category else [])
 
 
 # Simulations
