@@ -33,6 +33,7 @@ PATHS = {
     "init DATA": "input",
     "compare --out": "store that is read",
     "compare --config": "input",
+    "why --config": "input",
     "compare --html": "file",
     "why --out": "store that is read",
     "why --md": "file",
