@@ -117,6 +117,35 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
     assert found[0][:depth] == [(most, most) for most in expected]
 
 
+@pytest.mark.parametrize(
+    ("spare_gib", "layers", "key_heads", "shape"),
+    [
+        (81.9, 48, 4, (32, 20480)),  # Qwen3-VL-30B-A3B on an H200
+        (21.2, 48, 4, (32, 20480)),  # on an H100 of 80 GB
+        (63.6, 28, 4, (32, 20480)),  # Qwen2.5-VL-7B there
+        (17.0, 64, 8, (8, 10240)),  # Qwen3-VL-32B there
+        (77.7, 64, 8, (32, 20480)),  # on an H200
+        (7.0, 36, 8, (4, 5120)),  # Qwen3-VL-8B on a GPU of 24 GB
+        (0.1, 48, 4, (4, 5120)),
+    ],
+)
+def test_rows_and_buckets_are_those_that_fit(spare_gib, layers, key_heads, shape):
+    bytes_a_token = 2 * layers * key_heads * 128 * 2
+    assert invariant.Room(int(spare_gib * 2**30), bytes_a_token).shape() == shape
+
+
+def test_long_prompts_have_fewer_rows_that_fit(tiny, monkeypatch):
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.ROOM", 64)
+    judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu", max_new_tokens=5)
+    expected = judge.answer(ask(7))
+    decoder = judge.decoder
+    decoder.tiles_alike, decoder.rows, decoder.bucket = True, 3, 400
+    spare = 3 * 128 * 1000 + (1000 + invariant.TOKEN_BYTES) * 400 + invariant.FURTHER_BYTES
+    decoder._memory, decoder._rows = invariant.Room(spare, 1000), None
+    assert [decoder._rows_with(room) for room in (64, 128, 192, 1024)] == [3, 3, 2, 1]
+    assert judge.answer(ask(7)) == expected
+
+
 def test_keys_and_values_are_free_before_the_next_take_their_room(tiny, monkeypatch):
     """Rows of gigabytes that only the collector of cycles frees would fill a GPU up."""
     monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.invariant.ROOM", 8)

@@ -15,6 +15,7 @@ each prompt is read and each reply written by itself.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -24,12 +25,13 @@ from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, write_gr
 from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder, Prefill, Rows
 from pytest_imgedit.kinds.qwen_decoder.pictures import PictureEncoder
 
-GIB = 2**30
-#: Replies that are written at a time, and tokens of a bucket, by the least memory in bytes that a
-#: GPU has beside the weights. What is free at the moment does not count: shapes are those of the
-#: GPU and model. The largest bucket holds eight prompts with two pictures of a megapixel and 512
-#: tokens of text each.
-SHAPES = ((32 * GIB, 32, 20480), (16 * GIB, 16, 20480), (8 * GIB, 8, 10240), (0, 4, 5120))
+#: Replies that are written at a time, and tokens of a bucket, the fastest first. The largest bucket
+#: holds eight prompts with two pictures of a megapixel and 512 tokens of text each.
+SHAPES = ((32, 20480), (16, 20480), (8, 10240), (4, 5120))
+#: Memory in bytes that reading a token takes beside its keys and values: 6 GiB for 20480 tokens of
+#: Qwen3-VL-30B-A3B. Remembered pictures, and what libraries take, come on top.
+TOKEN_BYTES = 320 * 2**10
+FURTHER_BYTES = 2 * 2**30
 #: The room for keys and values is a multiple of this many tokens, by the prompt's own length alone.
 ROOM = 1024
 #: Prompts are followed by any text up to a multiple of this many tokens, which they do not see: few
@@ -46,12 +48,14 @@ class InvariantDecoder:
         self.packed = packed
         self.ends = packed.ends
         self.tiles_alike = _tiles_alike(packed.model)
+        self._memory: Room | None = None
         self.rows = 1  # one reply at a time
         self.bucket = 0  # no prompt beside another
         if self.tiles_alike:
             memory = torch.cuda.get_device_properties(packed.model.device).total_memory
             spare = memory - sum(parameter.nbytes for parameter in packed.model.parameters())
-            self.rows, self.bucket = _shape(spare)
+            self._memory = Room(spare, _bytes_a_token(packed.model))
+            self.rows, self.bucket = self._memory.shape()
         self._encoder = PictureEncoder(packed)
         self._rows: Rows | None = None
 
@@ -64,13 +68,12 @@ class InvariantDecoder:
         for position, prompt in enumerate(prompts):
             blocks = _quotient_up(len(prompt.tokens) + max_new_tokens, ROOM)
             positions_by_room[blocks * ROOM].append(position)
-        group_size = self.rows
         if max_new_tokens == 1:  # takes neither a row nor room, so that all may share buckets
             positions_by_room = {0: list(range(len(prompts)))}
-            group_size = len(prompts)
         tokens: dict[int, list[int]] = {}
         logits: dict[int, torch.Tensor] = {}
         for room, positions in sorted(positions_by_room.items()):
+            group_size = self._rows_with(room) if room else len(positions)
             for start in range(0, len(positions), group_size):
                 group = positions[start : start + group_size]
                 decoded = self._write(
@@ -108,6 +111,12 @@ class InvariantDecoder:
         logits = torch.cat(first_logits)  # (B, V)
         return write_greedily(logits, follow, self.ends, max_new_tokens, keep_logits)
 
+    def _rows_with(self, room: int) -> int:
+        """Return how many rows with this room for keys there are: fewer if they are long."""
+        if self._memory is None:
+            return self.rows
+        return min(self.rows, self._memory.rows(room, self.bucket))
+
     def _rows_of(self, room: int, prefill: Prefill) -> Rows:
         """Return rows with this room for keys: the present ones if theirs is the same, else new
         ones for the layers and heads of a prefill.
@@ -117,7 +126,8 @@ class InvariantDecoder:
         self._rows = None  # its memory is free before the next takes its own
         keys = [self._empty(layer, room) for layer in prefill.keys]
         values = [self._empty(layer, room) for layer in prefill.values]
-        positions, filled = torch.zeros(2, self.rows, dtype=torch.long, device=keys[0].device)
+        count = len(keys[0])
+        positions, filled = torch.zeros(2, count, dtype=torch.long, device=keys[0].device)
         self._rows = Rows(self.packed, keys, values, positions, filled)
         if positions.is_cuda:  # a step of no reply, so that all steps of replies are recorded
             self._rows.follow(self._rows.tokens)
@@ -126,7 +136,7 @@ class InvariantDecoder:
     def _empty(self, layer: torch.Tensor, room: int) -> torch.Tensor:
         """Return zeros (rows, heads, room, D) like the keys or values (T, heads, D) of a layer."""
         _, heads, width = layer.shape
-        return layer.new_zeros(self.rows, heads, room, width)
+        return layer.new_zeros(self._rows_with(room), heads, room, width)
 
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
         """Yield prompts, at least one, in order and in buckets; one that is larger than a bucket is
@@ -168,14 +178,40 @@ def _tokens(prompts: Sequence[Prompt]) -> int:
     return sum(map(_padded, prompts))
 
 
-def _shape(spare: int) -> tuple[int, int]:
-    """Return the rows and tokens for a GPU with this memory to spare; raise `ValueError` if that is
-    negative.
+@dataclass(frozen=True)
+class Room:
+    """The GPU memory beside the weights, and the bytes of a token's keys and values.
+
+    What is free at the moment does not count: shapes are those of the GPU and model.
     """
-    for least, rows, tokens in SHAPES:
-        if spare >= least:
-            return rows, tokens
-    raise ValueError("the model does not fit")
+
+    spare: int
+    bytes_a_token: int
+
+    def shape(self) -> tuple[int, int]:
+        """Return the rows and tokens: the first of `SHAPES` whose rows have room for three times
+        `ROOM` tokens, or the last. Raise `ValueError` if nothing is to spare.
+        """
+        if self.spare < 0:
+            raise ValueError("the model does not fit")
+        for rows, tokens in SHAPES:
+            if self.rows(3 * ROOM, tokens) >= rows:
+                return rows, tokens
+        return SHAPES[-1]
+
+    def rows(self, room: int, tokens: int) -> int:
+        """Return how many rows with `room` fit beside a bucket of `tokens`, at least one."""
+        of_bucket = (self.bytes_a_token + TOKEN_BYTES) * tokens
+        left = self.spare - of_bucket - FURTHER_BYTES
+        return max(1, left // (self.bytes_a_token * room))
+
+
+def _bytes_a_token(model: Any) -> int:
+    """Return the bytes of a token's keys and values in all layers."""
+    text = getattr(model.config, "text_config", model.config)
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    values: int = 2 * text.num_hidden_layers * text.num_key_value_heads * head
+    return values * int(model.dtype.itemsize)
 
 
 def _quotient_up(number: int, divisor: int) -> int:
