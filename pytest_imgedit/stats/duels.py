@@ -41,7 +41,15 @@ from pytest_imgedit.core.results import (
 )
 from pytest_imgedit.core.text import counted, number
 from pytest_imgedit.stats import holm
-from pytest_imgedit.stats.estimates import ENOUGH, ROUNDING, Draft, Estimate, complete, estimate
+from pytest_imgedit.stats.estimates import (
+    ENOUGH,
+    ROUNDING,
+    Draft,
+    Estimate,
+    complete,
+    estimate,
+    share_of,
+)
 from pytest_imgedit.stats.gate_values import Observation, estimate_group
 from pytest_imgedit.stats.judge_qualification import CONTROLS
 
@@ -276,9 +284,7 @@ def _share_of(
         if known:
             values.append(fmean(known))
             sources.append(clusters[name])
-    share = _mean_of(values, sources)
-    (interval,) = _intervals([share])
-    return Share(n=len(values), share=None if share is None else share.mean, ci95=interval)
+    return share_of(values, sources)
 
 
 def _mean_of(values: Sequence[float], sources: Sequence[str]) -> Estimate | None:

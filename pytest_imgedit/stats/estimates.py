@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 # scipy.stats has the functions of Student's t too, and takes half a second to import
 from scipy.special import logsumexp, stdtr, stdtrit
 
-from pytest_imgedit.core.results import Summary
+from pytest_imgedit.core.results import Share, Summary
 from pytest_imgedit.stats.planning import TABLE_ALPHA, mde
 
 Floats = NDArray[np.float64]
@@ -643,6 +643,15 @@ def complete(drafts: Sequence[Draft]) -> list[Summary]:
             )
         summaries.append(summary)
     return summaries
+
+
+def share_of(values: Sequence[float], clusters: Sequence[str]) -> Share:
+    """Return the mean of values from 0 to 1 with its 95% interval, which allows for rare values
+    that were not seen; `clusters` names the source image of each.
+    """
+    mean = estimate(values, clusters) if values else None
+    (summary,) = complete([Draft(Summary(0, 0, 0), mean, (0.0, 1.0))])
+    return Share(n=len(values), share=summary.mean, ci95=summary.ci95)
 
 
 def _bounded_intervals_of(drafts: Sequence[Draft]) -> dict[int, tuple[float, float] | None]:
