@@ -150,6 +150,18 @@ def interval(ends: tuple[float, float] | None, signs: bool = False, digits: int 
     return " to ".join(form(end, digits) for end in ends)
 
 
+def percent(share: float | None) -> str:
+    """Return a share as a percentage with one decimal; `None` is a dash."""
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def percent_interval(ends: tuple[float, float] | None) -> str:
+    """Return an interval of a share in brackets after a space, without signs: ` (58.6 to 64.7)`;
+    `None` is an empty text.
+    """
+    return "" if ends is None else f" ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
+
+
 def p_value(p: float) -> str:
     """Return a p-value with two significant digits; one under 0.001 as `p <0.001`."""
     return "p <0.001" if p < 0.001 else f"p {p:.2g}"
