@@ -40,7 +40,7 @@ from pytest_imgedit.store.baselines import Baseline, make_baseline
 from pytest_imgedit.store.run_references import find_run
 
 #: What a judge has told in the run of a shard, not what it is.
-_ANSWERED: dict[str, Any] = {"usage": None, "returned": {}, "canary": None}
+_ANSWERED: dict[str, Any] = {"usage": None, "returned": {}, "canary": None, "people": ()}
 
 
 def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
@@ -314,12 +314,20 @@ def _further(name: str, parts: Sequence[Results]) -> FurtherInfo:
 
 
 def _answered(judges: Sequence[JudgeInfo]) -> dict[str, Any]:
-    """Add up the tokens of a judge in all shards, its answers by model, and its canaries."""
+    """Add up the tokens of a judge in all shards, its answers by model, and its canaries;
+    join what people's choices say of it.
+    """
     returned: Counter[str] = Counter()
     for judge in judges:
         returned.update(judge.returned)
     canaries = [judge.canary for judge in judges if judge.canary is not None]
-    return {"usage": _usage(judges), "canary": _canary(canaries), "returned": dict(returned)}
+    people = dict.fromkeys(row for judge in judges for row in judge.people)
+    return {
+        "usage": _usage(judges),
+        "canary": _canary(canaries),
+        "returned": dict(returned),
+        "people": tuple(people),
+    }
 
 
 def _canary(canaries: Sequence[Canary]) -> Canary | None:

@@ -1043,11 +1043,20 @@ class Canary(Part):
         return bool(self.grades) or len(self.models) > 1
 
 
+class PeopleShare(Share):
+    """The share of people's choices between two edits in which the scores of a judge agree with the
+    majority, a tie of the judge counting half; `people` names the choices.
+    """
+
+    people: str
+
+
 class JudgeInfo(ModelInfo):
     """The judge and its protocol; a judge that measures has none.
 
     `returned` counts the answers by the model that the server says has given them. A `canary` has
-    only a served judge that was put many questions.
+    only a served judge that was put many questions. `people` is what the store knew at the end of
+    the run of the same judge, asked by the same protocol.
     """
 
     decoder: str | None = None
@@ -1057,6 +1066,7 @@ class JudgeInfo(ModelInfo):
     protocol_sha256: str | None = None
     returned: dict[str, int] = Field(default_factory=dict)
     canary: Canary | None = None
+    people: tuple[PeopleShare, ...] = ()
 
 
 class Agreement(Part):

@@ -27,6 +27,7 @@ from pytest_imgedit.core.results import (
     MovedPair,
     Noise,
     NoiseRow,
+    PeopleShare,
     ProtocolRow,
     ProtocolTable,
     PublishedRow,
@@ -39,6 +40,8 @@ from pytest_imgedit.core.text import (
     first_of,
     interval,
     number,
+    percent,
+    percent_interval,
     shorten,
     signed,
 )
@@ -298,15 +301,25 @@ def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
 
 
 def _usage(label: str, judge: JudgeInfo) -> Iterator[str]:
-    """Yield a line on the tokens and the cost of a judge if they are known, and those on its
-    canary.
+    """Yield a line on the tokens and the cost of a judge if they are known, those on how it agrees
+    with people, and those on its canary.
     """
     usage = judge.usage
     if usage:
         cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
         yield f"{label}: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
+    for share in judge.people:
+        yield f"{label}: {people_line(share)}"
     if judge.canary is not None:
         yield from _canary(label, judge.canary)
+
+
+def people_line(share: PeopleShare) -> str:
+    """Say how a judge agrees with people's choices."""
+    return (
+        f"agrees with people in {percent(share.share)}{percent_interval(share.ci95)} of "
+        f"{share.n:,} choices ({share.people})"
+    )
 
 
 def _canary(label: str, canary: Canary) -> Iterator[str]:

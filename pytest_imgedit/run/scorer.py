@@ -19,6 +19,7 @@ from pytest_imgedit.run.canary import JudgeCanary, make_canary
 from pytest_imgedit.run.questions import Ask, reply_recipe
 from pytest_imgedit.run.work import FIRST, Judgement, Work, record_to_reuse
 from pytest_imgedit.store.journal import VerdictRecord
+from pytest_imgedit.store.judge_cards import people_shares
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 
@@ -132,6 +133,7 @@ class Scorer:
     def facts(self) -> dict[str, Any]:
         """What results tell of the judge and its protocol: fields of `JudgeInfo`."""
         has_protocol = not self.model.measures
+        protocol_sha256 = self.protocol.sha256 if has_protocol else None
         canary = None
         if self.canary is not None and self.canary.rounds:
             canary = self.canary.info
@@ -144,7 +146,8 @@ class Scorer:
             "canary": canary,
             "protocol": self.protocol.name if has_protocol else None,
             "variant": self.protocol.variant if has_protocol else None,
-            "protocol_sha256": self.protocol.sha256 if has_protocol else None,
+            "protocol_sha256": protocol_sha256,
+            "people": people_shares(self.store.folder, self.identity.digest, protocol_sha256),
         }
 
     @property
