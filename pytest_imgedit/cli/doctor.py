@@ -11,6 +11,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from pytest_imgedit.cli.people import card_lines, measure
 from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import errors, provenance, results
@@ -243,17 +244,24 @@ def _weights(row: JsonObject) -> str:
 def qualify(
     judge: str | None,
     suite: str | None,
+    people: str | None,
     gpus: str | None,
     *,
     config: Path | None,
     assigned: Sequence[str],
     out: Path,
 ) -> tuple[JsonObject, str, int]:
-    """Have a judge score the controls of a suite; arguments take precedence over the config.
+    """Have a judge score the controls of a suite, or choose between the edits that people chose
+    between; arguments take precedence over the config.
 
     Verdicts are kept in the store `out`, where runs with gates find them. The exit code is 1 unless
     the judge passes.
     """
+    if people is not None and suite is not None:
+        raise errors.UsageError(
+            "--suite: not with --people, whose choices have sources and instructions, expected one "
+            "of both"
+        )
     find_user_modules(config)
     raw = read_tables(config)
     assign(raw, assigned, "--set")
@@ -265,7 +273,25 @@ def qualify(
     ):
         if value is not None:
             raw.setdefault(section, {})[key] = value
-    session = Session(_settings_of_judge(raw), Path())
+    settings = _settings_of_judge(raw)
+    if people is not None:
+        return _qualify_by_people(settings, people)
+    return _qualify_by_controls(settings)
+
+
+def _qualify_by_people(settings: Settings, spec: str) -> tuple[JsonObject, str, int]:
+    untried = settings.judge.model_copy(update={"controls": False})
+    measured, path = measure(settings.model_copy(update={"judge": untried}), spec)
+    card = measured.card
+    info = _judge_info(measured.scorer)
+    document = {"judge": info.model_dump(mode="json"), "card": card.model_dump(mode="json")}
+    lines = [_judge_line(measured.scorer), f"fingerprint {info.fingerprint}"]
+    lines += card_lines(card, path)
+    return document, "\n".join(lines), int(any(way.state != "PASS" for way in card.ways))
+
+
+def _qualify_by_controls(settings: Settings) -> tuple[JsonObject, str, int]:
+    session = Session(settings, Path())
     with closing(session):
         qualification = qualify_judge(session, sys.stderr)
     scorer = qualification.scorer
@@ -286,7 +312,7 @@ def qualify(
         "gate": asdict(gate),
     }
     lines = [
-        f"judge {judge_info.spec}, protocol {scorer.protocol.label}, on suite {suite_info.name}",
+        f"{_judge_line(scorer)}, on suite {suite_info.name}",
         f"fingerprint {judge_info.fingerprint}",
     ]
     lines += [str(environment) for environment in environments.values()]
@@ -294,6 +320,10 @@ def qualify(
     lines.append(terminal.render_tables([table]).rstrip())
     lines.append(f"{gate.state}: {gate.why}")
     return document, "\n".join(lines), int(gate.state != "PASS")
+
+
+def _judge_line(scorer: Scorer) -> str:
+    return f"judge {_judge_info(scorer).spec}, protocol {scorer.protocol.label}"
 
 
 def _judge_info(scorer: Scorer) -> results.JudgeInfo:

@@ -397,7 +397,7 @@ COMMANDS = (
     Command(
         name="qualify",
         function="doctor:qualify",
-        summary="try a judge alone, on edits of known quality",
+        summary="try a judge alone, on edits of known quality or on people's choices",
         arguments={
             **_STORE,
             "judge": {
@@ -408,6 +408,11 @@ COMMANDS = (
             "--suite": {
                 "metavar": "SPEC",
                 "help": "the pairs (default: the config's, or scenes)",
+            },
+            "--people": {
+                "metavar": "CHOICES",
+                "help": "what people chose of two edits: FILE.csv, mmrb2:DIR or "
+                "editreward-bench:DIR",
             },
             "--gpus": {"metavar": "GPUS", "help": "as --imgedit-gpus"},
             "--config": {

@@ -11,7 +11,7 @@ from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.protocols.protocol import Call
 from pytest_imgedit.run.canary import make_canary, rounds_of
-from pytest_imgedit.run.duels import Duels, judgements_of
+from pytest_imgedit.run.duels import AskedDuels, Duels, judgements_of
 from pytest_imgedit.run.first_edits import FirstEdits
 from pytest_imgedit.run.first_questions import FirstQuestion, first_question
 from pytest_imgedit.run.judge_trials import Trials
@@ -95,7 +95,7 @@ class Billing:
         works: Sequence[Work],
         trials: Trials,
         first_requests: int = 0,
-        duels: Duels | None = None,
+        duels: AskedDuels | None = None,
     ) -> Bill:
         """Count the questions of a judge about works, in its trials and in duels, and those that
         come first, to try its servers.

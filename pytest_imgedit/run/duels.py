@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
+from typing import Protocol as Interface
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import results
@@ -135,12 +136,19 @@ def make_duelling(
     settings: Settings, works: Sequence[Work], opponent: Opponent, alone: Scorer
 ) -> Duelling:
     """Return how the judge whose scorer scores edits `alone` decides duels."""
+    return Duelling(works, opponent, alone, pairwise_scorer(settings, alone))
+
+
+def pairwise_scorer(settings: Settings, alone: Scorer) -> Scorer | None:
+    """Return the scorer that asks the judge of the scorer `alone` about two edits; `None` if it
+    measures, or knows no such question.
+    """
     if alone.model.measures or not alone.model.compares:
-        return Duelling(works, opponent, alone, pairwise=None)
+        return None
     protocol = load_duel_protocol(settings)
     pairwise = Scorer(settings, alone.identity, alone.store, protocol=protocol)
     pairwise.tally = alone.tally  # the tokens of one judge
-    return Duelling(works, opponent, alone, pairwise)
+    return pairwise
 
 
 def in_both_orders(work: Work, before: str) -> dict[First, DuelJudgement]:
@@ -167,6 +175,16 @@ def _alone(work: Work, edit: str) -> Judgement:
 def judgements_of(bouts: Iterable[Bout]) -> list[Judgement]:
     """Return the judgements that bouts need."""
     return [judgement for bout in bouts for judgement in bout.judgements]
+
+
+class AskedDuels(Interface):
+    """Duels as far as a judge is asked about them."""
+
+    @property
+    def scorer(self) -> Scorer: ...
+
+    @property
+    def judgements(self) -> list[Judgement]: ...
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import edit, probes
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.category_progress import Categories
-from pytest_imgedit.run.duels import Duels, plan_duels
+from pytest_imgedit.run.duels import AskedDuels, Duels, plan_duels
 from pytest_imgedit.run.interrupts import CallHook
 from pytest_imgedit.run.items import seed_result
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
@@ -78,6 +78,11 @@ class Run:
         """The first judge of a run that does not only edit."""
         assert self.plan.scorer is not None
         return self.plan.scorer
+
+    @property
+    def asked_duels(self) -> AskedDuels | None:
+        """The duels that the judge is asked about, as far as they are planned."""
+        return self.duels
 
     def execute(self) -> None:
         """Make missing edits, swap, score, try the judge, and have the additional judges and
@@ -403,8 +408,8 @@ class Run:
         """
         requested_at = self.clock()
         jobs = max(1, len(pending), len(trials))
-        if self.duels is not None:
-            jobs = max(jobs, len(self.duels.judgements))
+        if self.asked_duels is not None:
+            jobs = max(jobs, len(self.asked_duels.judgements))
         if swap.edits_ended is None and not swap.stays:
             self.place("judge")
         try:
@@ -465,13 +470,14 @@ class Run:
         stop.
         """
         pending = self._plan_duels()
-        if self.duels is None or not pending or self.progress.stopping:
+        duels = self.asked_duels
+        if duels is None or not pending or self.progress.stopping:
             return
         began = self.clock()
         try:
             with self._stage(DUEL, len(pending), swap.judge):
                 show = self._progress_of(DUEL)
-                ScoreStage(self.duels.scorer, swap.judge, show, self.clock).run(pending)
+                ScoreStage(duels.scorer, swap.judge, show, self.clock).run(pending)
         finally:
             self.timing.duel_s = max(0.0, self.clock() - swap.judging_since(began))
             self.timing.votes = sum(judgement.verdict is not None for judgement in pending)
