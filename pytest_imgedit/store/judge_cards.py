@@ -54,24 +54,26 @@ def read_card(path: Path) -> JudgeCard:
 
 
 def cards_of(store: Path, judge: str) -> list[JudgeCard]:
-    """Return the cards of a judge by the digest of its identity, oldest first; raise `UsageError`
-    for one that is damaged.
+    """Return the cards of a judge by the digest of its identity, oldest first, without damaged
+    ones.
     """
-    paths = sorted((store / _FOLDER).glob(f"{judge}-*.json"), key=_changed)
-    return [read_card(path) for path in paths]
+    cards = []
+    for path in sorted((store / _FOLDER).glob(f"{judge}-*.json"), key=_changed):
+        with suppress(errors.UsageError):
+            cards.append(read_card(path))
+    return cards
 
 
 def people_shares(store: Path, judge: str, protocol_sha256: str | None) -> tuple[PeopleShare, ...]:
     """Return how the scores of a judge agree with people, asked by a protocol (`None` if it
-    measures): by the newest card of each set of choices. Damaged cards are left out.
+    measures): by the newest card of each set of choices.
     """
     shares: dict[str, PeopleShare] = {}
-    with suppress(errors.UsageError):
-        for card in cards_of(store, judge):
-            for way in card.ways:
-                if way.way == "scores" and way.protocol_sha256 == protocol_sha256:
-                    share = way.accuracy[OVERALL]
-                    shares[card.people] = PeopleShare(people=card.people, **share.model_dump())
+    for card in cards_of(store, judge):
+        for way in card.ways:
+            if way.way == "scores" and way.protocol_sha256 == protocol_sha256:
+                share = way.accuracy[OVERALL]
+                shares[card.people] = PeopleShare(people=card.people, **share.model_dump())
     return tuple(shares.values())
 
 

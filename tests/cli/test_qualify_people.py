@@ -225,3 +225,28 @@ def test_choices_without_sources_are_refused(
         "imgedit: votes.csv:2: no source and instruction of id 'x', expected both: a judge is "
         "shown them"
     )
+
+
+def test_mmrb2_is_asked_with_all_its_sources(
+    votes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = []
+    with votes.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["rater"] == "ann"]
+    for row in rows:
+        prompt = [["image", row["source"]], ["text", row["instruction"]], ["image", row["b"]]]
+        pair = {
+            "id": row["id"],
+            "prompt_content": prompt,
+            "prompt_source": row["category"],
+            "response_a": {"response_content": [["image", row["a"]]]},
+            "response_b": {"response_content": [["image", row["b"]]]},
+            "human_annotations": [6, 5, 4] if row["winner"] == "a" else [1, 2, 3],
+        }
+        pairs.append(pair)
+    (votes.parent / "edit.json").write_text(json.dumps({"pairs": pairs}))
+    assert main(["qualify", "duel_judges:Knowing", "--people=mmrb2:."]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert "25 choices of mmrb2, of 25 sources by 3 raters" in printed
+    # ann names the source in two pairs, and in the one that all three tie
+    assert printed[-1].startswith("PASS: by duels, the judge agrees with people in 88.0% of 25 ")
