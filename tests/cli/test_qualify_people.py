@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from api_server import GRADES, api_server, completion
 from duel_judges import Knowing
 from folders import fill
 from in_process import run_in
@@ -250,3 +251,25 @@ def test_mmrb2_is_asked_with_all_its_sources(
     assert "25 choices of mmrb2, of 25 sources by 3 raters" in printed
     # ann names the source in two pairs, and in the one that all three tie
     assert printed[-1].startswith("PASS: by duels, the judge agrees with people in 88.0% of 25 ")
+
+
+@pytest.mark.usefixtures("votes")
+def test_a_served_judge_is_billed_before_it_is_asked(qualify: Callable[..., Card]) -> None:
+    def answer(body: Any) -> tuple[int, Any]:
+        is_duel = '"better"' in json.dumps(body).replace("\\", "")
+        return 200, completion('{"reason": "it is", "better": "B"}' if is_duel else GRADES)
+
+    with api_server() as server:
+        server.answer = answer
+        judge = (f"openai:{server.url}#m", "--set=judge.price_in=2")
+        card = qualify(*judge)
+        asked = len(server.asked)
+        qualify(*judge)
+        assert len(server.asked) == asked
+    assert asked >= 4 * PAIRS
+    assert f"plan: judge: {asked} to " in card.errors
+    assert "(50 edits, 50 votes, " in card.errors
+    assert " by judge.price_in and judge.price_out" in card.errors
+    scores, duels = card.way("scores"), card.way("duels")
+    assert (scores["state"], scores["ties"]["share"]) == ("INCONCLUSIVE", 1.0)
+    assert (duels["state"], duels["first"]["share"]) == ("INVALID", 0.0)
