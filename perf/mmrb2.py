@@ -5,13 +5,9 @@ of the sample of judgments that its repository holds, and how far its raters agr
     python perf/mmrb2.py --tiny
 
 CLONE is a clone of facebookresearch/MMRB2 (CC BY-NC 4.0: nothing of it is in this repository). No
-picture is read. A judge is asked twice about a pair, the second time with the edits swapped, and a
-pair counts as the share of its answers that name the edit that most of three raters chose. The
-published accuracy of the sample is 55.50%. The raters' ceiling is the share of votes that equal
-those of both other raters; votes whose other two differ do not count, so that it is 100% or 0% by
-definition among pairs of one margin, and is not printed there. Intervals are a bootstrap
-over prompts, a prompt's pairs drawn together. With --tiny and no CLONE, pairs and judgments are
-made up.
+picture is read. A judge is asked twice about a pair, the second time with the edits swapped; where
+its answers differ, the pair counts half. The published accuracy of the sample is 55.50%. With
+--tiny and no CLONE, pairs and judgments are made up.
 """
 
 from __future__ import annotations
@@ -19,112 +15,67 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from harness import finish, parser, scratch, table
 
-from pytest_imgedit.stats.resampling import Statistic, divided, resample, with_interval
+from pytest_imgedit.core.choices import Vote
+from pytest_imgedit.stats.choices import AskedBy, JudgedChoice, describe_judge, describe_people
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from pytest_imgedit.stats.resampling import Samples
+    from pytest_imgedit.core.results import Share
 
 PAIRS = Path("benchmark", "edit_response_only.json")
 JUDGMENTS = Path("evaluate", "generate_judgements", "outputs", "sample_task2_edit.json")
 #: A vote is 1 to 6, from B much better to A much better; one above this chooses A.
 MIDDLE = 3
-MARGIN = "raters "
-NONE = Statistic(None, None)
-SWAPPED = {"A": "B", "B": "A"}
+#: How much of an answer is A's, by the order in which the edits were shown.
+SHARES = {"forward": {"A": 1.0, "B": 0.0}, "reverse": {"A": 0.0, "B": 1.0}}
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two edits: what its raters and most of them chose, and the answers of a judge, A or B."""
-
-    prompt: str
-    category: str
-    chosen: str
-    votes: Sequence[str]
-    answers: Sequence[str]
-
-    @property
-    def margin(self) -> str:
-        """How many raters chose the one edit, and how many the other: `2:1`."""
-        counts = sorted((self.votes.count("A"), self.votes.count("B")), reverse=True)
-        return ":".join(map(str, counts))
-
-    def accuracy(self) -> tuple[float, float]:
-        """Return the share of answers that are right, and 1 if there are any, otherwise 0."""
-        right = sum(answer == self.chosen for answer in self.answers)
-        return right / max(1, len(self.answers)), float(bool(self.answers))
-
-    def agreement(self) -> tuple[float, float]:
-        """Return how many votes equal those of all others, and how many have others that agree."""
-        equal = comparable = 0
-        for place, vote in enumerate(self.votes):
-            others = {*self.votes[:place], *self.votes[place + 1 :]}
-            equal += others == {vote}
-            comparable += len(others) == 1
-        return float(equal), float(comparable)
-
-
-def read(clone: Path) -> list[Pair]:
-    """Read the pairs with the sample's answers, as they are without a swap."""
+def read(clone: Path) -> tuple[list[JudgedChoice], int]:
+    """Return the pairs with the sample's answers, and in how many of them the label is not what
+    most raters chose.
+    """
     judgments = json.loads((clone / JUDGMENTS).read_text("utf-8"))
-    return [
-        Pair(
-            prompt=f"{row['prompt_source']} {row['prompt_metadata']['id']}",
+    choices = []
+    differ = 0
+    for row in json.loads((clone / PAIRS).read_text("utf-8"))["pairs"]:
+        votes = [
+            Vote("a" if vote > MIDDLE else "b", str(place))
+            for place, vote in enumerate(row["human_annotations"])
+        ]
+        choice = JudgedChoice(
+            id=row["id"],
+            cluster=f"{row['prompt_source']} {row['prompt_metadata']['id']}",
             category=row["prompt_source"],
-            chosen=row["chosen"],
-            votes=["A" if vote > MIDDLE else "B" for vote in row["human_annotations"]],
-            answers=_answers(judgments.get(row["id"], {})),
+            votes=votes,
+            share=share(judgments.get(row["id"], {})),
         )
-        for row in json.loads((clone / PAIRS).read_text("utf-8"))["pairs"]
+        choices.append(choice)
+        differ += choice.winner != row["chosen"].lower()
+    return choices, differ
+
+
+def share(judgment: dict[str, list[dict[str, Any]]]) -> float | None:
+    """Return how much of the first answer in each order is A's; `None` without an answer."""
+    shares = [
+        of_order[given["judgement"]]
+        for order, of_order in SHARES.items()
+        for given in judgment.get(order, [])[:1]
+        if given["judgement"] in of_order
     ]
+    return fmean(shares) if shares else None
 
 
-def _answers(judgment: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Return the first answer of each order, unless it is empty."""
-    answers = [given["judgement"] for given in judgment.get("forward", [])[:1]]
-    for given in judgment.get("reverse", [])[:1]:
-        answers.append(SWAPPED.get(given["judgement"], given["judgement"]))
-    return [answer for answer in answers if answer]
-
-
-def share(
-    parts: Sequence[tuple[float, float]], samples: Samples, rows: NDArray[np.bool_]
-) -> Statistic:
-    """Return the sum of the first of each pair's numbers over that of the second, with interval."""
-    dividend, divisor = np.array(parts)[rows].T
-    chosen = samples.subset(rows)
-    whole = chosen.totals(divisor)
-    return with_interval(divided(chosen.totals(dividend), whole, whole > 0))
-
-
-def groups(pairs: Sequence[Pair]) -> dict[str, NDArray[np.bool_]]:
-    """Return which pairs are in each row of the table."""
-    masks = {"overall": np.ones(len(pairs), dtype=np.bool_)}
-    for label in sorted({pair.category for pair in pairs}):
-        masks[label] = np.array([pair.category == label for pair in pairs])
-    for label in sorted({pair.margin for pair in pairs}, reverse=True):
-        masks[MARGIN + label] = np.array([pair.margin == label for pair in pairs])
-    return masks
-
-
-def percent(statistic: Statistic) -> str:
-    if statistic.value is None:
-        return "-"
-    text = f"{100 * statistic.value:.2f}%"
-    if statistic.ci95 is not None:
-        text += f" ({100 * statistic.ci95[0]:.1f} to {100 * statistic.ci95[1]:.1f})"
-    return text
+def row(name: str, found: Share) -> tuple[str, int, str]:
+    """Return a row of the table: what, of how many, and the percentage with its interval."""
+    text = "-" if found.share is None else f"{100 * found.share:.2f}%"
+    if found.ci95 is not None:
+        text += f" ({100 * found.ci95[0]:.1f} to {100 * found.ci95[1]:.1f})"
+    return name, found.n, text
 
 
 def make_up(clone: Path) -> None:
@@ -163,23 +114,16 @@ def main() -> None:
                 raise SystemExit("no CLONE, expected one of facebookresearch/MMRB2")
             clone = folder / "made-up"
             make_up(clone)
-        pairs = read(clone)
-    samples = resample([pair.prompt for pair in pairs])
-    accuracy = [pair.accuracy() for pair in pairs]
-    agreement = [pair.agreement() for pair in pairs]
-    figures: dict[str, Any] = {"judge": {}, "raters": {}}
-    rows = []
-    for label, mask in groups(pairs).items():
-        judge = share(accuracy, samples, mask)
-        raters = NONE if label.startswith(MARGIN) else share(agreement, samples, mask)
-        figures["judge"][label], figures["raters"][label] = judge.value, raters.value
-        comparable = int(sum(whole for _, whole in np.array(agreement)[mask]))
-        rows.append((label, int(mask.sum()), percent(judge), percent(raters), comparable))
-    table(("pairs", "n", "sample's judge", "raters' ceiling", "votes"), rows)
-    differ = sum(max(set(pair.votes), key=list(pair.votes).count) != pair.chosen for pair in pairs)
-    print(
-        f"\n{samples.clusters} prompts; in {differ} pairs the label is not what most raters chose"
-    )
+        choices, differ = read(clone)
+    people = describe_people(choices)
+    judge = describe_judge(choices, AskedBy(way="duels"), alpha=0.05)
+    rows = [row(f"sample's judge, {name}", found) for name, found in judge.accuracy.items()]
+    rows += [
+        row(f"sample's judge, raters {name}", found) for name, found in judge.by_margin.items()
+    ]
+    table(("what", "n", ""), [*rows, row("raters' ceiling", people.ceiling)])
+    print(f"\nin {differ} pairs the label is not what most raters chose")
+    figures = {"judge": judge.model_dump(mode="json"), "ceiling": people.ceiling.share}
     finish(options, figures)
 
 
