@@ -37,6 +37,8 @@ from pytest_imgedit.kinds.checkpoint_files import (
 from pytest_imgedit.kinds.safetensors_header import tensor_bytes
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import torch
 
     from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
@@ -107,13 +109,11 @@ class QwenVLJudge:
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
-        import torch
-
         from pytest_imgedit.kinds.compute import lora, numerics, qwen_inputs
         from pytest_imgedit.kinds.qwen_decoder import fused
 
         options = QwenVLParameters.parse(params)
-        numerics.set_deterministic(options.deterministic)
+        _set_switches(device, options.deterministic)
         self.deterministic = options.deterministic
         self.max_new_tokens = options.max_new_tokens
         self.expects_grades = options.scoring == "expected"
@@ -128,6 +128,10 @@ class QwenVLJudge:
         if options.attention == "auto" and reason:
             print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
         dtype = numerics.pick_dtype(options.dtype, device)
+        is_packed = options.attention == "auto" and device != "balanced" and not reason
+        self.compiled = False
+        if is_packed and device == "cuda" and _is_large(folder):
+            self.compiled = _compiling(folder).result()
         self.model = _load(folder, device, dtype, options.attention)
         if options.adapter is not None:
             self.model = lora.merge_lora(self.model, Path(options.adapter))
@@ -136,10 +140,8 @@ class QwenVLJudge:
                 f"{model}: tokenizer and model disagree on the image token "
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
-        is_packed = options.attention == "auto" and device != "balanced" and not reason
-        self.compiled = False
-        if is_packed and device == "cuda" and _is_large(folder):
-            self.compiled = fused.fuse(self.model)
+        if self.compiled:
+            fused.fuse(self.model)
         self.decoder = make_decoder(
             self.model,
             is_packed=is_packed,
@@ -147,8 +149,6 @@ class QwenVLJudge:
             pad_token=self.processor.tokenizer.pad_token_id,
         )
         self.batch_size = _batch_size(self.decoder, device)
-        if device != "cpu":  # several threads prepare questions, beside the one that feeds the GPU
-            torch.set_num_threads(1)
 
     def self_check(self) -> str | None:
         """Ask one question twice; return the `digest` of the logits of its answer. Raise
@@ -194,17 +194,12 @@ class QwenVLJudge:
         """
         folder = Path(model)
         files.read_ahead(weight_files(folder))
-        import transformers
+        from pytest_imgedit.kinds.compute import qwen_inputs
 
-        from pytest_imgedit.kinds.compute import numerics, qwen_inputs
-        from pytest_imgedit.kinds.qwen_decoder import fused
-
-        numerics.set_deterministic(deterministic)
-        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        model_class = getattr(transformers, config.architectures[0])
-        qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
+        _set_switches(device, deterministic)
         if device == "cuda" and attention == "auto" and _is_large(folder):
-            fused.compiling(model_class, fused.Widths.of(config))
+            _compiling(folder)
+        qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
 
     def preprocess(self, question: requests.Question) -> Prompt:
         """Return the tokens and patches of a question, made on the CPU; threads may do that ahead
@@ -383,6 +378,28 @@ def _digest(pixels: torch.Tensor, grid: torch.Tensor) -> bytes:
     digest = hashlib.sha256(str(grid.tolist()).encode())
     digest.update(pixels.contiguous().view(torch.uint8).numpy().data)
     return digest.digest()
+
+
+def _set_switches(device: str, deterministic: bool) -> None:
+    """Set PyTorch's switches, as they have to be while kernels are compiled and later."""
+    import torch
+
+    from pytest_imgedit.kinds.compute import numerics
+
+    numerics.set_deterministic(deterministic)
+    if device == "cuda":  # several threads prepare questions, beside the one that feeds the GPU
+        torch.set_num_threads(1)
+
+
+def _compiling(folder: Path) -> Future[bool]:
+    """Begin to compile the kernels of a model; return whether that works."""
+    import transformers
+
+    from pytest_imgedit.kinds.qwen_decoder import fused
+
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model_class = getattr(transformers, config.architectures[0])
+    return fused.compiling(model_class, fused.Widths.of(config))
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:

@@ -43,7 +43,9 @@ def test_no_question_has_anything_compiled(tiny, monkeypatch, traced, model):
     for name in fused.ROTARY:
         monkeypatch.setattr(code, name, getattr(code, name))  # is undone with the test
     before = traced()
-    assert fused.fuse(judge.model)
+    widths = fused.Widths.of(judge.model.config)
+    assert fused.compiling(type(judge.model), widths, "cpu").result()
+    fused.fuse(judge.model)
     warmed = traced()
     # Two widths of a norm and two rotary embeddings; with experts, what surrounds their products.
     assert warmed - before == (7 if model.endswith("moe") else 4)

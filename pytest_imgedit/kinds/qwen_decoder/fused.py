@@ -132,6 +132,9 @@ class Widths(NamedTuple):
 def compiling(model_class: Any, widths: Widths, device: str = "cuda") -> Future[bool]:
     """Begin to compile the kernels for models of a class and of these widths, which takes seconds,
     in a thread; return whether that works.
+
+    The compiler holds on to PyTorch's global settings, such as the default dtype, which loading a
+    model changes for a while: it must be done by then.
     """
     thread = ThreadPoolExecutor(1)
     future = thread.submit(compile_kernels, model_class, widths, device)
@@ -201,13 +204,10 @@ def _any(dimension: int, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def fuse(model: Any) -> bool:
-    """Have a model use the fused normalisation, rotary embeddings and, where it has experts with
-    grouped products, what surrounds these; return `False`, with nothing changed, if the kernels do
-    not compile.
+def fuse(model: Any) -> None:
+    """Have a model, for which kernels are compiled, use them for normalisation and, where it has
+    experts with grouped products, for what surrounds these.
     """
-    if not compiling(model.__class__, Widths.of(model.config), model.device.type).result():
-        return False
     language = model.model.language_model
     for module in language.modules():
         if type(module).__name__.endswith("RMSNorm"):
@@ -217,7 +217,6 @@ def fuse(model: Any) -> bool:
     implementation = getattr(language.config, "_experts_implementation", None)
     if implementation == "grouped_mm" and hasattr(torch.nn.functional, "grouped_mm"):
         language.config._experts_implementation = EXPERTS
-    return True
 
 
 def _normalize(weight: torch.Tensor, epsilon: float, hidden: torch.Tensor) -> torch.Tensor:
