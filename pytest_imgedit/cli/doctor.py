@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pytest_imgedit.cli.people import card_lines, measure
+from pytest_imgedit.cli.people import card_lines, failed_lines, measure
 from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import errors, provenance, results
@@ -284,8 +285,13 @@ def _qualify_by_people(settings: Settings, spec: str) -> tuple[JsonObject, str, 
     measured, path = measure(settings.model_copy(update={"judge": untried}), spec)
     card = measured.card
     info = _judge_info(measured.scorer)
-    document = {"judge": info.model_dump(mode="json"), "card": card.model_dump(mode="json")}
+    document = {
+        "judge": info.model_dump(mode="json"),
+        "card": card.model_dump(mode="json"),
+        "failed": Counter(error.kind for _, error in measured.failed),
+    }
     lines = [_judge_line(measured.scorer), f"fingerprint {info.fingerprint}"]
+    lines += failed_lines(measured.failed)
     lines += card_lines(card, path)
     return document, "\n".join(lines), int(any(way.state != "PASS" for way in card.ways))
 

@@ -1,6 +1,7 @@
 """What `imgedit qualify --people` prints of a judge that is measured on people's choices."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.choices import Choices
 from pytest_imgedit.core.judge_card import JudgeCard, JudgedBy
-from pytest_imgedit.core.results import Share
+from pytest_imgedit.core.results import ItemError, Share
 from pytest_imgedit.core.text import counted, percent, percent_interval
 from pytest_imgedit.report import terminal
 from pytest_imgedit.run.people import MeasuredJudge, PeopleSuite, measure_judge
@@ -52,6 +53,14 @@ def card_lines(card: JudgeCard, path: Path) -> Iterator[str]:
     yield f"card {path}"
     for way in card.ways:
         yield f"{way.state}: by {way.way}, {way.why}"
+
+
+def failed_lines(failed: Sequence[tuple[str, ItemError]]) -> Iterator[str]:
+    """Yield a line for each kind of error of edits that have no score, with its first one."""
+    counts = Counter(error.kind for _, error in failed)
+    for kind, count in counts.most_common():
+        place, error = next(found for found in failed if found[1].kind == kind)
+        yield f"{counted(count, 'edit')} without a score, {kind}: {place}: {error.message}"
 
 
 def _table(ways: Sequence[JudgedBy]) -> str:

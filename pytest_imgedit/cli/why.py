@@ -53,7 +53,13 @@ class AskOptions:
         return cls(**named)
 
     def rejudge(self, before: Results, now: Results, out: Path) -> dict[str, float]:
-        """Have B's judge score a sample of A's edits; see `rejudging.rejudge`."""
+        """Have B's judge score a sample of A's edits; see `rejudging.rejudge`. Raises `UsageError`
+        if `judge` is another one.
+        """
+        if self.judge not in (None, now.judge.spec):
+            raise errors.UsageError(
+                f"--judge={self.judge[:200]}: not the judge of B, expected {now.judge.spec}"
+            )
         find_user_modules(self.config)
         raw = read_tables(self.config)
         assign(raw, self.assigned, "--set")
@@ -80,6 +86,10 @@ def why(
     chosen = {"md": md, "html": html}
     paths = {kind: path for kind, path in chosen.items() if path is not None}
     outputs.check(paths, outputs.inputs(out))  # before the runs are read, which takes long
+    if find_published(before) is not None:
+        raise errors.UsageError(
+            f"{before[:200]}: a published row, expected a run first and the row as B"
+        )
     published = find_published(now)
     if published is None:
         sides = _read_sides(before, now, out)

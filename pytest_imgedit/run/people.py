@@ -185,10 +185,13 @@ class PeopleRun(Run):
 
 @dataclass(frozen=True)
 class MeasuredJudge:
-    """A judge measured on people's choices, with its scorer."""
+    """A judge measured on people's choices, with its scorer, and the errors of edits without a
+    score, each with the place of its choice.
+    """
 
     scorer: Scorer
     card: JudgeCard
+    failed: Sequence[tuple[str, results.ItemError]]
 
 
 def measure_judge(session: Session, choices: Choices, file: TextIO) -> MeasuredJudge:
@@ -223,7 +226,13 @@ def measure_judge(session: Session, choices: Choices, file: TextIO) -> MeasuredJ
             raise errors.UsageError(str(error)) from None
     alpha = session.settings.gates.alpha
     card = _card(scorer, choices, compared, votes=run.asked_duels, alpha=alpha)
-    return MeasuredJudge(scorer, card)
+    failed = [
+        (pair.choice.row, work.error)
+        for pair in compared
+        for work in pair.works
+        if work.error is not None
+    ]
+    return MeasuredJudge(scorer, card, failed)
 
 
 def _votes(session: Session, alone: Scorer, compared: Iterable[Compared]) -> ChoiceDuels | None:

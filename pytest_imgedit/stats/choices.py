@@ -139,7 +139,7 @@ def describe_judge(choices: Sequence[JudgedChoice], asked: AskedBy, alpha: float
         firsts = [choice.first for choice in seen if choice.first is not None]
         first = share_of(firsts, _clusters(seen))
     errors = len(choices) - len(answered)
-    state, why = _verdict(decided, errors, first, alpha)
+    state, why = _verdict(choices, decided, first, alpha)
     return JudgedBy(
         way=asked.way,
         protocol=asked.protocol,
@@ -172,9 +172,15 @@ def _clusters(choices: Sequence[JudgedChoice]) -> list[str]:
 
 
 def _verdict(
-    decided: Sequence[JudgedChoice], errors: int, first: Share | None, alpha: float
+    choices: Sequence[JudgedChoice],
+    decided: Sequence[JudgedChoice],
+    first: Share | None,
+    alpha: float,
 ) -> tuple[State, str]:
     """Decide whether the judge is to be believed, and say why."""
+    errors = sum(choice.share is None for choice in choices)
+    if all(choice.winner == "tie" for choice in choices):
+        return "INCONCLUSIVE", f"people tie in all of {counted(len(choices), 'pair')}"
     if not decided:
         return "INVALID", "the judge answered no pair that people decided"
     place = _preferred_place(first)

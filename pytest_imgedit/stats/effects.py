@@ -177,7 +177,9 @@ def effects(a: Results, b: Results, rejudged: Mapping[str, float] | None = None)
     if rejudged is not None:
         _take_judge(steps, a, rejudged, sides.both_a, rules.b)
     elif not _is_same_judge(a.judge, b.judge):
-        steps.notes.append("the judges differ, which is a part of what is not explained")
+        steps.notes.append(
+            "the judge or its protocol differs, which is a part of what is not explained"
+        )
     rest = both_b - steps.at
     shared_b = rules.b.overall(sides.shared_b)
     assert shared_b is not None, "more pairs count"

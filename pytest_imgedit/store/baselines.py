@@ -479,7 +479,7 @@ def read_document(path: Path, schemas: Sequence[str]) -> strict_json.JsonObject:
                 "remove it and save it again (--imgedit-save)"
             )
         raise errors.UsageError(
-            f"{path}: schema {_shown(schema)}, expected {expected}: no such file"
+            f"{path}: schema {_shown(schema)}, expected {expected}: not a file of these"
         )
     return dict(document)
 

@@ -66,13 +66,15 @@ def cards_of(store: Path, judge: str) -> list[JudgeCard]:
 
 def people_shares(store: Path, judge: str, protocol_sha256: str | None) -> tuple[PeopleShare, ...]:
     """Return how the scores of a judge agree with people, asked by a protocol (`None` if it
-    measures): by the newest card of each set of choices.
+    measures): by the newest card of each set of choices that has any.
     """
     shares: dict[str, PeopleShare] = {}
     for card in cards_of(store, judge):
         for way in card.ways:
             if way.way == "scores" and way.protocol_sha256 == protocol_sha256:
                 share = way.accuracy[OVERALL]
+                if not share.n:
+                    continue
                 shares[card.people] = PeopleShare(people=card.people, **share.model_dump())
     return tuple(shares.values())
 

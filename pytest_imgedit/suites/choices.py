@@ -40,13 +40,15 @@ def read_choices(spec: str) -> Choices:
     elif spec.lower().endswith(".csv"):
         found = Choices(Path(spec).stem, _read_csv(Path(spec)))
     else:
-        raise errors.UsageError(
-            f"--people={spec}: no such choices, expected {_FORMS}{did_you_mean(name, PUBLIC)}"
-        )
+        raise errors.UsageError(f"--people={spec}: no such choices, expected {_FORMS}{_hint(name)}")
     if not found.choices:
         raise errors.UsageError(f"{spec}: no choices, expected at least one")
     _require_images(spec, found.choices, hint)
     return found
+
+
+def _hint(name: str) -> str:
+    return "" if name in PUBLIC else did_you_mean(name, PUBLIC)
 
 
 def _require_images(spec: str, choices: Iterable[Choice], hint: str) -> None:

@@ -149,6 +149,10 @@ def _read_editreward_bench(folder: Path, spec: str) -> Found:
 
     Its first edit is always the better one. Half of the pairs are swapped here, by their ids.
     """
+    if not any(folder.rglob("*.parquet")):
+        raise errors.UsageError(
+            f"{spec}: no parquet files in {folder}, expected those of {_EDITSCORE}"
+        )
     rows = hub_rows(folder, spec, _EDITSCORE)
     if rows and "candidate_1" in rows[0].values:
         raise errors.UsageError(

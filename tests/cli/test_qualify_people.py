@@ -15,6 +15,7 @@ from worker_threads import ThreadExecutor
 
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.store.judge_cards import people_shares
 from pytest_imgedit.suites.base import load_suite
 
 if TYPE_CHECKING:
@@ -163,6 +164,18 @@ def test_a_judge_that_measures_has_scores_alone(qualify: Callable[..., Card]) ->
     card = qualify("reference")
     (way,) = card.document["ways"]
     assert (way["way"], way["protocol"]) == ("scores", None)
+
+
+def test_edits_without_a_score_are_told_with_their_reason(
+    tmp_path: Path, votes: Path, qualify: Callable[..., Card], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The suite has no references, which the judge needs; no report tells such a card."""
+    card = qualify("reference")
+    assert main(["qualify", "reference", f"--people={votes}"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if line.startswith("50 edits without a score, "))
+    assert f": {votes}:2: " in line
+    assert people_shares(tmp_path / ".imgedit", card.document["judge"], None) == ()
 
 
 def test_an_edit_that_cannot_be_read_is_an_error_of_its_pair(

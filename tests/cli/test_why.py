@@ -255,6 +255,10 @@ def test_the_other_judge_is_asked_about_the_same_edits(bench, capsys, monkeypatc
     assert "not explained" in "\n".join(said(capsys, first, second))
     lines = said(capsys, first, second, "--ask")
     assert any(line.split()[:3] == ["judge", "5.00", "7.00"] for line in lines), lines
+    assert main(["why", first, second, "--ask", "--judge=scenes"]) == 4
+    assert "--judge=scenes: not the judge of B, expected fakes:Constant" in capsys.readouterr().err
+    assert main(["why", "gedit/BAGEL", first]) == 4
+    assert "gedit/BAGEL: a published row, expected a run first" in capsys.readouterr().err
     assert main(["why", first, second, "--gpus=0"]) == 4
     assert "--gpus: nothing to ask, expected --ask too" in capsys.readouterr().err
     assert main(["why", first, "gedit/BAGEL", "--ask"]) == 4

@@ -52,6 +52,11 @@ def test_a_tie_of_the_judge_counts_half_and_one_of_people_not_at_all() -> None:
     }
 
 
+def test_a_judge_is_not_to_blame_for_people_who_tie() -> None:
+    way = judged([choice(0, "ab", 1.0), choice(1, ["tie"], 0.0)])
+    assert (way.state, way.why) == ("INCONCLUSIVE", "people tie in all of 2 pairs")
+
+
 def test_votes_that_tie_are_told_in_the_margin() -> None:
     assert list(judged([choice(0, ["a", "a", "tie"], 1.0)]).by_margin) == ["2:0, 1 tie"]
 

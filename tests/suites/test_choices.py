@@ -109,6 +109,15 @@ def test_an_unknown_spec_is_refused() -> None:
         "--people=mmrb:x: no such choices, expected FILE.csv, mmrb2:DIR or editreward-bench:DIR; "
         "did you mean 'mmrb2'?"
     )
+    assert refusal("mmrb2") == (
+        "--people=mmrb2: no such choices, expected FILE.csv, mmrb2:DIR or editreward-bench:DIR"
+    )
+
+
+def test_a_folder_without_the_set_is_refused(tmp_path: Path) -> None:
+    assert refusal(f"editreward-bench:{tmp_path}").startswith(
+        f"editreward-bench:{tmp_path}: no parquet files in {tmp_path}, expected those of "
+    )
 
 
 def test_a_majority_is_what_more_raters_chose_than_anything_else() -> None:
