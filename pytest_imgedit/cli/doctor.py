@@ -282,7 +282,9 @@ def qualify(
 
 def _qualify_by_people(settings: Settings, spec: str) -> tuple[JsonObject, str, int]:
     untried = settings.judge.model_copy(update={"controls": False})
-    measured, path = measure(settings.model_copy(update={"judge": untried}), spec)
+    suite = settings.suite.model_copy(update={"spec": spec})
+    asking = settings.model_copy(update={"judge": untried, "suite": suite})
+    measured, path = measure(asking, spec)
     card = measured.card
     info = _judge_info(measured.scorer)
     document = {

@@ -25,7 +25,7 @@ def card_path(store: Path, card: JudgeCard) -> Path:
     protocols replaces it.
     """
     asked = [(way.way, way.protocol_sha256) for way in card.ways]
-    key = hashlib.sha256(repr((card.sha256, asked)).encode()).hexdigest()[:_KEY_LENGTH]
+    key = hashlib.sha256(repr((card.people, card.sha256, asked)).encode()).hexdigest()[:_KEY_LENGTH]
     return store / _FOLDER / f"{card.judge}-{key}.json"
 
 

@@ -223,6 +223,13 @@ def test_a_damaged_card_is_no_news(tmp_path: Path, qualify: Callable[..., Card])
     assert "agrees with people" not in printed
 
 
+@pytest.mark.usefixtures("votes")
+def test_a_judge_of_drawn_scenes_is_refused(qualify: Callable[..., Card]) -> None:
+    card = qualify("scenes")
+    assert card.code == 4
+    assert "knows drawn scenes only and cannot grade the suite 'votes.csv'" in card.errors
+
+
 def test_a_suite_beside_people_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["qualify", "scenes", "--suite=scenes", "--people=votes.csv"]) == 4
     assert capsys.readouterr().err.startswith("imgedit: --suite: not with --people")

@@ -221,7 +221,7 @@ def test_the_judge_as_far_as_it_was_asked() -> None:
     assert [step.name for step in sample.steps] == [*STEPS[:3], module.JUDGE, *STEPS[3:]]
     unasked = found(a, b)
     assert sizes(unasked) == {"rest": 1.25}
-    assert any("another judge or protocol" in note for note in unasked.notes)
+    assert any("judge or its protocol differs" in note for note in unasked.notes)
 
 
 def test_the_interval_of_the_judge_is_over_sources() -> None:
