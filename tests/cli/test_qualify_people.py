@@ -240,7 +240,7 @@ def test_choices_without_sources_are_refused(
 ) -> None:
     a, b = sorted(path.name for path in votes.parent.glob("*.png"))[:2]
     votes.write_text(f"id,a,b,winner,rater\nx,{a},{b},a,ann\n")
-    assert main(["qualify", "scenes", "--people=votes.csv"]) == 4
+    assert main(["qualify", "duel_judges:Knowing", "--people=votes.csv"]) == 4
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
         "imgedit: votes.csv:2: no source and instruction of id 'x', expected both: a judge is "
