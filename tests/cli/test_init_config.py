@@ -109,7 +109,7 @@ def test_gpus_that_are_too_small_get_no_model(init, monkeypatch):
 def test_a_ready_config_says_what_this_machine_lacks(init, monkeypatch):
     show_gpus(monkeypatch, 2, 80)
     _, lines = init("--config=qwen-image-edit")
-    expected = "benchmarks/imgedit.toml needs 6 GPUs of 80 GB (here: 2) and 120 GB to download"
+    expected = "benchmarks/imgedit.toml needs 6 GPUs of 80 GB (here: 2) and 91 GB to download"
     assert expected in lines
 
 
@@ -131,8 +131,9 @@ def test_models_that_are_named_are_written(init, tmp_path, monkeypatch):
 def test_a_model_replaces_that_of_a_ready_config_with_its_parameters(init):
     config, lines = init("--config=qwen-image-edit", "--editor=my_editor:Editor")
     assert config["editor"] == {"spec": "my_editor:Editor"}
-    assert config["judge"]["spec"] == "qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct"
-    assert config["workers"]["gpus"] == "0-5"
+    served = "openai:http://localhost:8000/v1#Qwen/Qwen3-VL-32B-Instruct-FP8"
+    assert config["judge"]["spec"] == served
+    assert config["workers"]["gpus"] == "0-4"
     assert not any("needs" in line for line in lines)  # its sizes were those of another editor
 
 
