@@ -144,7 +144,10 @@ COMMANDS = (
         summary="tell why two numbers differ: what differs between two runs, and what it did",
         arguments={
             **_STORE,
-            "before": {"metavar": "A", "help": f"a baseline, or {_WHOLE}"},
+            "before": {
+                "metavar": "A",
+                "help": f"a baseline, or {_WHOLE}; beside a published row a run",
+            },
             "now": {
                 "metavar": "B",
                 "help": "the same, or a published row as PROTOCOL/MODEL, such as gedit/BAGEL",

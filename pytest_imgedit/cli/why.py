@@ -153,7 +153,7 @@ def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Exp
     unexplained = None if start is None or end is None else end - start
     effect_notes = ["no steps: they take the results.json of both runs"]
     if before.results is not None and now.results is not None:
-        effect_notes = ["no steps: the scores cannot be taken apart"]
+        effect_notes = [_without_overall(start, end)]
         rejudged = asking.rejudge(before.results, now.results, out) if asking.ask else None
         found = effects(before.results, now.results, rejudged)
         if found is not None:
@@ -176,6 +176,15 @@ def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Exp
         notes=notes,
         effect_notes=effect_notes,
     )
+
+
+def _without_overall(start: float | None, end: float | None) -> str:
+    """Say why there are no steps between two overall numbers."""
+    if start is None:
+        return "no steps: A has no overall score"
+    if end is None:
+        return "no steps: B has no overall score"
+    return "no steps: a category without a score makes no number of all categories"
 
 
 def _explain_published(

@@ -2,7 +2,7 @@
 after the other, and a rest that they do not explain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import fmean
@@ -180,6 +180,7 @@ def effects(a: Results, b: Results, rejudged: Mapping[str, float] | None = None)
         steps.notes.append(
             "the judge or its protocol differs, which is a part of what is not explained"
         )
+    steps.notes += _other_edits(a, b, sides.both_a)
     rest = both_b - steps.at
     shared_b = rules.b.overall(sides.shared_b)
     assert shared_b is not None, "more pairs count"
@@ -367,6 +368,20 @@ def _is_same_judge(a: JudgeInfo, b: JudgeInfo) -> bool:
 
 
 # What is to be said
+
+
+def _other_edits(a: Results, b: Results, shared: Collection[str]) -> list[str]:
+    """Say how many shared pairs have other images as edits; nothing if none has."""
+    images = [
+        {item.id: [edit.blob for edit in item.edits] for item in run.items if item.id in shared}
+        for run in (a, b)
+    ]
+    of_a, of_b = images
+    unlike = sum(of_a[name] != of_b[name] for name in shared)
+    if not unlike:
+        return []
+    pairs = counted(unlike, "shared pair")
+    return [f"{pairs} with other edits, which are a part of what is not explained"]
 
 
 def _pairs_line(sides: _Sides) -> str:

@@ -13,7 +13,7 @@ from worker_threads import ThreadExecutor
 from pytest_imgedit.cli import why as command
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.core import files
-from pytest_imgedit.core.results import ProtocolRow, ProtocolTable, Results
+from pytest_imgedit.core.results import ItemError, ProtocolRow, ProtocolTable, Results
 from pytest_imgedit.report.causes import Cause
 from pytest_imgedit.report.why_page import Explanation, Step, markdown, page, text
 from pytest_imgedit.store.baselines import make_baseline, write_baseline
@@ -263,3 +263,13 @@ def test_the_other_judge_is_asked_about_the_same_edits(bench, capsys, monkeypatc
     assert "--gpus: nothing to ask, expected --ask too" in capsys.readouterr().err
     assert main(["why", first, "gedit/BAGEL", "--ask"]) == 4
     assert "one published number, expected two runs" in capsys.readouterr().err
+
+
+def test_a_run_without_scores_has_no_steps_and_the_reason(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    error = ItemError("score", "unreadable", "no grade")
+    failed = a_run(items=[an_item("p0", "physics", None, error=error)], run={"id": "failed"})
+    write_run(failed)
+    write_run(a_document("second"))
+    assert "no steps: A has no overall score" in "\n".join(said(capsys, "failed", "second"))
+    assert "no steps: B has no overall score" in "\n".join(said(capsys, "second", "failed"))

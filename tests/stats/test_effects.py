@@ -421,3 +421,12 @@ def test_one_thing_that_differs_holds_the_whole_difference(
         held = sum(step.after - step.before for step in moved)
         assert held == pytest.approx(told.end - told.start, abs=1e-9)
         assert moved, seed
+
+
+def test_other_edits_are_named_as_a_part_of_the_rest() -> None:
+    a = run_of(pair("a", 4.0), pair("b", 8.0))
+    b = run_of(pair("a", 5.0, blob="cd" * 32), pair("b", 8.0))
+    told = found(a, b)
+    note = "1 shared pair with other edits, which are a part of what is not explained"
+    assert (sizes(told), told.notes[-1]) == ({"rest": 0.5}, note)
+    assert not any("other edits" in line for line in found(a, a).notes)
