@@ -22,7 +22,7 @@ from pytest_imgedit.report.causes import Side, causes_of
 from pytest_imgedit.report.why_page import Explanation, Step
 from pytest_imgedit.run.rejudging import rejudge
 from pytest_imgedit.run.session import Session
-from pytest_imgedit.stats.effects import effects
+from pytest_imgedit.stats.effects import Effect, effects
 from pytest_imgedit.store.run_references import LATEST
 
 _RENDERERS = {"md": why_page.markdown, "html": why_page.page}
@@ -154,10 +154,12 @@ def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Exp
     effect_notes = ["no steps: they take the results.json of both runs"]
     if before.results is not None and now.results is not None:
         effect_notes = [_without_overall(start, end)]
-        rejudged = asking.rejudge(before.results, now.results, out) if asking.ask else None
-        found = effects(before.results, now.results, rejudged)
+        found = effects(before.results, now.results)
+        if found is not None and asking.ask:
+            rejudged = asking.rejudge(before.results, now.results, out)
+            found = effects(before.results, now.results, rejudged)
         if found is not None:
-            steps = [Step(step.name, step.before, step.after) for step in found.steps]
+            steps = [_rounded(step) for step in found.steps]
             start = found.start
             end = found.end
             unexplained = found.unexplained
@@ -176,6 +178,11 @@ def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Exp
         notes=notes,
         effect_notes=effect_notes,
     )
+
+
+def _rounded(step: Effect) -> Step:
+    """Return a step whose numbers are printed alike where they are but a last bit apart."""
+    return Step(step.name, round(step.before, 9), round(step.after, 9))
 
 
 def _without_overall(start: float | None, end: float | None) -> str:

@@ -36,7 +36,7 @@ class JudgedBy(Part):
 
 
 class JudgeCard(Part):
-    """A judge measured on `choices` pairs of the set `people`, whose rows have a SHA-256.
+    """A judge measured on `choices` pairs of the set `people`, whose rows and edits have a SHA-256.
 
     `judge` is the digest of its identity. `ties` is the share of pairs that people tie; `ceiling`
     the share of single votes for what the majority of the other raters chose, where a tied vote

@@ -1,5 +1,6 @@
 """Has a judge alone compare the edits that people chose between, without a run."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -281,7 +282,7 @@ def _card(
         judge=scorer.identity.digest,
         spec=mask_shapes(scorer.model.spec),
         people=choices.name,
-        sha256=choices.sha256,
+        sha256=_digest(choices, compared),
         choices=len(compared),
         sources=len({choice.cluster for choice in by_scores}),
         raters=people.raters,
@@ -289,6 +290,15 @@ def _card(
         ceiling=people.ceiling,
         ways=tuple(ways),
     )
+
+
+def _digest(choices: Choices, compared: Iterable[Compared]) -> str:
+    """Return a SHA-256 of choices and of the pictures of their edits."""
+    digest = hashlib.sha256(choices.sha256.encode())
+    for pair in compared:
+        for work in pair.works:
+            digest.update((work.edit.blob if work.edit else "none").encode())
+    return digest.hexdigest()
 
 
 def _measures(scorer: Scorer, compared: Iterable[Compared]) -> bool:

@@ -65,13 +65,14 @@ def cards_of(store: Path, judge: str) -> list[JudgeCard]:
 
 
 def people_shares(store: Path, judge: str, protocol_sha256: str | None) -> tuple[PeopleShare, ...]:
-    """Return how the scores of a judge agree with people, asked by a protocol (`None` if it
-    measures): by the newest card of each set of choices that has any.
+    """Return how the scores of a judge agree with people, asked by a protocol or measured: by the
+    newest card of each set of choices that has any.
     """
     shares: dict[str, PeopleShare] = {}
     for card in cards_of(store, judge):
         for way in card.ways:
-            if way.way == "scores" and way.protocol_sha256 == protocol_sha256:
+            is_of_run = way.protocol_sha256 in (None, protocol_sha256)
+            if way.way == "scores" and is_of_run:
                 share = way.accuracy[OVERALL]
                 if not share.n:
                     continue

@@ -30,9 +30,9 @@ def read_choices(spec: str) -> Choices:
     Raises `UsageError` for an unknown spec, for a row that says nothing clear, with its file and
     line, and if images are missing.
     """
-    name, colon, argument = spec.partition(":")
+    name, _, argument = spec.partition(":")
     hint = "paths are relative to the CSV file"
-    if colon and name in PUBLIC:
+    if argument and name in PUBLIC:
         public = PUBLIC[name]
         hint = public.hint
         choices, remarks = public.read(Path(argument), spec)

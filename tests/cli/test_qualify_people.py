@@ -212,6 +212,27 @@ def test_runs_with_the_same_judge_and_protocol_tell_it(
 
 
 @pytest.mark.usefixtures("votes")
+def test_runs_with_a_judge_that_measures_tell_it_whatever_their_protocol(
+    tmp_path: Path, qualify: Callable[..., Card]
+) -> None:
+    assert qualify("fakes:Constant").way("scores")["protocol"] is None
+    fill(tmp_path)
+    options = ("--imgedit-suite=scenes:n=5", "--imgedit-editor=oracle")
+    _, printed = run_in(tmp_path, "--imgedit-judge=fakes:Constant", *options)
+    assert "judge: agrees with people in 50.0% (" in printed
+
+
+def test_other_pictures_of_the_same_names_are_other_choices(
+    votes: Path, qualify: Callable[..., Card]
+) -> None:
+    first = qualify("duel_judges:Knowing")
+    one, other = sorted(votes.parent.glob("*-right.png"))[:2]
+    one.write_bytes(other.read_bytes())
+    assert qualify("duel_judges:Knowing").document["sha256"] != first.document["sha256"]
+    assert len(list(votes.parent.glob(".imgedit/people/*.json"))) == 2
+
+
+@pytest.mark.usefixtures("votes")
 def test_a_damaged_card_is_no_news(tmp_path: Path, qualify: Callable[..., Card]) -> None:
     qualify("duel_judges:Knowing")
     (card,) = tmp_path.glob(".imgedit/people/*.json")
