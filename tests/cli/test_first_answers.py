@@ -79,6 +79,7 @@ def test_judge_that_is_qualified_is_asked_first(server, tmp_path, capsys):
             None,
             None,
             None,
+            None,
             config=config(tmp_path, server),
             assigned=(),
             out=tmp_path / "store",

@@ -32,7 +32,7 @@ class KeptImports:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
+        self.folder = str(folder.resolve())
         self.modules: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
