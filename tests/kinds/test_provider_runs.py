@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 #: Forty pairs, which are edited at once.
 SUITE = ("--imgedit-suite=scenes:n=8", "--imgedit-editor=shuffled", "--imgedit-gpus=none")
 OTHERS = ("-kphysics", "--imgedit-limit=2")
-QWEN = "Qwen/Qwen3-VL-30B-A3B-Instruct"
 
 
 @pytest.fixture(autouse=True)
@@ -42,14 +41,14 @@ def options_of(command, url, host):
     return [*SUITE, *OTHERS, *kept]
 
 
-#: The address in a command, by the page, and the server behind it.
+#: The address in a command, by the page, and the server of the command's model behind it.
 PAGES = [
-    ("docs/judges.md", "http://localhost:8000/v1", lambda: VLLM(QWEN)),
-    ("docs/judges.md", "http://localhost:8000/v1", lambda: VLLM(QWEN, nested=False)),
-    ("docs/judges.md", "http://localhost:8000/v1", lambda: SGLang(QWEN)),
-    ("docs/vllm.md", "http://localhost:8000/v1", lambda: VLLM(QWEN)),
-    ("docs/judges.md", "https://api.openai.com/v1", lambda: OpenAI("gpt-5", reasoning=True)),
-    ("docs/endpoints.md", "https://api.example.org/v1", lambda: DashScope("some-model")),
+    ("docs/judges.md", "http://localhost:8000/v1", VLLM),
+    ("docs/judges.md", "http://localhost:8000/v1", lambda model: VLLM(model, nested=False)),
+    ("docs/judges.md", "http://localhost:8000/v1", SGLang),
+    ("docs/vllm.md", "http://localhost:8000/v1", VLLM),
+    ("docs/judges.md", "https://api.openai.com/v1", lambda model: OpenAI(model, reasoning=True)),
+    ("docs/endpoints.md", "https://api.example.org/v1", DashScope),
 ]
 
 
@@ -58,7 +57,8 @@ def test_commands_of_the_pages_work_word_for_word(bench, page, url, provider):
     found = commands(page, url)
     assert found
     for command in found:
-        server = provider()
+        (model,) = re.findall(rf"{re.escape(url)}#([^\s\"']+)", command)
+        server = provider(model)
         with provided(server) as host:
             base = host + server.base
             options = options_of(command, url, base)
