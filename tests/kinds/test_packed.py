@@ -163,6 +163,36 @@ def test_attention_stays_inside_each_sequence(own, seen, causal):
         torch.testing.assert_close(found[a : a + q], alone.transpose(0, 1))
 
 
+def test_sequences_of_one_length_are_attended_to_together_each_by_itself(monkeypatch):
+    """On a GPU, cuDNN does that; here the backend that every CPU has."""
+    backends = torch.nn.attention.SDPBackend
+    together = []
+    attend_alike = packed._attend_alike
+
+    def noted(query, key, value, length, **how):
+        together.append((len(query) // length, length))
+        return attend_alike(query, key, value, length, **how)
+
+    monkeypatch.setattr("pytest_imgedit.kinds.qwen_decoder.packed._attend_alike", noted)
+    patched = "pytest_imgedit.kinds.qwen_decoder.packed.SDPBackend.CUDNN_ATTENTION"
+    monkeypatch.setattr(patched, backends.MATH)
+    torch.manual_seed(0)
+    lengths = [6] * 7 + [4, 6, 6]
+    counted, unused = sum(lengths), 5
+    query = torch.randn(counted + unused, 4, 8)
+    key, value = torch.randn(2, counted + unused, 2, 8)
+    for causal in (True, False):
+        together.clear()
+        found = packed._attend_each(query, key, value, lengths, causal=causal, scale=0.3)
+        assert together == [(4, 6), (2, 6), (1, 6), (1, 4), (2, 6)]
+        bounds = packed.Bounds.of(lengths, lengths, query.device)
+        counts = (tensor[:counted] for tensor in (query, key, value))
+        expected = packed.attend(*counts, bounds, causal=causal, scale=0.3)
+        torch.testing.assert_close(found[:counted], expected)
+        assert found[counted:].shape == (unused, 4, 8)
+        assert not found[counted:].any()
+
+
 def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny, monkeypatch):
     model = QwenVLJudge(str(tiny("judge-qwen3-vl-moe")), device="cpu").model
     layer = model.model.language_model.layers[0]
@@ -183,6 +213,11 @@ def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny, monkeypatc
             )
             found = fused.experts(layer.mlp.experts, hidden, chosen, weights)
         torch.testing.assert_close(found, expected)
+    block = model.model.visual.blocks[0].mlp
+    patches = torch.randn(5, block.linear_fc1.in_features)
+    with torch.inference_mode():
+        found = fused._feed_forward(block.linear_fc1, block.linear_fc2, patches)
+        torch.testing.assert_close(found, block(patches), atol=1e-3, rtol=1e-3)
     gate_up = torch.randn(3, 8)
     torch.testing.assert_close(
         fused.swiglu(gate_up), torch.nn.functional.silu(gate_up[:, :4]) * gate_up[:, 4:]

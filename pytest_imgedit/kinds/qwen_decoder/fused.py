@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._dynamo import mark_dynamic
 from torch.nn.functional import silu
+from transformers.activations import GELUTanh
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from pytest_imgedit.kinds.compute.numerics import COMPILER_OPTIONS
@@ -24,6 +25,7 @@ from pytest_imgedit.kinds.compute.numerics import COMPILER_OPTIONS
 EXPERTS = "imgedit_grouped_mm"
 #: Functions of transformers' model code that are compiled in its place.
 ROTARY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_vision")
+BYTE_VALUES = 256
 #: Tokens that kernels are compiled on: enough for their configuration to be that for many.
 TOKENS = 2048
 
@@ -79,8 +81,10 @@ def experts(
     """
     tokens, count = chosen.shape
     # Each token has a row for each of its experts; rows of one expert lie together.
-    sorted_experts, order = chosen.flatten().sort()
     numbers = torch.arange(module.num_experts, device=chosen.device)
+    if module.num_experts <= BYTE_VALUES:  # sorting has a pass for each byte
+        chosen, numbers = chosen.to(torch.uint8), numbers.to(torch.uint8)
+    sorted_experts, order = chosen.flatten().sort()
     ends = torch.searchsorted(sorted_experts, numbers, right=True).int()
     rows = _compiled(spread)(hidden, order, count)
     rows = torch.nn.functional.grouped_mm(rows, module.gate_up_proj.transpose(-2, -1), offs=ends)
@@ -214,6 +218,9 @@ def fuse(model: Any) -> None:
             module.forward = partial(_normalize, module.weight.data, module.variance_epsilon)
     patches = model.model.visual.patch_embed
     patches.forward = partial(_embed_patches, patches.proj)
+    for block in model.model.visual.blocks:
+        if hasattr(block.mlp, "linear_fc1") and isinstance(block.mlp.act_fn, GELUTanh):
+            block.mlp.forward = partial(_feed_forward, block.mlp.linear_fc1, block.mlp.linear_fc2)
     implementation = getattr(language.config, "_experts_implementation", None)
     if implementation == "grouped_mm" and hasattr(torch.nn.functional, "grouped_mm"):
         language.config._experts_implementation = EXPERTS
@@ -222,6 +229,15 @@ def fuse(model: Any) -> None:
 def _normalize(weight: torch.Tensor, epsilon: float, hidden: torch.Tensor) -> torch.Tensor:
     rows: torch.Tensor = _compiled(rms_norm)(hidden.view(-1, len(weight)), weight, epsilon)
     return rows.view(hidden.shape)
+
+
+def _feed_forward(first: Any, second: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """Return what a vision layer's network with one inner layer makes of `hidden` (T, hidden): the
+    product takes GELU, approximated by tanh, of its sums before it rounds and writes them.
+    """
+    inner = torch._addmm_activation(first.bias, hidden, first.weight.t(), use_gelu=True)
+    output: torch.Tensor = second(inner)
+    return output
 
 
 def _embed_patches(convolution: Any, patches: torch.Tensor) -> torch.Tensor:

@@ -26,9 +26,9 @@ from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder, Prefill, Row
 from pytest_imgedit.kinds.qwen_decoder.pictures import PictureEncoder
 
 #: Replies that are written at a time, and tokens of a bucket, the fastest first. The largest bucket
-#: holds eight prompts with two pictures of a megapixel and 512 tokens of text each.
-SHAPES = ((32, 20480), (16, 20480), (8, 10240), (4, 5120))
-#: Memory in bytes that reading a token takes beside its keys and values: 6 GiB for 20480 tokens of
+#: holds eight prompts with two pictures of a megapixel and 576 tokens of text each.
+SHAPES = ((32, 20992), (16, 20992), (8, 10496), (4, 5248))
+#: Memory in bytes that reading a token takes beside its keys and values: 6.4 GiB for a bucket of
 #: Qwen3-VL-30B-A3B. Remembered pictures, and what libraries take, come on top.
 TOKEN_BYTES = 320 * 2**10
 FURTHER_BYTES = 2 * 2**30
@@ -36,7 +36,7 @@ FURTHER_BYTES = 2 * 2**30
 ROOM = 1024
 #: Prompts are followed by any text up to a multiple of this many tokens, which they do not see: few
 #: lengths leave attention to faster kernels, which have to be prepared for each.
-MULTIPLE = 128
+MULTIPLE = 64
 #: Tokens of the prompts that fill a bucket up; attention in longer ones would take its time.
 FILLER_TOKENS = 2048
 

@@ -9,9 +9,10 @@ that every prompt of the batch starts with. Prompts see nothing of each other.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -35,9 +36,11 @@ NAME = "imgedit_flash_packed"
 #: Shorter common beginnings are not worth the detour.
 MIN_COMMON = 16
 #: Sequences of a multiple of this many tokens or patches, such as pictures of 1024×1024, 1344×768
-#: and 1152×896 pixels, are attended to one by one by cuDNN, which takes half to two thirds of the
-#: time. It takes 40 ms to prepare for each length, so that others are left to a kernel for any.
+#: and 1152×896 pixels, are attended to by cuDNN, which takes half to two thirds of the time. It
+#: takes 40 ms to prepare for each length, so that others are left to a kernel for any.
 DENSE_MULTIPLE = 64
+#: Sequences of one length that are attended to in one call, each number of which is prepared for.
+MOST_TOGETHER = 4
 #: Rows of keys have a multiple of this many columns: kernels are faster with even strides.
 COLUMNS = 64
 
@@ -302,26 +305,26 @@ class Rows:
         self._steps = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._logits = torch.empty(0)
+        self._mask = torch.empty(0)
 
     def load(self, first: int, prefill: Prefill, prompts: Sequence[Prompt]) -> None:
         """Have the rows from `first` on go on after prompts, which come first in a prefill that
         shares no beginning; there, any text may follow each of them.
         """
         device = self.positions.device
-        lengths = [len(prompt.tokens) for prompt in prompts]
-        columns = torch.cat([torch.arange(length) for length in lengths])
-        repeats = torch.tensor(lengths)
-        starts = torch.tensor(prefill.starts[: len(prompts)])
-        places = moved(columns + starts.repeat_interleave(repeats), device)
-        rows = moved(torch.arange(first, first + len(prompts)).repeat_interleave(repeats), device)
-        columns = moved(columns, device)
-        for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
-            for layer, tensor in zip(layers, read, strict=True):
-                layer[rows, :, columns] = tensor[places]
+        row = first
+        for start, count, length in _runs(prefill.lengths[: len(prompts)], len(prompts)):
+            inside = slice(start, start + count * length)
+            for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
+                for layer, tensor in zip(layers, read, strict=True):
+                    in_rows = tensor[inside].unflatten(0, (count, length))[:, : self.capacity]
+                    layer[row : row + count, :, :length] = in_rows.transpose(1, 2)
+            row += count
         positions = torch.stack([prompt.positions.max() for prompt in prompts]) + 1
         loaded = slice(first, first + len(prompts))
         self.positions[loaded] = moved(positions, device)
-        self.filled[loaded] = moved(repeats, device)
+        lengths = torch.tensor([len(prompt.tokens) for prompt in prompts])
+        self.filled[loaded] = moved(lengths, device)
 
     def follow(self, chosen: torch.Tensor) -> torch.Tensor:
         """Append the chosen tokens, one to each row or to the first rows; return the logits (rows,
@@ -361,6 +364,7 @@ class Rows:
             self._graph = graph
 
     def _advance(self) -> torch.Tensor:
+        self._mask = (self.columns <= self.filled[:, None])[:, None, None]
         logits = self.decoder.follow(self.tokens, self.positions, self)
         self.positions += 1
         self.filled += 1
@@ -377,12 +381,11 @@ class Rows:
         values = self.values[module.layer_idx]
         keys[self.numbers, :, self.filled] = key
         values[self.numbers, :, self.filled] = value
-        mask = (self.columns <= self.filled[:, None])[:, None, None]
         # Heads that share keys are passed as several queries of one head, so that no key is
         # repeated in memory.
         grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
         return scaled_dot_product_attention(
-            grouped, keys, values, attn_mask=mask, scale=scale
+            grouped, keys, values, attn_mask=self._mask, scale=scale
         ).flatten(1, 2)
 
 
@@ -579,28 +582,39 @@ def _attend_each(
     causal: bool,
     scale: float,
 ) -> torch.Tensor:
-    """Return the attention (T, heads, D) inside each of several sequences that come first, one call
-    each, so that kernels are chosen by the sequence alone; zeros for what comes after them.
+    """Return the attention (T, heads, D) inside each of several sequences that come first; zeros
+    for what comes after them.
+
+    Sequences of one length that follow each other go together: the kernel is chosen by the length
+    alone, and computes each of them by itself.
     """
-    grouped = query.shape[1] != key.shape[1]
-    query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
     outputs = []
-    start = 0
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        for length in lengths:
-            output = scaled_dot_product_attention(
-                query.narrow(2, start, length),
-                key.narrow(2, start, length),
-                value.narrow(2, start, length),
-                is_causal=causal,
-                scale=scale,
-                enable_gqa=grouped,
+        for start, count, length in _runs(lengths):
+            inside = slice(start, start + count * length)
+            outputs.append(
+                _attend_alike(
+                    query[inside], key[inside], value[inside], length, causal=causal, scale=scale
+                )
             )
-            outputs.append(output[0].transpose(0, 1))
-            start += length
-    unused = query.shape[2] - start
-    outputs.append(outputs[0].new_zeros(unused, *outputs[0].shape[1:]))
-    return torch.cat(outputs)
+    unused = len(query) - sum(lengths)
+    if unused:
+        outputs.append(query.new_zeros(unused, *query.shape[1:]))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _runs(lengths: Sequence[int], together: int = MOST_TOGETHER) -> Iterator[tuple[int, int, int]]:
+    """Yield where a run of sequences of one length starts, which lie end to end, how many it has,
+    and their length. There are 1, 2, 4, … sequences in a run, at most `together`.
+    """
+    start = 0
+    for length, group in groupby(lengths):
+        left = len(list(group))
+        while left:
+            count = min(together, 1 << left.bit_length() - 1)
+            yield start, count, length
+            start += count * length
+            left -= count
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)
