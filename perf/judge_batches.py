@@ -19,6 +19,7 @@ import pstats
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -37,13 +38,15 @@ from PIL import Image
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_imgedit.core.requests import Question
     from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 #: As in a worker.
 READERS = 8
+#: What PyTorch's profiler lists with the kernels, and is none.
+NO_KERNELS = ("Command Buffer Full",)
 
 
 def synchronize() -> None:
@@ -141,7 +144,8 @@ def limit_memory(gib: float) -> None:
     """Have PyTorch take no more memory of the GPU, and say that it has no more."""
     whole = torch.cuda.get_device_properties(0)
     torch.cuda.set_per_process_memory_fraction(gib * 2**30 / whole.total_memory)
-    smaller = SimpleNamespace(total_memory=int(gib * 2**30), major=whole.major, minor=whole.minor)
+    known = {name: getattr(whole, name) for name in dir(whole) if not name.startswith("_")}
+    smaller = SimpleNamespace(**{**known, "total_memory": int(gib * 2**30)})
     patch.object(torch.cuda, "get_device_properties", return_value=smaller).start()
 
 
@@ -168,13 +172,33 @@ def profile(call: Callable[[], Any]) -> str:
     rows = found.key_averages()
     key = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     rows = sorted(rows, key=lambda row: -getattr(row, key))[:45]
-    busy = sum(
-        event.device_time for event in found.events() if str(event.device_type).endswith("CUDA")
-    )
+    kernels = [
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in found.events()
+        if str(event.device_type).endswith("CUDA") and event.name not in NO_KERNELS
+    ]
+    busy = sum(end - start for start, end, _ in kernels)
     lines = [f"{wall:.3f} s, GPU busy {busy / 1e6:.3f} s"]
     for row in rows:
         lines.append(f"{getattr(row, key) / 1e3:9.2f} ms {row.count:6d}  {row.key[:110]}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "idle between kernels:", *idle(kernels)])
+
+
+def idle(kernels: Sequence[tuple[float, float, str]]) -> list[str]:
+    """Return lines on where the GPU did nothing, the longest sums first; times in microseconds."""
+    gaps: dict[tuple[str, str], list[float]] = defaultdict(list)
+    latest, before = None, ""
+    for start, end, name in sorted(kernels):
+        if latest is not None and start > latest:
+            gaps[before, name].append(start - latest)
+        if latest is None or end > latest:
+            latest, before = end, name
+    ranked = sorted(gaps.items(), key=lambda entry: -sum(entry[1]))
+    lines = [f"{sum(map(sum, gaps.values())) / 1e3:9.2f} ms"]
+    for (before, after), times in ranked[:25]:
+        total = f"{sum(times) / 1e3:9.2f} ms {len(times):6d} (longest {max(times) / 1e3:.2f})"
+        lines.append(f"{total}  {before[:60]} -> {after[:60]}")
+    return lines
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ class QwenVLParameters(ComputeParameters):
     batch_invariant: bool = Field(
         default=True,
         description="a verdict is bitwise the same alone, in any batch and after a resume; `false` "
-        "is up to 1.3 times as fast and named in results",
+        "may be faster for small models, and is named in results",
     )
     adapter: str | None = Field(
         default=None,
@@ -101,8 +101,8 @@ class QwenVLJudge:
 
     `params` are those of `QwenVLParameters`. A judge over several GPUs, and one with another
     `attention` than `auto`, decodes through transformers' `generate`. With `batch_invariant` a
-    reply depends on its own question alone, bit by bit; without, answers come up to 1.3 times as
-    fast, and questions round each other's numbers. With `scoring="expected"` an answer also holds
+    reply depends on its own question alone, bit by bit; without, questions round each other's
+    numbers, and pictures are not remembered. With `scoring="expected"` an answer also holds
     the expected grade of each aspect; that costs another look at an edit for each number that may
     start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that may
     have a decimal; as many at a time as there are questions.
