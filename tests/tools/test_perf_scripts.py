@@ -31,6 +31,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("agreement", {"cpu_seconds", "difference"}),
         ("viescore", {"made-up"}),
         ("mmrb2", {"judge", "ceiling"}),
+        ("arena_site", {"overall", "consistency"}),
         ("judge_batches", {"empty caches", "filled caches"}),
         ("leaderboard_command", {"first", "one_more"}),
         ("served_judge --stubs 2 --urls 1 --megabytes 0.6", {"judge, 0.6 MB", "editors"}),
