@@ -212,6 +212,36 @@ def estimate(
     )
 
 
+def estimate_of_errors(value: float, moves: Floats, weights: Floats) -> Estimate:
+    """Return an estimate of which each cluster's part in the error is known to first order.
+
+    `moves` add up to 0, `weights` are each cluster's share of the information, in any unit; both
+    have the shape (clusters,). The variance and the degrees of freedom are those of `estimate` for
+    a mean of clusters of these weights. With a cluster that has all the weight there is no standard
+    error.
+    """
+    weights = weights / weights.sum()
+    error = None
+    freedom = 1.0
+    if weights.max() < 1 - ROUNDING:
+        scales, freedom = _working_models(weights)
+        error = float(np.sqrt((scales * moves**2).sum()))
+    if error is not None and error < ROUNDING:
+        error = 0.0
+    return Estimate(
+        n=len(moves),
+        mean=value,
+        se=error,
+        freedom=freedom,
+        alone=(),
+        sums=moves + value * weights,
+        deviations=moves,
+        weights=weights,
+        centers=(value, value),
+        strata=(),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Spread:
     """What a category adds to the error of a mean.

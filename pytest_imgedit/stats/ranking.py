@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,18 +157,21 @@ def rank(
     overall = _column(means, resampled, scale)
     categories = _category_columns(common, bootstrap, scale)
     sign = 1 if direction == "higher" else -1
-    is_better = _clear_wins(common, resampled, means[0].even_clusters, sign)
+    is_better = np.zeros((len(means), len(means)), dtype=bool)
+    if len(means) > 1:
+        alpha = simultaneous_intervals.alpha_of_differences(resampled, means[0].even_clusters)
+        is_better = clear_wins(common, alpha, sign)
     worth = sign * np.array([mean.mean for mean in overall])
     order = np.argsort(-worth, kind="stable").tolist()
-    groups = _groups(order, is_better)
-    differences = _reference_differences(common, reference)
+    groups = groups_of(order, is_better)
+    differences = reference_differences(common, reference)
     rows = []
     for system in order:
         numbers_of_groups = [n for n, group in enumerate(groups, 1) if system in group]
         row = RankedSystem(
             system=scores.systems[system],
             rank=1 + int((worth > worth[system] + ROUNDING).sum()),
-            rank_interval=_rank_interval(is_better, system),
+            rank_interval=rank_interval_of(is_better, system),
             groups=tuple(numbers_of_groups),
             overall=overall[system],
             categories={category: column[system] for category, column in categories.items()},
@@ -184,7 +187,7 @@ def rank(
     )
 
 
-def _rank_interval(is_better: NDArray[np.bool_], system: int) -> tuple[int, int]:
+def rank_interval_of(is_better: NDArray[np.bool_], system: int) -> tuple[int, int]:
     """Return the lowest and the highest rank that clear wins leave open: one more than the systems
     that are better, and as many as are not worse.
     """
@@ -204,6 +207,11 @@ def _check_names(systems: Sequence[str], reference: str | None) -> None:
         raise errors.UsageError(
             f"more than one system is named {first_of(repeated)}: give each its own name"
         )
+    check_reference(systems, reference)
+
+
+def check_reference(systems: Sequence[str], reference: str | None) -> None:
+    """Raise `UsageError` if the reference is none of the systems."""
     if reference is not None and reference not in systems:
         raise errors.UsageError(
             f"reference {reference!r} is not among the systems, expected one of: "
@@ -264,24 +272,30 @@ def _column(means: Sequence[Estimate], resampled: Floats, scale: Scale) -> list[
     return [RankedMean(mean.mean, ci95) for mean, ci95 in zip(means, intervals, strict=True)]
 
 
-def _clear_wins(
-    scores: SystemScores, resampled: Floats, even_clusters: float, sign: int
-) -> NDArray[np.bool_]:
+class Compared(Protocol):
+    """Systems whose differences can be estimated."""
+
+    @property
+    def systems(self) -> Sequence[str]: ...
+
+    def difference(self, system: int, other: int) -> Estimate:
+        """Estimate the difference of two systems, by their positions."""
+        ...
+
+
+def clear_wins(compared: Compared, alpha: float, sign: int = 1) -> NDArray[np.bool_]:
     """Tell for every two systems whether the first (row) is shown to be better than the second
     (column).
 
-    `resampled` are the errors of their means, by `ClusterBootstrap.errors`; `sign` is -1 where
-    lower is better. Simultaneous intervals of all paired differences, at 95%, must exclude 0
-    (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 2024), and there must be enough
-    clusters to show it (`Estimate.can_show`).
+    `alpha` is that of `simultaneous_intervals.alpha_of_differences`; `sign` is -1 where lower is
+    better. Simultaneous intervals of all differences, at 95%, must exclude 0 (Mogstad, Romano,
+    Shaikh and Wilhelm, Review of Economic Studies 2024), and there must be enough clusters to show
+    it (`Estimate.can_show`).
     """
-    count = len(scores.systems)
+    count = len(compared.systems)
     is_better = np.zeros((count, count), dtype=bool)
-    if count < 2:
-        return is_better
-    alpha = simultaneous_intervals.alpha_of_differences(resampled, even_clusters)
     for system, other in combinations(range(count), 2):
-        difference = scores.difference(system, other)
+        difference = compared.difference(system, other)
         interval = difference.interval(alpha)
         if interval is None or not difference.can_show(alpha / 2):  # the interval has two sides
             continue
@@ -291,7 +305,7 @@ def _clear_wins(
     return is_better
 
 
-def _groups(order: Sequence[int], is_better: NDArray[np.bool_]) -> list[set[int]]:
+def groups_of(order: Sequence[int], is_better: NDArray[np.bool_]) -> list[set[int]]:
     """Return the largest sets of systems that cannot be told apart, that of the best first; `order`
     are all systems, the best first.
 
@@ -326,18 +340,18 @@ def _largest(groups: Sequence[set[int]]) -> list[set[int]]:
     return largest
 
 
-def _reference_differences(
-    scores: SystemScores, reference: str | None
+def reference_differences(
+    compared: Compared, reference: str | None
 ) -> dict[int, ReferenceDifference]:
     """Return the difference of each other system from the reference, by the position of the system;
     none without a reference.
     """
     if reference is None:
         return {}
-    base = scores.systems.index(reference)
+    base = compared.systems.index(reference)
     estimates = {
-        system: scores.difference(system, base)
-        for system in range(len(scores.systems))
+        system: compared.difference(system, base)
+        for system in range(len(compared.systems))
         if system != base
     }
     p_values = []
