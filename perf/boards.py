@@ -9,10 +9,11 @@ dimensions. The strength of a system in a prompt and a dimension is its θ and a
 standard deviation `SPREAD`, which all votes on it there share; effects of two dimensions have a
 planted correlation. Outcomes follow Davidson's model given the effects.
 
-The true ratings are those that the model fits to the expected shares of all cells. These shares
-are integrals over the difference of two effects, by Gauss-Hermite quadrature, so no truth is
-simulated. Beside the mean width of the intervals stands the width of the narrowest ones of one
-number of standard deviations that hold together in 95% of the boards drawn.
+The true ratings and preferences are those that the model fits to the expected shares of all cells:
+effects make them smaller than planted. These shares are integrals over the difference of two
+effects, by Gauss-Hermite quadrature, so no truth is simulated. Beside the mean width of the
+intervals stands the width of the narrowest ones of one number of standard deviations that hold
+together in 95% of the boards drawn.
 
 The exit code is 1 if less than `LEAST_COVERAGE` of the boards of a cell hold all true ratings. The
 last line is a chain of 16 systems, each of which wins 3 of 4 votes against the next: its ratings
@@ -29,7 +30,7 @@ from multiprocessing import Pool
 
 import numpy as np
 from harness import finish, parser, table
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.stats.boards import ELO, Board, rate
@@ -70,7 +71,9 @@ class Design:
         return np.asarray(softmax(np.stack([half, np.full_like(half, log_tie), -half], -1), -1))
 
     def truth(self) -> dict[str, Floats]:
-        """The ratings that fit the expected shares, of all votes and of each dimension."""
+        """The ratings that fit the expected shares, of all votes and of each dimension, and the
+        chance to prefer the first of equals.
+        """
         nodes, weights = np.polynomial.hermite_e.hermegauss(80)
         weights = weights / weights.sum()
         votes = []
@@ -81,7 +84,9 @@ class Design:
                     gaps = THETAS[i] - THETAS[j] + math.sqrt(2) * SPREAD * nodes
                     shares = weights @ self.shares(gaps, sign, log_tie)
                     for winner, share in zip(WINNERS, shares.tolist(), strict=True):
-                        votes.append(vote(i, j, first, dimension, winner, "p"))
+                        votes.append(
+                            vote(i, j, first, dimension=dimension, winner=winner, pair="p")
+                        )
                         counts.append(share)
         names = [vote.dimension for vote in votes]
         truth = {}
@@ -94,6 +99,8 @@ class Design:
             expected = np.array(counts)[keep][order]
             fitted, _ = fit(replace(tally, count=expected))
             truth[name] = ELO * fitted.parameters[: len(THETAS)]
+            if name == "overall":
+                truth["first"] = expit(fitted.parameters[len(THETAS) : len(THETAS) + 1])
         return truth
 
     def draw(self, generator: np.random.Generator) -> list[DuelVote]:
@@ -111,12 +118,20 @@ class Design:
                     number = generator.random((self.prompts, 1))
                     outcomes = (number > shares.cumsum(axis=1)[:, :2]).sum(axis=1)
                     for prompt, outcome in enumerate(outcomes.tolist()):
-                        winner = WINNERS[outcome]
-                        votes.append(vote(i, j, first, dimension, winner, f"p{prompt}"))
+                        drawn = vote(
+                            i,
+                            j,
+                            first,
+                            dimension=dimension,
+                            winner=WINNERS[outcome],
+                            pair=f"p{prompt}",
+                        )
+                        votes.append(drawn)
         return votes
 
 
-def vote(i: int, j: int, first: str, dimension: str, winner: str, pair: str) -> DuelVote:
+def vote(i: int, j: int, first: str, *, dimension: str, winner: str, pair: str) -> DuelVote:
+    """A vote of the only judge on the systems `s` i and j."""
     return DuelVote(
         pair=pair,
         a=f"s{i}",
@@ -174,8 +189,8 @@ def chain() -> float:
     votes = []
     for place in range(CHAIN - 1):
         for number, winner in enumerate("aaab"):
-            plain = vote(place, place + 1, "", "score", winner, f"p{number}")
-            votes.append(replace(plain, a=f"m{place:02d}", b=f"m{place + 1:02d}"))
+            pair = f"p{number}"
+            votes.append(vote(place, place + 1, "", dimension="score", winner=winner, pair=pair))
     board: Board = rate(votes)
     errors = []
     for row in board.rows:
@@ -201,8 +216,7 @@ def main() -> int:
         for cell, design in enumerate(designs):
             tasks = [(design, cell, number) for number in range(boards)]
             found = pool.map(intervals, tasks, chunksize=1)
-            truths = {**design.truth(), "first": np.array([design.first])}
-            for name, truth in truths.items():
+            for name, truth in design.truth().items():
                 measured = coverage(np.stack([board[name] for board in found]), truth)
                 is_wrong |= name != "first" and measured.held < LEAST_COVERAGE
                 rows.append(

@@ -35,6 +35,8 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("judge_batches", {"empty caches", "filled caches"}),
         ("leaderboard_command", {"first", "one_more"}),
         ("served_judge --stubs 2 --urls 1 --megabytes 0.6", {"judge, 0.6 MB", "editors"}),
+        ("boards --processes 1", {"chain", "boards"}),
+        ("genai_arena", {"refused", "fits"}),
         ("pages --times 1", {"5 pairs, copy", "5 pairs, embedded", "5 pairs, full images"}),
     ],
 )
