@@ -15,7 +15,7 @@ from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.text import counted, first_of
 from pytest_imgedit.stats import ranking
 from pytest_imgedit.stats.davidson import (
-    LOST,
+    OWN_ORDER,
     TIED,
     WON,
     Coded,
@@ -24,8 +24,10 @@ from pytest_imgedit.stats.davidson import (
     Indices,
     Tally,
     fit,
+    is_one_way,
+    sharing_order,
 )
-from pytest_imgedit.stats.estimates import Estimate, Floats
+from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.simultaneous_intervals import (
     ClusterBootstrap,
     alpha_of_differences,
@@ -291,49 +293,47 @@ def _rows(
 
 def _first(counts: Tally, overall: Davidson) -> dict[str, Chance]:
     """Return the chance of each judge to prefer the edit shown first of two equal systems: by its
-    order term, or 1 or 0 if it always prefers the one or the other.
+    order term, or 1 or 0 if it always prefers the one or the other. Judges that share a term have
+    none of their own.
     """
     chances = {}
     by_order = counts.by_order()
-    for judge, name in enumerate(counts.coded.judges):
-        term = overall.order_term(judge)
-        if term is not None:
-            chances[name] = _chance(term)
-        elif _is_one_way(by_order[judge]):
-            chances[name] = Chance(float(by_order[judge, WON] > 0), None)
+    for judges in sharing_order(counts):
+        if len(judges) > 1:
+            continue
+        name = counts.coded.judges[judges[0]]
+        if judges in overall.judges:
+            chances[name] = _chance(overall.order_term(judges))
+        elif is_one_way(by_order[judges[0]]):
+            chances[name] = Chance(float(by_order[judges[0], WON] > 0), None)
     return chances
 
 
-def _is_one_way(by_order: Floats) -> bool:
-    """Tell whether all of a judge's votes of known order are for the edit shown first, or all for
-    the other, from their counts by outcome.
-    """
-    return bool(by_order.sum() > 0 and by_order.sum() in (by_order[WON], by_order[LOST]))
-
-
 def _notes_on_orders(counts: Tally, overall: Davidson) -> list[str]:
-    """Name the judges whose votes of known order tell no order effect."""
-    one_way = []
-    untold = []
-    for judge, by_order in enumerate(counts.by_order()):
-        name = counts.coded.judges[judge] or "of no name"
-        if judge in overall.judges or not by_order.sum():
-            continue
-        if _is_one_way(by_order):
-            one_way.append(name)
-        else:
-            untold.append(name)
+    """Name the judges that share an order term, and those whose votes tell none."""
     notes = []
-    if one_way:
-        notes.append(
-            f"{counted(len(one_way), 'judge')} ({first_of(one_way)}) preferred the edit shown "
-            "first, or the other, in every vote: no order effect is fitted"
-        )
-    if untold:
-        notes.append(
-            f"votes of {counted(len(untold), 'judge')} ({first_of(untold)}) do not tell an order "
-            "effect from the systems: show each pair in both orders"
-        )
+    by_order = counts.by_order()
+    for judges in sharing_order(counts):
+        names = [counts.coded.judges[judge] or "of no name" for judge in judges]
+        named = f"{counted(len(names), 'judge')} ({first_of(names)})"
+        if judges in overall.judges and len(judges) > 1:
+            share = _chance(overall.order_term(judges)).share
+            notes.append(
+                f"{named} of fewer than {OWN_ORDER} votes share one order effect: the first of two "
+                f"equal systems is preferred with a chance of {share:.2f}"
+            )
+        elif judges in overall.judges:
+            continue
+        elif is_one_way(by_order[list(judges)].sum(axis=0)):
+            notes.append(
+                f"{named} preferred the edit shown first, or the other, in every vote: no order "
+                "effect is fitted"
+            )
+        else:
+            notes.append(
+                f"votes of {named} do not tell an order effect from the systems: show each pair in "
+                "both orders"
+            )
     return notes
 
 

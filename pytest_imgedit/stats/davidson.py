@@ -27,6 +27,9 @@ WON, TIED, LOST = range(3)
 GRADIENT = 1e-13
 #: Steps after which a fit is given up. A finite maximum takes about ten.
 STEPS = 200
+#: Votes of known order that give a judge an order term of its own. Judges of fewer share one: terms
+#: of few votes each would drive all ratings apart (Neyman and Scott, Econometrica 16, 1948).
+OWN_ORDER = 50
 #: An eigenvalue or a slack under this is none but rounding.
 NONE = 1e-8
 
@@ -199,14 +202,14 @@ class Tally:
 @dataclass(frozen=True, kw_only=True)
 class Davidson:
     """A fit. `parameters` are θ of all systems with mean 0, δ of `judges` and log ν of
-    `dimensions`, those that have one.
+    `dimensions`, those that have one. Judges in one tuple share δ.
 
     `moves` are the steps of the parameters that one vote more of a cell and an outcome makes, in
     shape (cells, 3, parameters), and `shares` the chances of the outcomes, in shape (cells, 3).
     """
 
     tally: Tally
-    judges: tuple[int, ...]
+    judges: tuple[tuple[int, ...], ...]
     dimensions: tuple[int, ...]
     parameters: Floats
     moves: Floats
@@ -238,11 +241,9 @@ class Davidson:
         unit = np.eye(len(self.parameters))
         return self.estimate(unit[system] - unit[other])
 
-    def order_term(self, judge: int) -> Estimate | None:
-        """Return δ of a judge, `None` if it has none."""
-        if judge not in self.judges:
-            return None
-        return self.parameter(len(self.tally.coded.systems) + self.judges.index(judge))
+    def order_term(self, judges: tuple[int, ...]) -> Estimate:
+        """Return δ of judges that share it, a tuple in `judges`, with its error."""
+        return self.parameter(len(self.tally.coded.systems) + self.judges.index(judges))
 
     def tie_term(self, dimension: int) -> Estimate | None:
         """Return log ν of a dimension, `None` if it has none."""
@@ -262,8 +263,10 @@ class Design:
     has_ties: Flags
 
     @classmethod
-    def of(cls, tally: Tally, judges: Sequence[int], dimensions: Sequence[int]) -> "Design":
-        """Return the design with an order term for these judges and a tie term for these
+    def of(
+        cls, tally: Tally, judges: Sequence[Sequence[int]], dimensions: Sequence[int]
+    ) -> "Design":
+        """Return the design with an order term for these sets of judges and a tie term for these
         dimensions.
         """
         systems = len(tally.coded.systems)
@@ -271,8 +274,8 @@ class Design:
         rows = np.zeros((len(cells), 3, systems + len(judges) + len(dimensions)))
         rows[cells, WON, tally.i] = 0.5
         rows[cells, WON, tally.j] = -0.5
-        for place, judge in enumerate(judges, systems):
-            rows[:, WON, place] = 0.5 * tally.order * (tally.judge == judge)
+        for place, sharing in enumerate(judges, systems):
+            rows[:, WON, place] = 0.5 * tally.order * np.isin(tally.judge, sharing)
         rows[:, LOST] = -rows[:, WON]
         for place, dimension in enumerate(dimensions, systems + len(judges)):
             rows[:, TIED, place] = tally.dimension == dimension
@@ -290,7 +293,8 @@ def fit(tally: Tally) -> tuple[Davidson, list[str]]:
 
     A dimension without ties has no ν, and one of ties alone says nothing of the systems. A judge
     has δ if its votes tell it: not if every vote of known order prefers the edit shown first, or
-    the other. Raises `UsageError` if no finite rating fits.
+    the other. Judges of under `OWN_ORDER` such votes share one. Raises `UsageError` if no finite
+    rating fits.
     """
     by_dimension = tally.by_dimension()
     only_ties = (by_dimension[:, TIED] > 0) & (by_dimension.sum(axis=1) == by_dimension[:, TIED])
@@ -332,22 +336,40 @@ def _without_dimensions(tally: Tally, drop: Flags) -> Tally:
     return Tally.of(tally.coded.only(~drop[tally.coded.dimension]))
 
 
-def _judges_with_order(tally: Tally) -> list[int]:
-    """Return the judges whose order term votes tell.
+def sharing_order(tally: Tally) -> list[tuple[int, ...]]:
+    """Return sets of judges with votes of known order that can have an order term together."""
+    votes = tally.by_order().sum(axis=1)
+    sharing: list[tuple[int, ...]] = [(int(judge),) for judge in np.flatnonzero(votes >= OWN_ORDER)]
+    few = np.flatnonzero((votes > 0) & (votes < OWN_ORDER)).tolist()
+    return [*sharing, tuple(few)] if few else sharing
 
-    Where the sums of θ and δ that votes are about leave a direction open, a judge that it moves has
+
+def is_one_way(by_order: Floats) -> bool:
+    """Tell whether all votes of known order are for the edit shown first, or all for the other,
+    from their counts by outcome.
+    """
+    votes = by_order.sum()
+    return bool(votes > 0 and votes in (by_order[WON], by_order[LOST]))
+
+
+def _judges_with_order(tally: Tally) -> list[tuple[int, ...]]:
+    """Return the sets of judges whose order term votes tell.
+
+    Where the sums of θ and δ that votes are about leave a direction open, judges that it moves have
     none.
     """
     counts = tally.by_order()
-    is_open = (counts == counts.sum(axis=1, keepdims=True)).any(axis=1)  # also without any vote
-    is_open &= ~((counts[:, TIED] > 0) & (counts[:, WON] + counts[:, LOST] == 0))
-    judges = np.flatnonzero(~is_open)
+    sharing = [
+        judges
+        for judges in sharing_order(tally)
+        if not is_one_way(counts[list(judges)].sum(axis=0))
+    ]
     systems = len(tally.coded.systems)
-    rows = Design.of(tally, judges.tolist(), []).rows[:, WON]
+    rows = Design.of(tally, sharing, []).rows[:, WON]
     values, vectors = np.linalg.eigh(rows.T @ rows)
     free = vectors[:, values < NONE * max(1.0, float(values.max()))]
     moved = (free[systems:] ** 2).sum(axis=1)
-    return [int(judge) for judge in judges[moved < NONE]]
+    return [judges for judges, move in zip(sharing, moved, strict=True) if move < NONE]
 
 
 def _maximum(design: Design, tally: Tally) -> Floats:

@@ -314,6 +314,17 @@ def test_a_judge_whose_orders_tell_nothing_has_no_chance():
     assert "do not tell an order effect" in board.notes[0]
 
 
+def test_judges_of_few_votes_share_an_order_effect():
+    votes = drawn((0.3, 0.0, -0.3), prompts=60, orders={"x": math.log(3)}, seed=2)
+    people = [replace(vote, judge=f"p{place // 2}") for place, vote in enumerate(votes)]
+    board, alone = rate(people), rate(votes)
+    assert elo(board) == pytest.approx(elo(alone))
+    assert board.first == {}
+    (note,) = board.notes
+    assert note.startswith("360 judges (p0, p1, p10, p100, p101 and 355 more) of fewer than 50 vo")
+    assert note.endswith(f"chance of {alone.first['x'].share:.2f}")
+
+
 def test_clear_differences_are_told():
     board = rate(drawn((1.5, 0.0, -1.5), prompts=30))
     assert [row.system for row in board.rows] == ["s0", "s1", "s2"]
