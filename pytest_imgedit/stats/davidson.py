@@ -204,6 +204,7 @@ class Davidson:
     """A fit. `parameters` are θ of all systems with mean 0, δ of `judges` and log ν of
     `dimensions`, those that have one. Judges in one tuple share δ.
 
+    In `tally`, votes of judges that share δ are those of the first of them.
     `moves` are the steps of the parameters that one vote more of a cell and an outcome makes, in
     shape (cells, 3, parameters), and `shares` the chances of the outcomes, in shape (cells, 3).
     """
@@ -302,7 +303,9 @@ def fit(tally: Tally) -> tuple[Davidson, list[str]]:
         tally = _without_dimensions(tally, only_ties)
     check_connected(tally)
     dimensions = np.flatnonzero((by_dimension[:, TIED] > 0) & ~only_ties).tolist()
-    judges = _judges_with_order(tally)
+    sharing = sharing_order(tally)
+    tally = _as_one_judge(tally, sharing)
+    judges = _told(tally, sharing)
     design = Design.of(tally, judges, dimensions)
     notes = []
     if judges and _way_to_infinity(design, tally) is not None:
@@ -352,18 +355,26 @@ def is_one_way(by_order: Floats) -> bool:
     return bool(votes > 0 and votes in (by_order[WON], by_order[LOST]))
 
 
-def _judges_with_order(tally: Tally) -> list[tuple[int, ...]]:
+def _as_one_judge(tally: Tally, sharing: Sequence[tuple[int, ...]]) -> Tally:
+    """Count votes of judges that share an order term as those of the first of them, and all votes
+    of unknown order as those of the first judge.
+    """
+    coded = tally.coded
+    of_judge = np.arange(len(coded.judges))
+    for judges in sharing:
+        of_judge[list(judges)] = judges[0]
+    judge = np.where(coded.order == 0, 0, of_judge[coded.judge])
+    return Tally.of(replace(coded, judge=judge))
+
+
+def _told(tally: Tally, sharing: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Return the sets of judges whose order term votes tell.
 
     Where the sums of θ and δ that votes are about leave a direction open, judges that it moves have
     none.
     """
     counts = tally.by_order()
-    sharing = [
-        judges
-        for judges in sharing_order(tally)
-        if not is_one_way(counts[list(judges)].sum(axis=0))
-    ]
+    sharing = [judges for judges in sharing if not is_one_way(counts[judges[0]])]
     systems = len(tally.coded.systems)
     rows = Design.of(tally, sharing, []).rows[:, WON]
     values, vectors = np.linalg.eigh(rows.T @ rows)
