@@ -81,6 +81,10 @@ def test_the_digest_covers_votes_and_texts(tmp_path: Path) -> None:
             ["x,a.png,b.png,a,ann,,,", "x,b.png,a.png,b,bob,,,"],
             "votes.csv:3: a is ",
         ),
+        (
+            ["x,a.png,b.png,a,ann,,s.png,red, then blue"],
+            ":2: 9 cells, expected 8, one a column: put",
+        ),
         ([], "votes.csv: no choices, expected at least one"),
     ],
 )
@@ -93,7 +97,7 @@ def test_a_wrong_header_is_named(tmp_path: Path) -> None:
         write_csv(tmp_path, header="id,a,b,winner")
     )
     assert ":1: twice column 'a'" in refusal(write_csv(tmp_path, header="id,a,a,b,winner,rater"))
-    assert "expected both or none" in refusal(
+    assert ":1: one of the columns 'source' and 'instruction', expected id,a," in refusal(
         write_csv(tmp_path, header="id,a,b,winner,rater,source")
     )
 
