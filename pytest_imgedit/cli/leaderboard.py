@@ -5,7 +5,9 @@ import shutil
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+from pytest_imgedit.cli.boards import BoardOptions, board
 from pytest_imgedit.cli.comparable import (
     read_all,
     refuse_partial,
@@ -22,7 +24,7 @@ from pytest_imgedit.stats.leaderboard import RankedRuns, rank_runs
 from pytest_imgedit.store.baselines import Baseline
 
 #: What renders each format.
-_RENDERERS = {"md": tables.markdown, "csv": tables.csv_text}
+_RENDERERS = {"md": tables.markdown, "csv": tables.csv_of}
 
 
 def leaderboard(
@@ -34,15 +36,27 @@ def leaderboard(
     csv: Path | None,
     html: Path | None,
     out: Path,
+    **options: Any,
 ) -> tuple[JsonObject, str, int]:
-    """Rank runs or baselines over the pairs that all of them have, and write a file in each format
-    that has a path.
+    """Rank runs or baselines over the pairs that all of them have, or, with the option
+    `duel`, systems by votes, as `boards.board` does; write a file in each format that has a path.
 
     The `reference` of differences takes part too. `measure` names measures; without any they are
-    all that the runs share. Raises `UsageError` for runs that cannot be compared.
+    all that the runs share. `options` are those of `BoardOptions`, by name. Raises `UsageError`
+    for runs that cannot be compared.
     """
     chosen = {"md": md, "csv": csv, "html": html}
     paths = {kind: path for kind, path in chosen.items() if path is not None}
+    of_duels = BoardOptions(**options)
+    if of_duels.duel:
+        if measure:
+            raise errors.UsageError(
+                "--measure: votes have no measures, and all their dimensions are shown, expected "
+                "--duel without it"
+            )
+        return board(references, reference, of_duels, paths, out)
+    if not references:
+        raise errors.UsageError("leaderboard: no RUN, expected one or more, or --duel")
     outputs.check(paths, outputs.inputs(out))  # before the runs are read, which takes long
     runs, base = _read_runs(references, reference, out)
     kept = outputs.inputs(out, *suites_of(runs))

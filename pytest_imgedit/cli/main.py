@@ -180,17 +180,35 @@ COMMANDS = (
     Command(
         name="leaderboard",
         function="leaderboard:leaderboard",
-        summary="rank runs over the pairs that all of them have",
+        summary="rank runs over the pairs that all of them have, or systems by votes in duels",
         arguments={
             **_STORE,
             "references": {
                 "metavar": "RUN",
-                "nargs": "+",
-                "help": f"one a system; each a baseline, or {_WHOLE}",
+                "nargs": "*",
+                "help": f"one a system; each a baseline, or {_WHOLE}; with --duel, only votes "
+                "between these count",
             },
             "--reference": {
                 "metavar": "RUN",
-                "help": "show the differences of all others from this run",
+                "help": "show the differences of all others from this run, or, with --duel, from "
+                "a system that votes name",
+            },
+            "--duel": {
+                "action": "store_true",
+                "help": "rate systems by votes between their edits, such as those of imgedit duel",
+            },
+            "--votes": {
+                "type": Path,
+                "metavar": "FILE",
+                "action": "append",
+                "default": [],
+                "help": "a CSV file of votes, or a log or a folder of logs of GenArena; repeatable "
+                "(default: the votes in the store, which also count if runs are named)",
+            },
+            "--fit": {
+                "choices": ("genarena", "gedit-v2"),
+                "help": "show the ratings of that arena's own fit instead, without intervals",
             },
             "--measure": {
                 "metavar": "NAME",
@@ -202,7 +220,8 @@ COMMANDS = (
             "--csv": {
                 "type": Path,
                 "metavar": "PATH",
-                "help": "write one row a measure, group and system",
+                "help": "write one row a measure, group and system; with --duel, a column and "
+                "system",
             },
             "--html": {"type": Path, "metavar": "PATH", "help": "write a page with charts"},
         },

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from string import ascii_letters
 
@@ -21,6 +21,7 @@ from pytest_imgedit.core.text import (
 from pytest_imgedit.report.markdown import escape, table_lines
 from pytest_imgedit.report.measure_tables import label
 from pytest_imgedit.report.tables import LONGEST_NAME, Table, p_value
+from pytest_imgedit.stats.boards import RatedSystem
 from pytest_imgedit.stats.leaderboard import RankedMeasure, RankedRuns
 from pytest_imgedit.stats.ranking import RankedMean, RankedSystem
 from pytest_imgedit.store.baselines import Baseline
@@ -84,7 +85,7 @@ def _letter(group: int) -> str:
     return ascii_letters[group - 1] if group <= len(ascii_letters) else f"({group})"
 
 
-def ranks(row: RankedSystem) -> str:
+def ranks(row: RankedSystem | RatedSystem) -> str:
     """Format the interval of a rank: `1–3`, or `2` for one rank."""
     low, high = row.rank_interval
     return str(low) if low == high else f"{low}–{high}"
@@ -220,16 +221,21 @@ def markdown(ranked: RankedRuns) -> str:
     return "\n".join(lines)
 
 
-def csv_text(ranked: RankedRuns) -> str:
+def csv_of(ranked: RankedRuns) -> str:
     """Render a row of CSV for each measure, system and group; only rows of the group `overall` have
     ranks, differences and the counts `n` and `missing`.
     """
+    return csv_text(CSV_HEADER, _csv_rows(ranked))
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Render rows, which are cells by column, as CSV; a column that a row lacks is empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_HEADER)
-    for row in _csv_rows(ranked):
+    writer.writerow(header)
+    for row in rows:
         cells = []
-        for name in CSV_HEADER:
+        for name in header:
             cell = row.get(name, "")
             cells.append(escaped(cell) if isinstance(cell, str) else cell)
         writer.writerow(cells)

@@ -52,7 +52,8 @@ def read_votes(path: Path) -> list[DuelVote]:
     else:
         raise errors.UsageError(f"{path}: no votes, expected {_FORMS}")
     if not votes:
-        raise errors.UsageError(f"{path}: no votes, expected at least one")
+        problem = f"{path}: no votes, expected at least one"
+        raise files.unusable(path, _FORMS, problem)
     return votes
 
 

@@ -39,6 +39,7 @@ PATHS = {
     "why --md": "file",
     "why --html": "file",
     "leaderboard --out": "store that is read",
+    "leaderboard --votes": "input",
     "leaderboard --md": "file",
     "leaderboard --csv": "file",
     "leaderboard --html": "file",

@@ -29,7 +29,9 @@ from pytest_imgedit.report.read import as_baseline, read_results
 from pytest_imgedit.store.baseline_edits import BaselineEdits, OtherEdits
 from pytest_imgedit.store.journal import EditRecord, Journal
 from pytest_imgedit.suites.base import load_suite
+from pytest_imgedit.suites.choices import read_choices
 from pytest_imgedit.suites.public import keyed_rows
+from pytest_imgedit.suites.votes import read_votes
 
 
 def _zipped(name: str) -> bytes:
@@ -132,6 +134,9 @@ READERS = {
     "prompts-json": ("prompts.json", _prompts),
     "prompts-python": ("prompts.py", _prompts),
     "ratings": ("ratings.csv", read_ratings),
+    "choices": ("choices.csv", lambda path: read_choices(str(path))),
+    "votes": ("votes.csv", read_votes),
+    "votes-log": ("a_vs_b.jsonl", read_votes),
     "import-yaml": ("config.yaml", _root),
     "import-report": ("evaluation_report_1.json", _report),
     "instruction": ("a.txt", lambda path: files.read_utf8(path, 20_000, "the instruction")),
@@ -181,6 +186,7 @@ WHOLE = {
     "suite-jsonl": b'{"id": "a", "instruction": "x", "image": "a.png"}',
     "suite-keyed": b'{"1": {"id": "a.png", "prompt": "x", "edit_type": "add"}}',
     "import-report": b'{"category_statistics": {}, "overall_statistics": {"n": 1}}',
+    "votes-log": b'{"model_a": "a", "model_b": "b", "sample_index": 1, "final_winner": "a"}',
     "prompts-json": b'{"A": "What is here?"}',
     "safetensors": tensors(b"12345678"),
 }

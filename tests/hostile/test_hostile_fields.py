@@ -30,6 +30,8 @@ from pytest_imgedit.tracking import log_run
 
 #: Modules of `report` that write nothing on their own.
 PARTS = {
+    "board_page": "the output `leaderboard --duel --html`",
+    "board_tables": "the outputs `leaderboard --duel`, `--md` and `--csv`",
     "causes": "what differs between two runs",
     "charts": "numbers and labels of the pages",
     "comparison_page": "the output `compare --html`",

@@ -166,7 +166,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, changes: dict[str, object], probl
         ("[1]", ":1: list, expected a log of GenArena"),
         ("[" * 100_000, ":1: not valid JSON: "),
         ('{"model_a": "x", "model_a": "y"}', ":1: not valid JSON: key 'model_a' occurs twice"),
-        ("", ": no votes, expected at least one"),
+        ("", ": empty file, expected a CSV file of votes, or GenArena's logs: "),
         ("PK\x03\x04", ": "),
     ],
 )

@@ -1,0 +1,269 @@
+"""`imgedit leaderboard --duel`: systems rated by votes between their edits."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pkgutil import resolve_name
+
+from pytest_imgedit.cli.comparable import read_all
+from pytest_imgedit.core import errors
+from pytest_imgedit.core.duel_votes import DuelVote
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.text import counted, did_you_mean, first_of, printable, shorten
+from pytest_imgedit.report import board_page, board_tables, outputs, terminal
+from pytest_imgedit.report.board_tables import Ratings
+from pytest_imgedit.stats import boards
+from pytest_imgedit.stats.leaderboard import system_names
+from pytest_imgedit.store.baselines import Baseline
+from pytest_imgedit.suites.votes import join_votes, read_votes
+
+#: The folder of a store's votes.
+_FOLDER = "votes"
+_MAKE = "`imgedit duel RUN RUN…` makes them"
+#: Columns for which a narrow terminal has no room, the last first.
+_DISPENSABLE = ("95% CI of diff", "ranks", "lost", "tied", "won")
+
+
+@dataclass(frozen=True)
+class BoardOptions:
+    """The options of `imgedit leaderboard` that are for duels: files of votes, and the arena whose
+    own fit is shown. Raises `UsageError` for one without `duel`.
+    """
+
+    duel: bool = False
+    votes: Sequence[Path] = ()
+    fit: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("votes", "fit"):
+            if getattr(self, name) and not self.duel:
+                raise errors.UsageError(f"--{name}: no votes to rate by, expected --duel too")
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How another arena computes ratings, by a function of `stats.arena_fits`, and what is known to
+    be wrong with that.
+    """
+
+    title: str
+    function: str
+    note: str
+
+    def rate(self, votes: Sequence[DuelVote]) -> Mapping[str, float]:
+        function: Callable[[Sequence[DuelVote]], Mapping[str, float]] = resolve_name(
+            f"pytest_imgedit.stats.arena_fits:{self.function}"
+        )
+        return function(votes)
+
+
+_FITS = {
+    "genarena": _Fit(
+        "GenArena's own ratings",
+        "genarena",
+        "the fit stops after 100 rounds, converged or not; 1000 is the arithmetic mean of "
+        "strengths, so that one strong system moves all ratings",
+    ),
+    "gedit-v2": _Fit(
+        "GEdit v2's own ratings",
+        "gedit_v2",
+        "a ridge pulls ratings towards each other; which edit was shown first is ignored",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Votes that count, the system of the reference, and lines on what is to be known of them."""
+
+    votes: Sequence[DuelVote]
+    reference: str | None
+    notes: Sequence[str]
+
+
+def board(
+    references: Sequence[str],
+    reference: str | None,
+    options: BoardOptions,
+    paths: Mapping[str, Path],
+    out: Path,
+) -> tuple[JsonObject, str, int]:
+    """Rate the systems of runs, or all that votes name, and write a file in each format that has a
+    path.
+
+    Votes are those of the files of the options. Those of the store `out` count too if runs are
+    named, or no files. `reference` is a system of the votes or a run. Raises `UsageError` without
+    votes, for a run that has none, and as `boards.rate` does.
+    """
+    if reference is not None and options.fit is not None:
+        raise errors.UsageError(
+            f"--reference={reference}: ratings without intervals have no differences, expected "
+            "--fit without it"
+        )
+    kept = outputs.inputs(out)
+    kept += [
+        path for path in options.votes if not Path.cwd().is_relative_to(os.path.realpath(path))
+    ]
+    outputs.check(paths, kept)
+    found = _find(references, reference, options.votes, out)
+    if options.fit is None:
+        rated = boards.rate(found.votes, found.reference)
+        rated = replace(rated, notes=(*rated.notes, *found.notes))
+        ratings = board_tables.ratings_of(rated, found.reference)
+    else:
+        rated = None
+        chosen = _FITS[options.fit]
+        notes = [f"no intervals: {chosen.note}", *found.notes]
+        ratings = board_tables.ratings_of_fit(chosen.title, chosen.rate(found.votes), notes)
+    lines = _terminal_lines(ratings)
+    for kind, path in paths.items():
+        outputs.write(path, _rendered(kind, ratings, rated), kept)
+        lines.append(f"{kind}: {os.path.relpath(path)}")
+    return ratings.document, "\n".join(lines), 0
+
+
+def _rendered(kind: str, ratings: Ratings, rated: boards.Board | None) -> str:
+    if kind == "html":
+        return board_page.render(ratings, rated)
+    return ratings.csv if kind == "csv" else board_tables.markdown(ratings)
+
+
+def _terminal_lines(ratings: Ratings) -> list[str]:
+    """Return lines that show all tables and notes."""
+    width = shutil.get_terminal_size().columns
+    lines = [printable(ratings.title)]
+    for table in ratings.tables:
+        dispensable = list(_DISPENSABLE)
+        if table is not ratings.tables[0]:
+            dispensable = list(table.header[1:])
+        shown = terminal.render_table(table.header, table.rows, width, dispensable)
+        lines += ["", printable(table.title), shown]
+    lines.append("")
+    lines += map(printable, ratings.notes)
+    return lines
+
+
+def _find(
+    references: Sequence[str], reference: str | None, files: Sequence[Path], out: Path
+) -> _Found:
+    """Read the votes that count.
+
+    If runs are named, these are the votes between their systems and the reference; votes may name
+    a run by its id too. Raises `UsageError` for no votes, for a run without any, and for a
+    reference that is neither a run nor a system of the votes.
+    """
+    found = _read(files, out, is_of_runs=bool(references))
+    voted = list(dict.fromkeys(name for vote in found for name in (vote.a, vote.b)))
+    runs = dict(zip(references, read_all(references, out), strict=False))
+    _refuse_twice(references, runs)
+    names = _names(runs)
+    base = reference
+    if reference is not None and reference not in {*voted, *names}:
+        run = _run_of(reference, voted, out)
+        base = run.run
+        if base not in names:
+            runs[reference] = run
+            names = _names(runs)
+    if not references:
+        names = {name: name for name in voted} | names
+    elif base is not None:
+        names.setdefault(base, base)
+    votes = list(_between(found, names))
+    _require_votes(runs, names, votes)
+    joined = join_votes([votes])
+    notes = _notes(joined, others=len(found) - len(votes), repeated=len(votes) - len(joined))
+    return _Found(joined, None if base is None else names[base], list(notes))
+
+
+def _read(files: Sequence[Path], out: Path, *, is_of_runs: bool) -> list[DuelVote]:
+    """Return the votes of files and, if there are no files or runs are named, those of the
+    store.
+    """
+    paths = list(files)
+    if is_of_runs or not files:
+        paths += sorted((out / _FOLDER).glob("*.csv"))
+    if not paths:
+        raise errors.UsageError(
+            f"{out / _FOLDER}: no votes, expected CSV files: {_MAKE}, or name a file with --votes"
+        )
+    return [vote for path in paths for vote in read_votes(path)]
+
+
+def _refuse_twice(references: Sequence[str], runs: Mapping[str, Baseline]) -> None:
+    """Raise `UsageError` if a run is named twice."""
+    seen: dict[str, str] = {}
+    for reference in references:
+        run = runs[reference].run
+        if run in seen:
+            raise errors.UsageError(f"{seen[run]} and {reference} are one run, {run}: name it once")
+        seen[run] = reference
+
+
+def _names(runs: Mapping[str, Baseline]) -> dict[str, str]:
+    """Return the systems of runs by all names that votes may call them: the system's name, the id
+    of the run, and the name with the id.
+    """
+    systems = system_names(list(runs.values()))
+    names = {system: system for system in systems}
+    for system, run in zip(systems, runs.values(), strict=True):
+        (name,) = system_names([run])
+        names.setdefault(run.run, system)
+        names.setdefault(f"{name} ({run.run})", system)
+    return names
+
+
+def _run_of(reference: str, voted: Sequence[str], out: Path) -> Baseline:
+    """Return the run of a reference that is no system of the votes."""
+    try:
+        (run,) = read_all([reference], out)
+    except errors.UsageError as error:
+        raise errors.UsageError(
+            f"{error}; or a system of the votes: {first_of(voted)}{did_you_mean(reference, voted)}"
+        ) from None
+    return run
+
+
+def _between(votes: Iterable[DuelVote], names: Mapping[str, str]) -> Iterator[DuelVote]:
+    """Yield the votes between systems, which have other names too."""
+    for vote in votes:
+        if vote.a not in names or vote.b not in names:
+            continue
+        a = names[vote.a]
+        b = names[vote.b]
+        if a == b:
+            raise errors.UsageError(
+                f"{vote.row}: {vote.a!r} and {vote.b!r} are one run, expected two systems"
+            )
+        yield replace(vote, a=a, b=b)
+
+
+def _require_votes(
+    runs: Mapping[str, Baseline], names: Mapping[str, str], votes: Sequence[DuelVote]
+) -> None:
+    """Raise `UsageError` for a run on whose system there is no vote."""
+    voted = {name for vote in votes for name in (vote.a, vote.b)}
+    for reference, run in runs.items():
+        system = names[run.run]
+        if system not in voted:
+            raise errors.UsageError(
+                f"{reference}: no vote is on its system {shorten(system, 80)!r} and another one "
+                f"of these, expected some: {_MAKE}"
+            )
+
+
+def _notes(votes: Sequence[DuelVote], *, others: int, repeated: int) -> Iterator[str]:
+    """Yield what is to be known of the votes that count, and how many do not."""
+    judges = Counter(vote.judge or board_tables.UNNAMED for vote in votes)
+    if len(judges) > 1:
+        counts = [f"{shorten(judge, 60)} {count}" for judge, count in judges.most_common()]
+        yield (
+            f"the votes of {counted(len(judges), 'judge')} count, each with its own order term: "
+            f"{first_of(counts)}"
+        )
+    if others:
+        yield f"{counted(others, 'vote')} on other systems left out"
+    if repeated:
+        yield f"{counted(repeated, 'vote')} that other files repeat left out"
