@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pkgutil import resolve_name
 
 from pytest_imgedit.cli.comparable import read_all
 from pytest_imgedit.core import errors
@@ -15,7 +14,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, did_you_mean, first_of, printable, shorten
 from pytest_imgedit.report import board_page, board_tables, outputs, terminal
 from pytest_imgedit.report.board_tables import Ratings
-from pytest_imgedit.stats import boards
+from pytest_imgedit.stats import arena_fits, boards
 from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.suites.votes import join_votes, read_votes
@@ -45,32 +44,25 @@ class BoardOptions:
 
 @dataclass(frozen=True)
 class _Fit:
-    """How another arena computes ratings, by a function of `stats.arena_fits`, and what is known to
-    be wrong with that.
-    """
+    """How another arena computes ratings, and what is known to be wrong with that."""
 
     title: str
-    function: str
+    rate: Callable[[Sequence[DuelVote]], Mapping[str, float]]
     note: str
-
-    def rate(self, votes: Sequence[DuelVote]) -> Mapping[str, float]:
-        function: Callable[[Sequence[DuelVote]], Mapping[str, float]] = resolve_name(
-            f"pytest_imgedit.stats.arena_fits:{self.function}"
-        )
-        return function(votes)
 
 
 _FITS = {
     "genarena": _Fit(
         "GenArena's own ratings",
-        "genarena",
-        "the fit stops after 100 rounds, converged or not; 1000 is the arithmetic mean of "
-        "strengths, so that one strong system moves all ratings",
+        arena_fits.genarena,
+        "the fit stops after 100 rounds, even if it has not converged; 1000 is the arithmetic mean "
+        "of strengths, so a strong system lowers all other ratings",
     ),
     "gedit-v2": _Fit(
         "GEdit v2's own ratings",
-        "gedit_v2",
-        "a ridge pulls ratings towards each other; which edit was shown first is ignored",
+        arena_fits.gedit_v2,
+        "a ridge draws all ratings to that of the last name in order; which edit was shown first "
+        "is ignored",
     ),
 }
 

@@ -70,9 +70,9 @@ def join_votes(sources: Iterable[Sequence[DuelVote]]) -> list[DuelVote]:
 
 
 def votes_csv(votes: Iterable[DuelVote]) -> str:
-    """Return votes as the CSV file that `read_votes` reads."""
+    """Return votes as the CSV file that `read_votes` reads; its lines end as RFC 4180 says."""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
+    writer = csv.writer(file)
     writer.writerow((*REQUIRED, *_OPTIONAL))
     for vote in votes:
         writer.writerow(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from boards_by_hand import a_board, rated
 from documents import a_run, an_item
+from hostile_documents import FORGED, STEERING, steering_in
 
 from pytest_imgedit.cli import boards as command
 from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.cli.main import main
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.stats.boards import Chance, Elo
 from pytest_imgedit.suites.votes import votes_csv
 
 if TYPE_CHECKING:
@@ -214,3 +217,91 @@ def test_a_narrow_terminal_keeps_ratings_and_their_intervals(
     _, text = shown(out)
     assert "95% CI of Elo" in text
     assert "hidden at this width: won, tied, lost" in text
+
+
+@pytest.mark.parametrize("field", ["a", "judge", "dimension", "category"])
+def test_no_text_of_a_vote_steers_or_forges_a_line_in_any_output(
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    field: str,
+) -> None:
+    name = f"mark{STEERING}\n{FORGED}"
+    path = write(
+        Path("x.csv"), [replace(vote("p1", "x", "y"), **{field: name}), vote("p2", "y", "x")]
+    )
+
+    def rate(votes: Sequence[DuelVote], reference: str | None = None) -> Board:
+        groups = {
+            "dimensions": {each.dimension: Elo(0.0, None) for each in votes},
+            "categories": {each.category: Elo(0.0, None) for each in votes},
+        }
+        judges = {each.judge: Chance(0.5, None) for each in votes}
+        dimensions = {each.dimension: Chance(0.5, None) for each in votes}
+        rows = [rated(votes[0].a, 1, 1.0, **groups), rated("y", 2, -1.0, **groups)]
+        return a_board(*rows, first=judges, ties=dimensions, notes=(f"{votes[0]}",))
+
+    monkeypatch.setattr(command.boards, "rate", rate)
+    arguments = ["leaderboard", "--duel", f"--votes={path}", f"--out={out}"]
+    written = ["--md=b.md", "--csv=b.csv", "--html=b.html"]
+    assert main([*arguments, *written]) == 0
+    assert main([*arguments, "--json"]) == 0
+    texts = [capsys.readouterr().out]
+    texts += [Path(option.partition("=")[2]).read_text() for option in written]
+    for text in texts:
+        assert steering_in(text) == []
+        assert f"\n{FORGED}" not in text
+    assert "mark" in "".join(texts)
+
+
+def in_both_orders(a: str, b: str, *, won: int, of: int, judge: str = "j") -> list[DuelVote]:
+    """Votes on pairs of two systems in both orders, of which the first `won` are for `a`."""
+    votes = []
+    for pair in range(of):
+        for first in ("a", "b"):
+            winner = "a" if pair < won else "b"
+            changes = {"first": first, "winner": winner, "judge": judge, "cluster": f"s{pair // 2}"}
+            votes.append(vote(f"p{pair}", a, b, **changes))
+    return votes
+
+
+def test_real_votes_are_rated_from_the_files_to_the_page(out: Path) -> None:
+    votes = in_both_orders("good", "fair", won=16, of=20)
+    votes += in_both_orders("fair", "bad", won=15, of=20)
+    votes += in_both_orders("good", "bad", won=18, of=20)
+    write(out / "votes/1.csv", votes[:50])
+    write(out / "votes/2.csv", votes[40:])
+    document, text = shown(out, "good", "bad", "fair", reference="bad", html=Path("b.html"))
+    assert [row["system"] for row in document["rows"]] == ["good", "fair", "bad"]
+    assert (document["votes"], document["pairs"], document["clusters"]) == (120, 20, 10)
+    assert sum(row["overall"]["elo"] for row in document["rows"]) == pytest.approx(0, abs=1e-6)
+    best, _, worst = document["rows"]
+    assert best["difference"]["elo"] == pytest.approx(
+        best["overall"]["elo"] - worst["overall"]["elo"], abs=1e-6
+    )
+    assert (best["wins"], best["ties"], best["losses"]) == (68, 0, 12)
+    assert document["first"]["j"]["share"] == pytest.approx(0.5, abs=1e-6)
+    assert "10 votes that other files repeat left out" in text
+    assert Path("b.html").read_text().count('<circle class="mean"') == 3
+
+
+@pytest.mark.parametrize(("fit", "told"), [("genarena", "100 rounds"), ("gedit-v2", "a ridge")])
+def test_the_fit_of_another_arena_has_no_intervals_and_says_what_is_wrong(
+    out: Path, fit: str, told: str
+) -> None:
+    write(out / "votes/1.csv", in_both_orders("good", "bad", won=16, of=20))
+    document, text = shown(out, fit=fit, csv=Path("b.csv"), html=Path("b.html"))
+    assert list(document["ratings"]) == ["good", "bad"]
+    assert told in text
+    assert "no intervals: " in text
+    assert "CI" not in text
+    assert Path("b.csv").read_text().startswith("system,rating\ngood,1")
+    assert "<figure" not in Path("b.html").read_text()
+
+
+def test_a_board_that_has_no_finite_ratings_is_refused_in_one_line(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(out / "votes/1.csv", in_both_orders("good", "bad", won=20, of=20))
+    assert main(["leaderboard", "--duel", f"--out={out}"]) == 4
+    assert capsys.readouterr().err.count("\n") == 1

@@ -59,6 +59,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [DuelVote(**{**_fields(vote), "row": ""}) for vote in found] == votes
 
 
+def test_any_text_of_a_vote_is_read_as_it_is_written(tmp_path: Path) -> None:
+    names = ("a\rb", "a\nb", "a,b", '"', "'", "=1+1", "a\x00b", "a\u2028b")
+    votes = [DuelVote(pair="p", a=name, b="other", winner="a") for name in names]
+    path = tmp_path / "x.csv"
+    path.write_text(votes_csv(votes))
+    assert tuple(vote.a for vote in read_votes(path)) == names
+
+
 def _fields(vote: DuelVote) -> dict[str, object]:
     return {name: getattr(vote, name) for name in DuelVote.__slots__}
 
