@@ -1,11 +1,15 @@
-"""The page of `imgedit leaderboard` in a real browser: it fits wide and narrow windows."""
+"""The pages of `imgedit leaderboard` in a real browser: they fit wide and narrow windows."""
 
 from __future__ import annotations
 
 import pytest
+from boards_by_hand import DIFFERENCE, a_board, rated
 from documents import a_baseline, baseline_item
 
+from pytest_imgedit.report import board_page
+from pytest_imgedit.report.board_tables import ratings_of
 from pytest_imgedit.report.leaderboard_page import render
+from pytest_imgedit.stats.boards import Elo
 from pytest_imgedit.stats.leaderboard import rank_runs
 
 
@@ -39,3 +43,31 @@ def test_table_that_fits_stays_a_table(page, tmp_path):
     assert page.locator(".stacked").count() == 0
     page.set_viewport_size({"width": 250, "height": 900})
     page.until("document.querySelector('.stacked') !== null")
+
+
+@pytest.mark.parametrize("width", [1440, 768, 390])
+@pytest.mark.everyday_for("768")
+def test_no_column_of_a_board_of_duels_is_cut(page, tmp_path, width):
+    categories = {f"a-long-name-of-a-category-{n}": Elo(-100.0, (-140.0, -60.0)) for n in range(8)}
+    rows = [
+        rated(
+            f"a-long-name-of-a-system-{n}",
+            n,
+            -90.0 * n,
+            categories=categories,
+            difference=DIFFERENCE,
+        )
+        for n in range(1, 4)
+    ]
+    board = a_board(*rows)
+    path = tmp_path / "page.html"
+    path.write_text(board_page.render(ratings_of(board, None), board))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"file://{path}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    widths = page.locator(".wide").evaluate_all("ns => ns.map(n => n.scrollWidth - n.clientWidth)")
+    assert max(widths) <= 0
+    labels = page.locator(".wide td").evaluate_all("cells => cells.map(c => c.dataset.label)")
+    assert {"Elo", "95% CI of Elo", "diff", *categories} <= set(labels)
+    assert page.locator("circle.mean").count() == 3
+    assert page.problems == []
