@@ -251,10 +251,7 @@ def _notes(votes: Sequence[DuelVote], *, others: int, repeated: int) -> Iterator
     judges = Counter(vote.judge or board_tables.UNNAMED for vote in votes)
     if len(judges) > 1:
         counts = [f"{shorten(judge, 60)} {count}" for judge, count in judges.most_common()]
-        yield (
-            f"the votes of {counted(len(judges), 'judge')} count, each with its own order term: "
-            f"{first_of(counts)}"
-        )
+        yield f"the votes of {counted(len(judges), 'judge')} count: {first_of(counts)}"
     if others:
         yield f"{counted(others, 'vote')} on other systems left out"
     if repeated:

@@ -143,7 +143,7 @@ def test_files_of_votes_stand_in_for_the_store_unless_runs_are_named(
     shown(out, votes=[path, log.parent])
     _, text = shown(out, "good", "bad", votes=[path])
     assert [len(votes) for votes, _ in asked] == [2, 2]
-    assert "the votes of 2 judges count, each with its own order term: ann 1, j 1" in text
+    assert "the votes of 2 judges count: ann 1, j 1" in text
 
 
 def test_a_vote_in_two_files_counts_once(out: Path, asked: Asked) -> None:
