@@ -14,7 +14,8 @@ from pytest_imgedit.cli.comparable import (
     refuse_to_compare,
     suites_of,
 )
-from pytest_imgedit.cli.duelling import Dueled, DuelOptions, duel_runs, refuse_to_duel
+from pytest_imgedit.cli.duelling import Dueled, duel_runs, refuse_to_duel
+from pytest_imgedit.cli.judge_options import JudgeOptions
 from pytest_imgedit.cli.leaderboard import leaderboard
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors
@@ -98,22 +99,25 @@ def compare_runs(
     More than two are ranked in a leaderboard, whose reference is the first. The exit code is 1 if
     a gate fails. Raises `UsageError` for a single run, and for runs that cannot be compared.
     """
-    duels = DuelOptions.take(options)
+    is_duel = options.pop("duel")
+    judge = JudgeOptions.take(options)
+    if not is_duel:
+        _refuse_without_duel(judge, options)
     is_gated = bool(options["max_drop"] or options["max_collapsed"] is not None)
     if len(references) != 2:
-        _refuse_several(references, is_gated=is_gated, is_duel=duels.duel)
+        _refuse_several(references, is_gated=is_gated, is_duel=is_duel)
         return leaderboard(
             references, references[0], measure=(), md=None, csv=None, html=html, out=out
         )
-    settings = _gates_settings({**options, "duel": duels.duel})
+    settings = _gates_settings({**options, "duel": is_duel})
     (before, path_before), (now, path) = read_with_paths(references, out)
     kept = outputs.inputs(out, *suites_of((before, now)))
     paths = {} if html is None else {"html": html}
     outputs.check(paths, kept)
     names = " and ".join(references)
     compared = _compare_scores(before, now, names, settings, is_gated=is_gated)
-    if duels.duel:
-        dueled = duel_runs((before, path_before), path, duels, settings, out)
+    if is_duel:
+        dueled = duel_runs((before, path_before), path, judge, settings, out)
         compared = replace(compared, dueled=dueled)
 
     verdict = _verdict(compared)
@@ -136,6 +140,14 @@ def compare_runs(
         lines.append(f"html: {os.path.relpath(html)}")
     is_failed = any(fails(gate, settings) for gate in compared.gates)
     return {**compared.document, "models": models}, "\n".join(lines), int(is_failed)
+
+
+def _refuse_without_duel(judge: JudgeOptions, options: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for an option of duels where there are none."""
+    nothing = "nothing to decide"
+    if options["min_win"]:
+        raise errors.UsageError(f"--min-win: {nothing}, expected --duel too")
+    judge.refuse_without("--duel", nothing)
 
 
 def _refuse_several(references: Sequence[str], *, is_gated: bool, is_duel: bool) -> None:

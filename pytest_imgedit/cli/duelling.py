@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.cli.comparable import baseline_store, baselines_folder
-from pytest_imgedit.config.options import assign
-from pytest_imgedit.config.settings import GatesSettings, Settings, make_settings, read_tables
+from pytest_imgedit.cli.judge_options import JudgeOptions
+from pytest_imgedit.config.settings import GatesSettings, Settings, make_settings
 from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.results import RESULTS_SCHEMA, Duel, GateResult, JudgeInfo, Results
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.report.read import read_results
 from pytest_imgedit.run.baselines import ComparedWith
 from pytest_imgedit.run.duels import Opponent
@@ -31,31 +30,6 @@ from pytest_imgedit.store.store import Store, blobs_around
 
 #: Keys of `[gates]` that a config has for duels too; all others are options of the command.
 _OF_CONFIG = ("baselines", "baseline_store", "max_near_copies")
-
-
-@dataclass(frozen=True)
-class DuelOptions:
-    """The options of `imgedit compare` that need `duel`: the judge, by default that of the later
-    run, its config and settings, and its GPUs.
-    """
-
-    duel: bool
-    judge: str | None
-    config: Path | None
-    assigned: Sequence[str]
-    gpus: str | None
-
-    @classmethod
-    def take(cls, options: dict[str, Any]) -> "DuelOptions":
-        """Take these out of the options of the command; raise `UsageError` for one without
-        `--duel`.
-        """
-        named = {name: options.pop(name) for name in cls.__dataclass_fields__}
-        given = {**named, "set": named["assigned"], "min-win": options["min_win"]}
-        for name in ("min-win", "judge", "config", "set", "gpus"):
-            if given[name] and not named["duel"]:
-                raise errors.UsageError(f"--{name}: nothing to decide, expected --duel too")
-        return cls(**named)
 
 
 @dataclass(frozen=True)
@@ -106,7 +80,7 @@ def refuse_to_duel(before: Baseline, now: Baseline, names: str) -> None:
 def duel_runs(
     before: tuple[Baseline, Path],
     now: Path,
-    options: DuelOptions,
+    options: JudgeOptions,
     gates: GatesSettings,
     out: Path,
 ) -> Dueled:
@@ -117,7 +91,6 @@ def duel_runs(
     """
     baseline, path = before
     results = _results_of(now)
-    find_user_modules(options.config)
     settings = _settings(results, options, gates, out)
     edits = FinishedEdits(results, blobs_around(now, Store(out)))
     session = Session(settings, Path(), edits.suite)
@@ -145,22 +118,17 @@ def _results_of(path: Path) -> Results:
         ) from None
 
 
-def _settings(results: Results, options: DuelOptions, gates: GatesSettings, out: Path) -> Settings:
+def _settings(results: Results, options: JudgeOptions, gates: GatesSettings, out: Path) -> Settings:
     """Return settings for duels of the edits of a run; raise `UsageError` if the judge does not
     score edits, or has a secret that results do not tell.
     """
-    raw = read_tables(options.config)
-    assign(raw, options.assigned, "--set")
+    raw = options.tables(out)
     for name in ("judges", "metrics"):  # additional ones decide no duel
         raw.pop(name, None)
     raw["editor"] = {"spec": "identity"}
     raw["suite"] = {"spec": results.suite.name}
-    raw["run"] |= {"stage": "all", "out": out}
-    if options.gpus is not None:
-        raw.setdefault("workers", {})["gpus"] = options.gpus
+    raw["run"]["stage"] = "all"
     judge = raw.setdefault("judge", {})
-    if options.judge is not None:
-        judge["spec"] = options.judge
     if "spec" not in judge:
         raw["judge"] = _judge_of(results) | judge
     _set_protocol(raw["judge"], results)

@@ -2,20 +2,18 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.cli.comparable import names_of, read_document, suites_of
-from pytest_imgedit.config.options import assign
-from pytest_imgedit.config.settings import make_settings, read_tables
+from pytest_imgedit.cli.judge_options import JudgeOptions
+from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.results import PublishedRow, Results
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import did_you_mean, first_of
-from pytest_imgedit.kinds.user_code import find_user_modules
 from pytest_imgedit.protocols.loading import CLASSES, IN_TOML, published_rows
 from pytest_imgedit.report import outputs, published_causes, why_page
 from pytest_imgedit.report.causes import Side, causes_of
@@ -28,61 +26,27 @@ from pytest_imgedit.store.run_references import LATEST
 _RENDERERS = {"md": why_page.markdown, "html": why_page.page}
 
 
-@dataclass(frozen=True)
-class AskOptions:
-    """The options that need `ask`: the judge, by default that of B, its config and settings, and
-    its GPUs.
-    """
-
-    ask: bool
-    judge: str | None
-    config: Path | None
-    assigned: Sequence[str]
-    gpus: str | None
-
-    @classmethod
-    def take(cls, options: Mapping[str, Any]) -> "AskOptions":
-        """Take these out of the options of the command; raise `UsageError` for one without
-        `--ask`.
-        """
-        named = {name: options[name] for name in cls.__dataclass_fields__}
-        given = {**named, "set": named["assigned"]}
-        for name in ("judge", "config", "set", "gpus"):
-            if given[name] and not named["ask"]:
-                raise errors.UsageError(f"--{name}: nothing to ask, expected --ask too")
-        return cls(**named)
-
-    def rejudge(self, before: Results, now: Results, out: Path) -> dict[str, float]:
-        """Have B's judge score a sample of A's edits; see `rejudging.rejudge`. Raises `UsageError`
-        if `judge` is another one.
-        """
-        if self.judge not in (None, now.judge.spec):
-            raise errors.UsageError(
-                f"--judge={self.judge[:200]}: not the judge of B, expected {now.judge.spec}"
-            )
-        find_user_modules(self.config)
-        raw = read_tables(self.config)
-        assign(raw, self.assigned, "--set")
-        raw["run"]["out"] = out
-        if self.gpus is not None:
-            raw.setdefault("workers", {})["gpus"] = self.gpus
-        if self.judge is not None:
-            raw.setdefault("judge", {})["spec"] = self.judge
-        with closing(Session(make_settings(raw), Path())) as session:
-            return rejudge(session, before, now, sys.stderr)
-
-
 def why(
-    before: str, now: str, *, md: Path | None, html: Path | None, out: Path, **options: Any
+    before: str,
+    now: str,
+    *,
+    ask: bool,
+    md: Path | None,
+    html: Path | None,
+    out: Path,
+    **options: Any,
 ) -> tuple[JsonObject, str, int]:
     """Say what differs between a run and another one, a baseline or a published row, and what that
     did to the score; write a file in each format that has a path. The `options` are those of
-    `AskOptions`.
+    `JudgeOptions`, for `ask`.
 
     The exit code is 0, whether they differ or not. Raises `UsageError` for what cannot be read, for
     a baseline against a published row, and for `--ask` with anything but two runs.
     """
-    asking = AskOptions.take(options)
+    judge = JudgeOptions.take(options)
+    if not ask:
+        judge.refuse_without("--ask", "nothing to ask")
+    asking = judge if ask else None
     chosen = {"md": md, "html": html}
     paths = {kind: path for kind, path in chosen.items() if path is not None}
     outputs.check(paths, outputs.inputs(out))  # before the runs are read, which takes long
@@ -94,7 +58,7 @@ def why(
     if published is None:
         sides = _read_sides(before, now, out)
         explanation = _explain_runs(sides[0], sides[1], asking, out)
-    elif asking.ask:
+    elif asking is not None:
         raise errors.UsageError(f"--ask: {now[:200]} is one published number, expected two runs")
     else:
         sides = [Side.of(read_document(before, out))]
@@ -138,7 +102,7 @@ def _read_sides(before: str, now: str, out: Path) -> list[Side]:
     return [first, Side.of(read_document(now, out, names_of(first.kept.suite)))]
 
 
-def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Explanation:
+def _explain_runs(before: Side, now: Side, asking: JudgeOptions | None, out: Path) -> Explanation:
     """Explain the difference between the overall scores of two runs or baselines; raise
     `UsageError` if a judge is to be asked about a baseline.
     """
@@ -155,8 +119,8 @@ def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Exp
     if before.results is not None and now.results is not None:
         effect_notes = [_without_overall(start, end)]
         found = effects(before.results, now.results)
-        if found is not None and asking.ask:
-            rejudged = asking.rejudge(before.results, now.results, out)
+        if found is not None and asking is not None:
+            rejudged = _rejudge(asking, before.results, now.results, out)
             found = effects(before.results, now.results, rejudged)
         if found is not None:
             steps = [_rounded(step) for step in found.steps]
@@ -164,7 +128,7 @@ def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Exp
             end = found.end
             unexplained = found.unexplained
             effect_notes = list(found.notes)
-    elif asking.ask:
+    elif asking is not None:
         raise errors.UsageError("--ask: a baseline keeps no edits, expected two runs")
     return Explanation(
         before=_title(before),
@@ -178,6 +142,19 @@ def _explain_runs(before: Side, now: Side, asking: AskOptions, out: Path) -> Exp
         notes=notes,
         effect_notes=effect_notes,
     )
+
+
+def _rejudge(judge: JudgeOptions, before: Results, now: Results, out: Path) -> dict[str, float]:
+    """Have B's judge score a sample of A's edits; see `rejudging.rejudge`. Raises `UsageError` if
+    `judge` is another one.
+    """
+    if judge.judge not in (None, now.judge.spec):
+        raise errors.UsageError(
+            f"--judge={judge.judge[:200]}: not the judge of B, expected {now.judge.spec}"
+        )
+    settings = make_settings(judge.tables(out))
+    with closing(Session(settings, Path())) as session:
+        return rejudge(session, before, now, sys.stderr)
 
 
 def _rounded(step: Effect) -> Step:

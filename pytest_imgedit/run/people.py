@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TextIO
@@ -15,18 +14,19 @@ from pytest_imgedit.core.measures import SCORE, count_groups
 from pytest_imgedit.core.pairs import EditPair, ImageSource, category_slug, slug
 from pytest_imgedit.core.redaction import mask_shapes
 from pytest_imgedit.core.text import counted
-from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.costs import Billing
-from pytest_imgedit.run.duels import Bout, in_both_orders, judgements_of, pairwise_scorer
-from pytest_imgedit.run.first_requests import ask_servers
+from pytest_imgedit.run.duels import (
+    AskedDuels,
+    Bout,
+    in_both_orders,
+    judgements_of,
+    pairwise_scorer,
+)
 from pytest_imgedit.run.forecast import first_requests
-from pytest_imgedit.run.interrupts import no_hooks
+from pytest_imgedit.run.judge_alone import BoutRun, Prepared, ask_judge
 from pytest_imgedit.run.judge_trials import Trials
-from pytest_imgedit.run.model_swap import Swap
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.planned_works import make_works
-from pytest_imgedit.run.qualification import plan_without_edits
-from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.work import FIRST, Judgement, Work
@@ -153,37 +153,6 @@ class ChoiceDuels:
         return judgements_of(self.bouts)
 
 
-class PeopleRun(Run):
-    """Has the judge of a plan score the edits of choices, and decide the `votes` if it compares."""
-
-    def __init__(self, plan: RunPlan, context: RunContext, votes: ChoiceDuels | None) -> None:
-        super().__init__(plan, context)
-        self.votes = votes
-
-    def execute(self) -> None:
-        """Ask about everything without a stored verdict."""
-        pending = self.recall_verdicts(self.plan.works)
-        if not (pending or self._plan_duels()):
-            return
-        swap = Swap(self._launch("judge"), self.clock)
-        try:
-            self.score(pending, [], swap)
-        finally:
-            self.context.give_back("judge", swap.judge)
-
-    @property
-    def asked_duels(self) -> ChoiceDuels | None:
-        """The duels; none of a judge that turns out to measure."""
-        has_measured = any(
-            work.verdict is not None and work.verdict.measured for work in self.plan.works
-        )
-        return None if has_measured else self.votes
-
-    def _plan_duels(self) -> list[Judgement]:
-        duels = self.asked_duels
-        return [] if duels is None else self.recall(duels.scorer, duels.judgements)
-
-
 @dataclass(frozen=True)
 class MeasuredJudge:
     """A judge measured on people's choices, with its scorer, and the errors of edits without a
@@ -203,28 +172,21 @@ def measure_judge(session: Session, choices: Choices, file: TextIO) -> MeasuredJ
     cannot be reached or fails alike each time.
     """
     session.check_judge()
-    log = session.opened_store.new_run() / "run.log"
-    with closing(RunProgress(log, file, quiet=False)) as progress:
-        session.workers.reporter.watcher = progress
-        plan = plan_without_edits(session)
+    compared: list[Compared] = []
+
+    def prepare(plan: RunPlan) -> Prepared[BoutRun[ChoiceDuels]]:
+        compared.extend(_compared(plan, choices.choices))
+        works = tuple(work for pair in compared for work in pair.works)
+        plan = replace(plan, works=works)
         scorer = plan.scorer
         assert scorer is not None
-        compared = _compared(plan, choices.choices)
-        plan = replace(plan, works=tuple(work for pair in compared for work in pair.works))
         votes = _votes(session, scorer, compared)
         plan = _with_bill(plan, scorer, votes)
-        for line in _plan_lines(plan, choices, scorer):
-            progress.note(line)
-        ask_servers(plan, progress.note)
-        session.workers.settle(plan.models, plan.identities, plan.peaks)
-        context = RunContext(
-            session.workers.launch, session.workers.launch_additional, progress, no_hooks
-        )
-        run = PeopleRun(plan, context, votes)
-        try:
-            run.execute()
-        except errors.FailsAlike as error:
-            raise errors.UsageError(str(error)) from None
+        lines = _plan_lines(plan, choices, scorer)
+        return Prepared(plan, lines, lambda plan, context: BoutRun(plan, context, votes))
+
+    run = ask_judge(session, file, prepare)
+    scorer = run.scorer
     alpha = session.settings.gates.alpha
     card = _card(scorer, choices, compared, votes=run.asked_duels, alpha=alpha)
     failed = [
@@ -265,7 +227,7 @@ def _card(
     choices: Choices,
     compared: Sequence[Compared],
     *,
-    votes: ChoiceDuels | None,
+    votes: AskedDuels | None,
     alpha: float,
 ) -> JudgeCard:
     by_scores = [_judged(pair, pair.scored) for pair in compared]

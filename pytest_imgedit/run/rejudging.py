@@ -19,15 +19,12 @@ from pytest_imgedit.core.pairs import number_of
 from pytest_imgedit.core.repetitions import mean_score
 from pytest_imgedit.core.results import JudgeInfo, Results
 from pytest_imgedit.core.text import printable
-from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.costs import Billing
-from pytest_imgedit.run.first_requests import ask_servers
 from pytest_imgedit.run.forecast import first_requests
-from pytest_imgedit.run.interrupts import no_hooks
+from pytest_imgedit.run.judge_alone import Prepared, ask_judge, plan_without_edits
 from pytest_imgedit.run.judge_trials import Trials
 from pytest_imgedit.run.plan import RunPlan
-from pytest_imgedit.run.qualification import plan_without_edits
-from pytest_imgedit.run.run import Run, RunContext
+from pytest_imgedit.run.run import Run
 from pytest_imgedit.run.run_duel import FinishedEdits
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.work import FIRST, by_pair
@@ -52,21 +49,9 @@ def rejudge(session: Session, a: Results, b: Results, file: TextIO) -> dict[str,
     edits.require_images()
     own = _session_of_judge(session, edits, b)
     with closing(own):
-        log = own.opened_store.new_run() / "run.log"
-        with closing(RunProgress(log, file, quiet=False)) as progress:
-            own.workers.reporter.watcher = progress
-            plan = _with_bill(_plan(own, edits), progress)
-            ask_servers(plan, progress.note)
-            own.workers.settle(plan.models, plan.identities, plan.peaks)
-            context = RunContext(
-                own.workers.launch, own.workers.launch_additional, progress, no_hooks
-            )
-            try:
-                Run(plan, context).execute()
-            except errors.FailsAlike as error:
-                raise errors.UsageError(str(error)) from None
+        run = ask_judge(own, file, lambda plan: _prepare(plan, edits))
     scores: dict[str, float] = {}
-    for pair, works in by_pair(plan.works).items():
+    for pair, works in by_pair(run.plan.works).items():
         verdicts = [work.verdict for work in works]
         score = mean_score([None if verdict is None else verdict.score for verdict in verdicts])
         if score is not None:
@@ -181,18 +166,13 @@ def _unlike(session: Session, judge: JudgeInfo) -> str | None:
 # The plan
 
 
-def _plan(session: Session, edits: FinishedEdits) -> RunPlan:
-    """Return the plan of a run whose edits are made, and are to be judged."""
-    plan = plan_without_edits(session)
-    works = edits.works(plan.request.pairs, plan.editor, session.store)
-    return replace(plan, works=tuple(works))
-
-
-def _with_bill(plan: RunPlan, progress: RunProgress) -> RunPlan:
-    """Return a plan with what its judge will be asked, which is noted."""
+def _prepare(plan: RunPlan, edits: FinishedEdits) -> Prepared[Run]:
+    """Return a run whose edits are made, and are to be judged, with the bill of that."""
+    works = edits.works(plan.request.pairs, plan.editor, plan.store)
+    plan = replace(plan, works=tuple(works))
     scorer = plan.scorer
     assert scorer is not None
     tries = first_requests(plan, scorer.model)
     bill = Billing(plan.settings.run).bill(scorer, plan.works, Trials(), tries)
-    progress.note(bill.line(scorer.title, scorer.model.requirements.prices or (0.0, 0.0)))
-    return replace(plan, bills={FIRST: bill})
+    line = bill.line(scorer.title, scorer.model.requirements.prices or (0.0, 0.0))
+    return Prepared(replace(plan, bills={FIRST: bill}), [line], Run)

@@ -1,7 +1,6 @@
 """Has a judge alone decide which of two finished runs has the better edits."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -14,19 +13,15 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Item, ItemError, Results
 from pytest_imgedit.core.text import counted
 from pytest_imgedit.kinds.identity import Identity
-from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.costs import Billing
-from pytest_imgedit.run.duels import Duelling, Opponent, make_duelling, plan_duels
+from pytest_imgedit.run.duels import Duelling, Duels, Opponent, make_duelling, plan_duels
 from pytest_imgedit.run.finish import duel_facts
-from pytest_imgedit.run.first_requests import ask_servers
 from pytest_imgedit.run.forecast import duel_line, first_requests
-from pytest_imgedit.run.interrupts import no_hooks
+from pytest_imgedit.run.judge_alone import BoutRun, Prepared, ask_judge
 from pytest_imgedit.run.judge_trials import Trials, plan_trials
-from pytest_imgedit.run.model_swap import Swap
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.planned_works import make_works
-from pytest_imgedit.run.qualification import plan_without_edits
-from pytest_imgedit.run.run import Run, RunContext
+from pytest_imgedit.run.run import RunContext
 from pytest_imgedit.run.session import Session
 from pytest_imgedit.run.work import FIRST, Work
 from pytest_imgedit.stats.duels import DuelFacts
@@ -171,22 +166,6 @@ class DecidedDuels:
     gave_scores: bool
 
 
-class DuelRun(Run):
-    """Has the judge decide the duels of a plan, without edits or scores of its own."""
-
-    def execute(self) -> None:
-        """Make the edits of the judge's controls, and ask about all duels without a stored vote."""
-        assert self.plan.duelling is not None
-        self.trials = control_edits(self.plan, self.plan.duelling)
-        if not self._plan_duels():
-            return
-        swap = Swap(self._launch("judge"), self.clock)
-        try:
-            self.score([], [], swap)
-        finally:
-            self.context.give_back("judge", swap.judge)
-
-
 def control_edits(plan: RunPlan, duelling: Duelling, makes_edits: bool = True) -> Trials:
     """Return the trials of the judge, whose edits are put against each other; those that the store
     lacks are made, unless `makes_edits` is false.
@@ -212,35 +191,22 @@ def have_decided(
     seed in common.
     """
     session.check_duels()
-    log = session.opened_store.new_run() / "run.log"
-    with closing(RunProgress(log, file, quiet=False)) as progress:
-        session.workers.reporter.watcher = progress
-        plan = _with_bill(_plan(session, now, before))
-        for line in _plan_lines(plan):
-            progress.note(line)
-        ask_servers(plan, progress.note)
-        session.workers.settle(plan.models, plan.identities, plan.peaks)
-        context = RunContext(
-            session.workers.launch, session.workers.launch_additional, progress, no_hooks
-        )
-        run = DuelRun(plan, context)
-        try:
-            run.execute()
-        except errors.FailsAlike as error:
-            raise errors.UsageError(str(error)) from None
-    assert run.duels is not None
-    verdicts = [judgement.verdict for judgement in run.duels.judgements]
+    run = ask_judge(session, file, lambda plan: _prepare(session, plan, now, before))
+    duels = run.bouts
+    assert duels is not None
+    verdicts = [judgement.verdict for judgement in duels.judgements]
     return DecidedDuels(
-        facts=duel_facts(run.duels, plan.request.suite.pairs[0]),
-        judge=run.duels.scorer.facts,
-        gave_scores=not run.duels.by_scores
+        facts=duel_facts(duels, run.plan.request.suite.pairs[0]),
+        judge=duels.scorer.facts,
+        gave_scores=not duels.by_scores
         and any(verdict is not None and verdict.measured for verdict in verdicts),
     )
 
 
-def _plan(session: Session, now: FinishedEdits, before: Opponent) -> RunPlan:
-    """Return the plan of a run without works, which only decides duels."""
-    plan = plan_without_edits(session)
+def _prepare(
+    session: Session, plan: RunPlan, now: FinishedEdits, before: Opponent
+) -> Prepared[BoutRun[Duels]]:
+    """Return a run without works, which only decides duels, with its bill."""
     assert plan.scorer is not None
     works = now.works_against(before, plan.request.pairs, plan.editor, session.store)
     if not works:
@@ -251,7 +217,16 @@ def _plan(session: Session, now: FinishedEdits, before: Opponent) -> RunPlan:
     duelling = make_duelling(session.settings, works, before, plan.scorer)
     if has_measured(now.results, session.settings.judge.spec):
         duelling = replace(duelling, pairwise=None)
-    return replace(plan, duelling=duelling)
+    plan = _with_bill(replace(plan, duelling=duelling))
+    return Prepared(plan, _plan_lines(plan), _duel_run)
+
+
+def _duel_run(plan: RunPlan, context: RunContext) -> BoutRun[Duels]:
+    """Return the run of a plan, for which the edits of the judge's controls are made."""
+    assert plan.duelling is not None
+    duels = plan_duels(plan.duelling, control_edits(plan, plan.duelling))
+    duels.keep_edits()
+    return BoutRun(plan, context, duels)
 
 
 def has_measured(results: Results, judge: str) -> bool:
