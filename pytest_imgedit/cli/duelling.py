@@ -1,9 +1,10 @@
 """What `imgedit compare --duel` has a judge decide: which of two runs has the better edits."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,19 @@ class Dueled:
         return lines
 
 
-def refuse_to_duel(before: Baseline, now: Baseline, names: str) -> None:
+def refuse_to_duel(
+    before: Baseline, now: Baseline, names: str, *, only_common: bool = False
+) -> None:
     """Raise `UsageError` if the edits of two runs are not of the same pairs or instructions. Their
-    judges and seeds may differ; `names` are what the message calls the two.
+    judges and seeds may differ; `names` are what the message calls the two. With `only_common`,
+    pairs of one of them are ignored.
     """
-    contents = {
-        name: replace(content, seeds=before.contents[name].seeds)
-        if name in before.contents
-        else content
-        for name, content in now.contents.items()
-    }
+    contents = {}
+    for name, content in now.contents.items():
+        if name in before.contents:
+            contents[name] = replace(content, seeds=before.contents[name].seeds)
+        elif not only_common:
+            contents[name] = content
     is_rewritten = now.editor.rewrites is not None
     reason = unlike_rewrites(before, is_rewritten) or unlike_items(before, contents)
     if reason:
@@ -91,7 +95,8 @@ def duel_runs(
     """
     baseline, path = before
     results = _results_of(now)
-    settings = _settings(results, options, gates, out)
+    known = KnownJudge(results.judge, results.run.id, partial(has_measured, results))
+    settings = settings_of_duels(known, results.suite.name, options, gates, out)
     edits = FinishedEdits(results, blobs_around(now, Store(out)))
     session = Session(settings, Path(), edits.suite)
     others = session.baselines.other_edits(ComparedWith(baseline, path=path), session.store)
@@ -118,40 +123,64 @@ def _results_of(path: Path) -> Results:
         ) from None
 
 
-def _settings(results: Results, options: JudgeOptions, gates: GatesSettings, out: Path) -> Settings:
-    """Return settings for duels of the edits of a run; raise `UsageError` if the judge does not
-    score edits, or has a secret that results do not tell.
+@dataclass(frozen=True)
+class KnownJudge:
+    """What a run tells of its judge: `measured` says whether one of a spec gave scores in it, and
+    `option` is what asks for duels.
+    """
+
+    info: JudgeInfo
+    run: str
+    measured: Callable[[str], bool]
+    option: str = "--duel"
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The spec and the parameters as a config has them; raises `UsageError` if they have a
+        secret, which results do not tell.
+        """
+        known = {"spec": self.info.spec, **self.info.params}
+        if _has_mask(known):
+            raise errors.UsageError(
+                f"{self.option}: run {self.run} does not tell the secrets of its judge "
+                f"({self.info.spec}): name the judge by --config=FILE or --judge=SPEC"
+            )
+        if self.info.variant is not None:
+            known["variant"] = self.info.variant
+        return known
+
+    def protocol_of(self, spec: str) -> str:
+        """Return the protocol by which single edits are judged where scores decide: that of the run
+        for its own judge, if that turned out to measure, else the built-in one.
+        """
+        if self.info.protocol is not None and self.measured(spec):
+            return self.info.protocol
+        return "aspects"
+
+
+def settings_of_duels(
+    known: KnownJudge, suite: str, options: JudgeOptions, gates: GatesSettings, out: Path
+) -> Settings:
+    """Return settings for duels of edits of a suite, by the judge of the options or else the
+    `known` one; raise `UsageError` if the judge does not score edits, or has a secret that results
+    do not tell.
     """
     raw = options.tables(out)
     for name in ("judges", "metrics"):  # additional ones decide no duel
         raw.pop(name, None)
     raw["editor"] = {"spec": "identity"}
-    raw["suite"] = {"spec": results.suite.name}
+    raw["suite"] = {"spec": suite}
     raw["run"]["stage"] = "all"
     judge = raw.setdefault("judge", {})
     if "spec" not in judge:
-        raw["judge"] = _judge_of(results) | judge
-    _set_protocol(raw["judge"], results)
+        judge = raw["judge"] = known.table | judge
+    judge["protocol"] = known.protocol_of(str(judge["spec"]))
     settings = make_settings(raw)
     if not settings.judge.scores:
         raise errors.UsageError(
             f"judge {settings.judge.spec!r} does not score edits; choose another judge"
         )
     return _with_gates(settings, gates)
-
-
-def _judge_of(results: Results) -> dict[str, Any]:
-    """Return the spec and the parameters of a run's judge as a config has them."""
-    judge = results.judge
-    known = {"spec": judge.spec, **judge.params}
-    if _has_mask(known):
-        raise errors.UsageError(
-            f"--duel: run {results.run.id} does not tell the secrets of its judge "
-            f"({judge.spec}): name the judge by --config=FILE or --judge=SPEC"
-        )
-    if judge.variant is not None:
-        known["variant"] = judge.variant
-    return known
 
 
 def _has_mask(value: object) -> bool:
@@ -161,15 +190,6 @@ def _has_mask(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_has_mask, value))
     return isinstance(value, str) and redaction.MASK in value
-
-
-def _set_protocol(judge: dict[str, Any], results: Results) -> None:
-    """Set the protocol by which single edits are judged where scores decide: that of the run for
-    its own judge, if that turned out to measure, else the built-in one.
-    """
-    judge["protocol"] = "aspects"
-    if has_measured(results, str(judge["spec"])) and results.judge.protocol is not None:
-        judge["protocol"] = results.judge.protocol
 
 
 def _with_gates(settings: Settings, gates: GatesSettings) -> Settings:

@@ -139,6 +139,46 @@ COMMANDS = (
         failure="a gate did not pass, nor only warn",
     ),
     Command(
+        name="duel",
+        function="duel:duel",
+        summary="have a judge compare the edits of every two of several runs",
+        arguments={
+            **_STORE,
+            "references": {
+                "metavar": "RUN",
+                "nargs": "*",
+                "help": f"one a system; each a baseline that keeps its edits, or {_WHOLE}; one at "
+                "least a run",
+            },
+            "--judge": {
+                "metavar": "SPEC",
+                "help": "who decides (default: the config's, or that of the last run)",
+            },
+            "--gpus": {"metavar": "GPUS", "help": "as --imgedit-gpus"},
+            "--config": {
+                "type": Path,
+                "metavar": "FILE",
+                "help": "a TOML config with the judge",
+            },
+            "--set": {
+                "dest": "assigned",
+                "metavar": "KEY=VALUE",
+                "action": "append",
+                "default": [],
+                "help": "set a TOML key; repeatable",
+            },
+            "--votes": {
+                "type": Path,
+                "metavar": "FILE",
+                "action": "append",
+                "default": [],
+                "help": "votes that were made elsewhere, as CSV or logs of GenArena, which are "
+                "kept and not asked again; repeatable",
+            },
+        },
+        failure="the judge failed its trial, or decided nothing",
+    ),
+    Command(
         name="why",
         function="why:why",
         summary="tell why two numbers differ: what differs between two runs, and what it did",

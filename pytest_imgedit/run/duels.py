@@ -1,6 +1,6 @@
 """Duels: the judge is asked which of two edits of a pair is better, this run's or another's."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
@@ -187,44 +187,21 @@ class AskedDuels(Interface):
     def judgements(self) -> list[Judgement]: ...
 
 
-@dataclass
-class Duels:
-    """The duels of a run against an `opponent`, and those of the judge's controls by the worse one.
+@dataclass(kw_only=True)
+class ControlDuels:
+    """The duels of a judge's controls by the worse one.
 
     If the judge measures, `by_scores`, their judgements are of each edit alone.
     """
 
     scorer: Scorer
-    opponent: Opponent
     by_scores: bool
-    bouts: list[Bout] = field(default_factory=list)
     controls: dict[str, list[Bout]] = field(default_factory=dict)
-
-    @property
-    def judgements(self) -> list[Judgement]:
-        """All judgements that they need."""
-        return judgements_of(self.bouts + self.of_controls)
 
     @property
     def of_controls(self) -> list[Bout]:
         """The duels of all controls."""
         return [bout for of_control in self.controls.values() for bout in of_control]
-
-    def add_bouts(self, works: Iterable[Work]) -> None:
-        """Put the edits of works against the opponent's; a pair that neither side has an edit of
-        has no bout.
-
-        An edit that is still to be made counts as one that differs.
-        """
-        edits = self.opponent.edits
-        for work in works:
-            before = edits.get((work.pair.id, work.seed))
-            if before is None and work.edit_error is not None:
-                continue
-            if before is None or work.edit_error is not None or _is_edit(work, before):
-                self.bouts.append(Bout(work, before))
-            else:
-                self.bouts.append(self._bout(work.judgement, _alone(work, before), before))
 
     def add_controls(self, trials: Trials, works: Iterable[Work]) -> None:
         """Put edits of known quality against others that are worth less: right ones, or without
@@ -254,6 +231,51 @@ class Duels:
         if self.by_scores:
             return Bout(now.work, other, scored=(before, now))
         return Bout(now.work, other, votes=in_both_orders(now.work, other))
+
+    @property
+    def trials(self) -> Iterator[DuelTrial]:
+        """What came of each duel of the controls."""
+        for control, bouts in self.controls.items():
+            for bout in bouts:
+                source = bout.work.source
+                yield DuelTrial(
+                    control=control,
+                    better="oracle" if control in BELOW_ORACLE else "own",
+                    pair=bout.work.pair.id,
+                    cluster=source.sha256 if source else bout.work.pair.id,
+                    win=results.DuelPair(seeds=(bout.result,)).value(SCORE),
+                    first=bout.share_of_first,
+                    is_pending=bout.is_open,
+                )
+
+
+@dataclass(kw_only=True)
+class Duels(ControlDuels):
+    """The duels of a run against an `opponent`, and those of the judge's controls."""
+
+    opponent: Opponent
+    bouts: list[Bout] = field(default_factory=list)
+
+    @property
+    def judgements(self) -> list[Judgement]:
+        """All judgements that they need."""
+        return judgements_of(self.bouts + self.of_controls)
+
+    def add_bouts(self, works: Iterable[Work]) -> None:
+        """Put the edits of works against the opponent's; a pair that neither side has an edit of
+        has no bout.
+
+        An edit that is still to be made counts as one that differs.
+        """
+        edits = self.opponent.edits
+        for work in works:
+            before = edits.get((work.pair.id, work.seed))
+            if before is None and work.edit_error is not None:
+                continue
+            if before is None or work.edit_error is not None or _is_edit(work, before):
+                self.bouts.append(Bout(work, before))
+            else:
+                self.bouts.append(self._bout(work.judgement, _alone(work, before), before))
 
     def keep_edits(self) -> None:
         """Put the opponent's edits into the store, for the judge and the reports; one that is gone
@@ -288,22 +310,8 @@ class Duels:
             protocol_sha256=None if protocol is None else protocol.sha256,
             measures=duel_measures(protocol),
             pairs=duel_pairs(self.bouts),
-            trials=list(self._trials()),
+            trials=list(self.trials),
         )
-
-    def _trials(self) -> Iterable[DuelTrial]:
-        for control, bouts in self.controls.items():
-            for bout in bouts:
-                source = bout.work.source
-                yield DuelTrial(
-                    control=control,
-                    better="oracle" if control in BELOW_ORACLE else "own",
-                    pair=bout.work.pair.id,
-                    cluster=source.sha256 if source else bout.work.pair.id,
-                    win=results.DuelPair(seeds=(bout.result,)).value(SCORE),
-                    first=bout.share_of_first,
-                    is_pending=bout.is_open,
-                )
 
 
 def duel_measures(protocol: Protocol | None) -> dict[str, results.Measure]:
@@ -332,7 +340,7 @@ def plan_duels(how: Duelling, trials: Trials) -> Duels:
     scorer = how.pairwise
     if scorer is None or any(work.verdict and work.verdict.measured for work in how.works):
         scorer = how.alone
-    duels = Duels(scorer, how.opponent, by_scores=scorer is how.alone)
+    duels = Duels(scorer=scorer, opponent=how.opponent, by_scores=scorer is how.alone)
     duels.add_bouts(how.works)
     duels.add_controls(trials, how.works)
     return duels

@@ -181,9 +181,7 @@ def describe(
     disagreement: dict[str, Share] = {}
     first: dict[str, Share] = {}
     if not facts.by_scores:
-        disagreement = {
-            name: _share_of(_disagreement, name, duels, clusters) for name in facts.measures
-        }
+        disagreement = {name: disagreement_of(name, duels, clusters) for name in facts.measures}
         first = {name: _share_of(_for_first, name, duels, clusters) for name in facts.measures}
     return Duel(
         name=facts.name,
@@ -285,6 +283,15 @@ def _share_of(
             values.append(fmean(known))
             sources.append(clusters[name])
     return share_of(values, sources)
+
+
+def disagreement_of(
+    measure: str, duels: Mapping[str, DuelPair], clusters: Mapping[str, str]
+) -> Share:
+    """Return the share of pairs whose vote changes with the order of the edits, of those that were
+    asked about in both; `clusters` has the source of each pair.
+    """
+    return _share_of(_disagreement, measure, duels, clusters)
 
 
 def _mean_of(values: Sequence[float], sources: Sequence[str]) -> Estimate | None:

@@ -89,6 +89,13 @@ class Mumbling(Knowing):
         return "hard to say"
 
 
+class Halting(Knowing):
+    """Prefers what is nearer to the right edit, but names neither where a ball is to be changed."""
+
+    def choice(self, question: Question) -> str:
+        return "hard to say" if "ball" in question.instruction else super().choice(question)
+
+
 class Relenting(Knowing):
     """Grades well, and names one of two edits only once it is reminded."""
 
