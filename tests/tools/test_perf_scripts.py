@@ -34,6 +34,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("arena_site", {"overall", "consistency"}),
         ("judge_batches", {"empty caches", "filled caches"}),
         ("leaderboard_command", {"first", "one_more"}),
+        ("duel_pica", {"pairs", "models", "steps"}),
         ("served_judge --stubs 2 --urls 1 --megabytes 0.6", {"judge, 0.6 MB", "editors"}),
         ("boards --processes 1", {"chain", "boards"}),
         ("genai_arena", {"refused", "fits"}),
