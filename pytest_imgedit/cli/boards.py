@@ -17,10 +17,9 @@ from pytest_imgedit.report.board_tables import Ratings
 from pytest_imgedit.stats import arena_fits, boards
 from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.store.baselines import Baseline
-from pytest_imgedit.suites.votes import join_votes, read_votes
+from pytest_imgedit.store.store import finished_runs
+from pytest_imgedit.suites.votes import FOLDER, join_votes, read_votes, stored_votes
 
-#: The folder of a store's votes.
-_FOLDER = "votes"
 _MAKE = "`imgedit duel RUN RUN…` makes them"
 #: Columns for which a narrow terminal has no room, the last first.
 _DISPENSABLE = ("95% CI of diff", "ranks", "lost", "tied", "won")
@@ -149,8 +148,9 @@ def _find(
     """
     found = _read(files, out, is_of_runs=bool(references))
     voted = list(dict.fromkeys(name for vote in found for name in (vote.a, vote.b)))
-    runs = dict(zip(references, read_all(references, out), strict=False))
-    _refuse_twice(references, runs)
+    named = references or _runs_in(out, voted)
+    runs = dict(zip(named, read_all(named, out), strict=True))
+    _refuse_twice(named, runs)
     names = _names(runs)
     base = reference
     if reference is not None and reference not in {*voted, *names}:
@@ -174,14 +174,20 @@ def _read(files: Sequence[Path], out: Path, *, is_of_runs: bool) -> list[DuelVot
     """Return the votes of files and, if there are no files or runs are named, those of the
     store.
     """
-    paths = list(files)
+    votes = [vote for path in files for vote in read_votes(path)]
     if is_of_runs or not files:
-        paths += sorted((out / _FOLDER).glob("*.csv"))
-    if not paths:
+        votes += stored_votes(out)
+    if not votes:
         raise errors.UsageError(
-            f"{out / _FOLDER}: no votes, expected CSV files: {_MAKE}, or name a file with --votes"
+            f"{out / FOLDER}: no votes, expected CSV files: {_MAKE}, or name a file with --votes"
         )
-    return [vote for path in paths for vote in read_votes(path)]
+    return votes
+
+
+def _runs_in(out: Path, voted: Sequence[str]) -> list[str]:
+    """Return those names that are the ids of runs in the store."""
+    known = {path.parent.name for path in finished_runs(out)}
+    return [name for name in voted if name in known]
 
 
 def _refuse_twice(references: Sequence[str], runs: Mapping[str, Baseline]) -> None:

@@ -14,7 +14,6 @@ from pytest_imgedit.cli.duelling import KnownJudge, refuse_to_duel, settings_of_
 from pytest_imgedit.cli.judge_options import JudgeOptions
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core import errors, files
-from pytest_imgedit.core.choices import Winner
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import GateResult, Item, JudgeInfo, Results
@@ -31,13 +30,10 @@ from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.stats.outcome import fails
 from pytest_imgedit.store.baselines import Baseline
 from pytest_imgedit.store.store import Store, blobs_around
-from pytest_imgedit.suites.votes import join_votes, read_votes, votes_csv
+from pytest_imgedit.suites.votes import FOLDER, join_votes, read_votes, votes_csv
 
-#: The folder of a store that holds files of votes.
-FOLDER = "votes"
 OPTION = "duel"
 _HEADER = ("a", "b", "duels", "a wins", "95% CI", "order decides", "undecided")
-_TURNED: dict[Winner, Winner] = {"a": "b", "b": "a", "tie": "tie"}
 
 
 def duel(
@@ -190,7 +186,7 @@ def _take_over(paths: Sequence[Path], out: Path) -> tuple[JsonObject, str, int]:
     documents = []
     for path in paths:
         target = out / FOLDER / f"{slug(path.stem)}.csv"
-        count = _write(target, [_in_order(vote) for vote in read_votes(path)], ())
+        count = _write(target, [vote.in_order for vote in read_votes(path)], ())
         documents.append({"path": str(target), "votes": count})
         lines.append(f"votes: {counted(count, 'vote')} in {os.path.relpath(target)}")
     return {"votes": documents}, "\n".join(lines), 0
@@ -200,8 +196,10 @@ def _write(path: Path, given: Iterable[DuelVote], asked: Iterable[DuelVote]) -> 
     """Add votes to a file, and return how many it has then; those that were `asked` now replace
     older ones of the judge. Raises `UsageError` if those of a user disagree with the file.
     """
-    old = map(_in_order, read_votes(path)) if files.is_file(path) else ()
-    votes = {_key(vote): vote for vote in join_votes([list(old), list(given)])}
+    old = read_votes(path) if files.is_file(path) else []
+    votes = {
+        _key(vote): vote for vote in join_votes([[vote.in_order for vote in old], list(given)])
+    }
     votes |= {_key(vote): vote for vote in asked}
     if votes:
         with outputs.naming(path):
@@ -214,20 +212,12 @@ def _key(vote: DuelVote) -> tuple[str, ...]:
     return (vote.pair, vote.a, vote.b, vote.judge, vote.first, vote.dimension)
 
 
-def _in_order(vote: DuelVote) -> DuelVote:
-    """Return a vote with its systems in the order of their names."""
-    if vote.a < vote.b:
-        return vote
-    first = vote.first and ("b" if vote.first == "a" else "a")
-    return replace(vote, a=vote.b, b=vote.a, winner=_TURNED[vote.winner], first=first)
-
-
 def _renamed(votes: Iterable[DuelVote], runs: Sequence[_Run]) -> list[DuelVote]:
-    """Return votes with the names of systems in place of ids of runs; raise `UsageError` for a name
-    that is neither.
+    """Return votes with the ids of runs in place of the names of systems; raise `UsageError` for a
+    name that is neither.
     """
-    names = {run.baseline.run: run.system for run in runs}
-    names |= {run.system: run.system for run in runs}
+    names = {run.system: run.baseline.run for run in runs}
+    names |= {run.baseline.run: run.baseline.run for run in runs}
     renamed = []
     for vote in votes:
         for system in (vote.a, vote.b):
@@ -236,7 +226,7 @@ def _renamed(votes: Iterable[DuelVote], runs: Sequence[_Run]) -> list[DuelVote]:
                     f"{vote.row}: {system!r:.80} is none of the runs, expected one of "
                     f"{first_of([run.system for run in runs], most=20)}"
                 )
-        renamed.append(_in_order(replace(vote, a=names[vote.a], b=names[vote.b])))
+        renamed.append(replace(vote, a=names[vote.a], b=names[vote.b]).in_order)
     return renamed
 
 

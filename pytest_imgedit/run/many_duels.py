@@ -37,7 +37,7 @@ from pytest_imgedit.stats.estimates import share_of
 
 #: Who is shown first in a vote: a system, or nobody where scores decide.
 Shown = Literal["a", "b", ""]
-#: A duel that was decided elsewhere: two systems in the order of their names, and the id of a vote.
+#: A duel that was decided elsewhere: two runs in the order of their ids, and the id of a vote.
 Decided = tuple[str, str, str]
 _SHOWN: dict[str, Shown] = {"now": "a", "before": "b", "": ""}
 
@@ -51,8 +51,8 @@ class Entrant(Opponent):
 
 @dataclass(frozen=True)
 class Contest:
-    """The duels of two entrants, whose systems are in the order of their names; `now` is the edit
-    of the first in all `bouts`.
+    """The duels of two entrants, whose runs are in the order of their ids; `now` is the edit of the
+    first in all `bouts`.
     """
 
     a: Entrant
@@ -94,12 +94,12 @@ class Contest:
 
     def without(self, decided: Collection[Decided]) -> "Contest":
         """Return the contest without the bouts that were decided elsewhere."""
-        systems = (self.a.system, self.b.system)
+        runs = (self.a.baseline.run, self.b.baseline.run)
         bouts = [
             bout
             for bout in self.bouts
-            if (*systems, self.vote_id(bout)) not in decided
-            and (*systems, bout.work.pair.id) not in decided
+            if (*runs, self.vote_id(bout)) not in decided
+            and (*runs, bout.work.pair.id) not in decided
         ]
         return replace(self, bouts=bouts)
 
@@ -111,8 +111,8 @@ class Contest:
             for first, dimension, winner in _winners(bout, dimensions, by_scores):
                 yield DuelVote(
                     pair=self.vote_id(bout),
-                    a=self.a.system,
-                    b=self.b.system,
+                    a=self.a.baseline.run,
+                    b=self.b.baseline.run,
                     winner=winner,
                     first=first,
                     judge=judge,
@@ -219,7 +219,7 @@ class Drawing:
         """Return the duels of the pairs and seeds that two entrants have; one that neither has an
         edit of is left out.
         """
-        if a.system > b.system:
+        if a.baseline.run > b.baseline.run:
             a, b = b, a
         works = self.works(a)
         others = self.works(b)

@@ -81,8 +81,8 @@ class Coded:
             judge=judge,
             dimension=dimension,
             category=category,
-            pair=_numbered([vote.pair for vote in votes])[1],
-            cluster=_numbered([vote.cluster or vote.pair for vote in votes])[1],
+            pair=_numbered([vote.pair_id for vote in votes])[1],
+            cluster=_numbered([vote.cluster or vote.pair_id for vote in votes])[1],
         )
 
     def only(self, keep: Flags) -> "Coded":

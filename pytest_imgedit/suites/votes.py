@@ -5,11 +5,11 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pytest_imgedit.core import errors, file_types, files, strict_json
 from pytest_imgedit.core.choices import NO_CATEGORY, Winner
-from pytest_imgedit.core.duel_votes import DuelVote
+from pytest_imgedit.core.duel_votes import DuelVote, First
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.text import shorten
 from pytest_imgedit.suites.vote_rows import (
@@ -21,6 +21,8 @@ from pytest_imgedit.suites.vote_rows import (
     shown,
 )
 
+#: The folder of a store's votes.
+FOLDER = "votes"
 _OPTIONAL = ("first", "dimension", "category", "source")
 _LAYOUT = Layout(_OPTIONAL, "id,a,b,winner,rater[,first][,dimension][,category][,source]")
 _FORMS = "a CSV file of votes, or GenArena's logs: a .jsonl file, or a folder with *_vs_*.jsonl"
@@ -29,7 +31,7 @@ _LOG = "a log of GenArena: a JSON object a line"
 _LOGS = "pk_logs"
 _REPLIES = "raw_outputs"
 _MOST_SHOWN = 80
-_FIRST: dict[str, Literal["a", "b", ""]] = {"": "", "a": "a", "b": "b"}
+_FIRST: dict[str, First] = {"": "", "a": "a", "b": "b"}
 
 
 def read_votes(path: Path) -> list[DuelVote]:
@@ -55,6 +57,11 @@ def read_votes(path: Path) -> list[DuelVote]:
         problem = f"{path}: no votes, expected at least one"
         raise files.unusable(path, _FORMS, problem)
     return votes
+
+
+def stored_votes(store: Path) -> list[DuelVote]:
+    """Return the votes in the folder `votes` of a store; raise `UsageError` as `read_votes`."""
+    return [vote for path in sorted((store / FOLDER).glob("*.csv")) for vote in read_votes(path)]
 
 
 def join_votes(sources: Iterable[Sequence[DuelVote]]) -> list[DuelVote]:
@@ -210,7 +217,7 @@ def _vote_of_line(place: str, text: str, subset: str) -> DuelVote:
     )
     _require_two(vote)
     vote = replace(vote, winner=_winner_of_line(vote, line.get("final_winner")))
-    return _in_order(vote)
+    return vote.in_order
 
 
 def _system(place: str, field: str, line: strict_json.JsonObject) -> str:
@@ -233,14 +240,6 @@ def _winner_of_line(vote: DuelVote, winner: object) -> Winner:
     if not isinstance(winner, str) or winner not in winners:
         raise _wrong(vote.row, "final_winner", winner, f"{shown(vote.a)}, {shown(vote.b)} or 'tie'")
     return winners[winner]
-
-
-def _in_order(vote: DuelVote) -> DuelVote:
-    """Return a vote whose systems are in the order of their names."""
-    if vote.a < vote.b:
-        return vote
-    swapped: dict[Winner, Winner] = {"a": "b", "b": "a", "tie": "tie"}
-    return replace(vote, a=vote.b, b=vote.a, winner=swapped[vote.winner])
 
 
 def _wrong(place: str, field: str, value: Any, expected: str) -> errors.UsageError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from pytest_imgedit.suites.votes import read_votes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_imgedit.core.duel_votes import DuelVote
 
 pytestmark = pytest.mark.everyday
 
@@ -83,10 +86,21 @@ class Duels:
 
     @property
     def shares(self) -> dict[tuple[str, str], float]:
-        return {
-            (contest["a"], contest["b"]): contest["share"]["share"]
-            for contest in self.document["contests"]
-        }
+        """The share that the system of the first name wins, by the names of two."""
+        shares = {}
+        for contest in self.document["contests"]:
+            a, b, share = contest["a"], contest["b"], contest["share"]["share"]
+            shares[min(a, b), max(a, b)] = share if a < b else 1 - share
+        return shares
+
+    @property
+    def votes(self) -> list[DuelVote]:
+        """The votes of the file by the names of systems; the file has the ids of runs."""
+        names = {run: system for system, run in self.document["runs"].items()}
+        return [
+            replace(vote, a=names[vote.a], b=names[vote.b]).in_order
+            for vote in read_votes(self.file)
+        ]
 
     @property
     def file(self) -> Path:
@@ -133,11 +147,12 @@ def test_every_two_of_three_runs_are_put_against_each_other(
 def test_the_file_of_votes(duel: Callable[..., Duels]) -> None:
     found = duel(*map(run_of, EDITORS))
     assert fnmatch(str(found.file), ".imgedit/votes/duel_judges-Knowing-????????-duel-????????.csv")
-    votes = read_votes(found.file)
+    assert all(vote.a < vote.b for vote in read_votes(found.file))
+    votes = found.votes
     assert len(votes) == found.asked
     assert {vote.judge for vote in votes} == {KNOWING}
     assert {vote.dimension for vote in votes} == {"score"}
-    assert all(vote.a < vote.b and len(vote.cluster) == 64 for vote in votes)
+    assert all(len(vote.cluster) == 64 for vote in votes)
     winners = Counter((vote.a, vote.b, vote.first, vote.winner) for vote in votes)
     assert winners == {
         (a, b, first, winner): PAIRS
@@ -184,7 +199,7 @@ def test_equal_edits_are_a_tie_that_nobody_is_asked_about(
     found = duel(*map(run_of, runs))
     assert found.asked == PAIRS * 2, "both copies have the same question"
     assert found.shares["copy", "identity"] == 0.5
-    votes = read_votes(found.file)
+    votes = found.votes
     ties = Counter((vote.a, vote.b, vote.first) for vote in votes if vote.winner == "tie")
     assert ties == {("copy", "identity", "a"): PAIRS, ("copy", "identity", "b"): PAIRS}
     assert len(votes) == 3 * PAIRS * 2
@@ -331,7 +346,7 @@ def test_votes_that_were_made_elsewhere_are_kept_and_not_asked_again(
     runs = [run_of(editor) for editor in EDITORS]
     found = duel(*runs, "--votes=ann.csv")
     assert found.asked == 6 * PAIRS - 4
-    votes = read_votes(found.file)
+    votes = found.votes
     assert len(votes) == 6 * PAIRS - 4 + 2
     (of_ann,) = [vote for vote in votes if vote.judge == "ann"]
     assert (of_ann.a, of_ann.b, of_ann.winner, of_ann.first) == ("blend", "oracle", "b", "b")
