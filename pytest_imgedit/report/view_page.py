@@ -12,7 +12,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Container, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pytest_imgedit.core import files, pairs
+from pytest_imgedit.core.duel_votes import DuelVote, shares_won
 from pytest_imgedit.core.measures import OVERALL, SCORE
 from pytest_imgedit.core.results import (
     Duel,
@@ -38,6 +40,7 @@ from pytest_imgedit.report import duel_cards, html, tables
 from pytest_imgedit.report.parameters import differing, settings_of
 from pytest_imgedit.stats.outcome import has_near_copy, outcome
 from pytest_imgedit.store.blobs import Blobs
+from pytest_imgedit.suites.votes import stored_votes
 
 #: The page's own files, besides `index.html`.
 _ASSETS = ("page.css", "page.js", "view.js")
@@ -119,7 +122,9 @@ def _write_into(
         (run.results.suite.name, run.results.editor.spec, settings_of(run.results)) for run in runs
     )
     rows = []
-    for key, run, params in zip(_keys(runs), runs, changed, strict=True):
+    keys = list(_keys(runs))
+    won = shares_won(_votes(runs), dict(_names(keys, runs)))
+    for key, run, params in zip(keys, runs, changed, strict=True):
         thumbnails = dict(_thumbnails(run))
         url = quote(os.path.relpath(run.blobs.resolve(), folder.resolve()))
         if is_movable:
@@ -127,19 +132,28 @@ def _write_into(
             for name, thumbnail in thumbnails.items():
                 _copy(run.blobs / name, thumbnail, (made / _PICTURES / name).parent)
         rows.append(_row(key, run.results, params))
-        _write_run(made / "runs", key, run.results, url, thumbnails)
+        duels = _duels(run.results, won.get(key, {}))
+        _write_run(made / "runs", key, run.results, _Images(url, thumbnails), duels)
     _write_script(made / "runs.js", "list", "", rows + list(going_on))
 
 
+@dataclass(frozen=True)
+class _Images:
+    """The images that are `there`, below `url`."""
+
+    url: str
+    there: Container[str]
+
+
 def _write_run(
-    folder: Path, key: str, results: Results, url: str, thumbnails: Container[str]
+    folder: Path, key: str, results: Results, images: _Images, duels: JsonObject
 ) -> None:
-    """Write the three scripts of a run, whose images are below `url`: the facts of its pairs, which
-    runs of the same pairs share, what the run made of them, and the replies.
+    """Write the three scripts of a run: the facts of its pairs, which runs of the same pairs share,
+    what the run made of them, with its duels against other runs, and the replies.
     """
-    facts = _facts(results, thumbnails)
+    facts = _facts(results, images.there)
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    items = {"pairs": digest, "url": url} | _items(results, thumbnails)
+    items = {"pairs": digest, "url": images.url, "duels": duels} | _items(results, images.there)
     _write_script(folder / f"{digest}-pairs.js", "pairs", digest, facts)
     _write_script(folder / f"{key}.js", "items", key, items)
     _write_script(folder / f"{key}-replies.js", "replies", key, _replies(results))
@@ -165,6 +179,32 @@ def _keys(runs: Sequence[StoredRun]) -> Iterator[str]:
             number += 1
         seen.add(key)
         yield key
+
+
+def _duels(results: Results, won: Mapping[str, Mapping[str, float]]) -> JsonObject:
+    """Return the shares of votes that a run `won` over other runs, by the position of the pair."""
+    return {
+        other: {
+            place: shares[item.id] for place, item in enumerate(results.items) if item.id in shares
+        }
+        for other, shares in won.items()
+    }
+
+
+def _votes(runs: Sequence[StoredRun]) -> list[DuelVote]:
+    """Return the votes in the stores of runs."""
+    stores = dict.fromkeys(run.blobs.parent for run in runs)
+    return [vote for store in stores for vote in stored_votes(store)]
+
+
+def _names(keys: Sequence[str], runs: Sequence[StoredRun]) -> Iterator[tuple[str, str]]:
+    """Yield the names by which votes may call a run, with its key."""
+    for key, run in zip(keys, runs, strict=True):
+        yield run.results.run.id, key
+    names = Counter(run.results.run.name for run in runs)
+    for key, run in zip(keys, runs, strict=True):
+        if run.results.run.name and names[run.results.run.name] == 1:
+            yield run.results.run.name, key
 
 
 def _row(key: str, results: Results, params: str) -> JsonObject:

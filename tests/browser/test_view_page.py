@@ -579,3 +579,50 @@ def test_verdicts_of_further_judges_are_shown_with_their_names(page, tmp_path):
     page.goto(f"file://{tmp_path}/page/index.html#view=pairs&runs=r&pair=p1")
     page.until("document.getElementById('look-said')?.textContent.includes('not fine at all')")
     assert page.locator("#look-said h4").all_text_contents()[:2] == ["judge", "second"]
+
+
+def test_pairs_are_sorted_by_votes_between_two_runs(tmp_path, page):
+    """A link of a board shows the pairs that decided between two systems."""
+    blobs = Blobs(tmp_path / "blobs")
+    edit = blobs.put(images.encode_png(Image.new("RGB", (32, 32))), durable=False)
+    items = [an_item(name, blob=edit, aspects={}) for name in ("p0", "p1", "p2", "p3")]
+    runs = [a_run(run={"id": name}, items=items) for name in ("old", "new", "third")]
+    votes = [
+        ("p0", "a", "a"),
+        ("p0", "a", "b"),
+        ("p1", "b", "a"),
+        ("p1", "b", "b"),
+        ("p2", "a", "a"),
+    ]
+    votes += [("p2", "b", "b")]
+    rows = [f"{pair},new,old,{winner},j,{first}" for pair, winner, first in votes]
+    (tmp_path / "votes").mkdir()
+    (tmp_path / "votes" / "j.csv").write_text("\n".join(["id,a,b,winner,rater,first", *rows]))
+    write_view([StoredRun(run, blobs.folder) for run in runs], [], tmp_path / "p", is_movable=False)
+    address = f"file://{tmp_path}/p/index.html#view=pairs&runs=old,new"
+    page.goto(f"{address}&order=won&a=new&b=old")
+    page.until("document.querySelectorAll('[data-pair]').length == 4")
+    rows = page.locator("[data-pair]")
+    names = rows.evaluate_all("nodes => nodes.map(node => node.dataset.pair)")
+    assert names == ["p0", "p2", "p1", "p3"]
+    amounts = rows.evaluate_all(
+        "nodes => nodes.map(node => node.querySelector('.amount').innerText)"
+    )
+    assert amounts == ["1.00", "0.50", "0.00", "–"]
+    heading = page.locator("th", has_text="votes for").inner_text()
+    assert "against" in heading
+    page.click("#swap")
+    page.until("document.querySelector('[data-pair]').dataset.pair == 'p1'")
+    assert page.problems == []
+
+
+def test_runs_without_votes_offer_no_such_order(tmp_path, page):
+    blobs = Blobs(tmp_path / "blobs")
+    items = [an_item("p0", aspects={})]
+    runs = [a_run(run={"id": name}, items=items) for name in ("old", "new")]
+    write_view([StoredRun(run, blobs.folder) for run in runs], [], tmp_path / "p", is_movable=False)
+    page.goto(f"file://{tmp_path}/p/index.html#view=pairs&runs=old,new")
+    page.until("document.querySelectorAll('[data-pair]').length == 1")
+    assert "won" not in page.locator("#order option").evaluate_all(
+        "nodes => nodes.map(n => n.value)"
+    )

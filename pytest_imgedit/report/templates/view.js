@@ -327,6 +327,15 @@ function difference(row, measure) {
   return first === null || last === null ? null : first - last;
 }
 
+// The share of votes between the edits of the two runs that is for the first of them.
+function won(row) {
+  const [first, last] = compared();
+  const shares = table.runs[first].items.duels[table.runs[last].key];
+  return shares?.[row.places[first]] ?? null;
+}
+
+const haveDuels = () => table.runs.some((run) => table.runs.some((other) => run.items.duels[other.key]));
+
 function change(row) {
   const numbers = all(row, "change").filter((number) => number !== null);
   return numbers.length ? Math.max(...numbers) : null;
@@ -379,6 +388,7 @@ const orders = {
   mean: (measure) => (row) => mean(values(row, measure)),
   spread: (measure) => (row) => spread(row, measure),
   difference: (measure) => (row) => difference(row, measure),
+  won: () => won,
   disagreement: () => disagreement,
   change: () => change,
 };
@@ -479,7 +489,7 @@ function pairControls(rows, measures, measure, order, isDown) {
     return found.length > 1 || state.get(name) ? field(text, choice(name, [["", "all"], ...found.map((value) => [value, value])])) : null;
   };
   const several = table.runs.length > 1;
-  const sortOptions = [["suite", "as in the suite"], ["mean", several ? "mean of the runs" : measure], ...(several ? [["spread", "spread between runs"], ["difference", "difference of two runs"]] : []),
+  const sortOptions = [["suite", "as in the suite"], ["mean", several ? "mean of the runs" : measure], ...(several ? [["spread", "spread between runs"], ["difference", "difference of two runs"]] : []), ...(haveDuels() ? [["won", "votes between two runs"]] : []),
     ...(table.runs.some((run) => run.further.length) ? [["disagreement", "disagreement of judges"]] : []), ["change", "change from the source"]];
   const down = element("button", { type: "button", id: "down", title: "turn the order round", onclick: () => go({ down: isDown ? "0" : "1", page: "" }) }, isDown ? "largest first ▼" : "smallest first ▲");
   const [first, last] = [0, table.runs.length - 1];
@@ -487,7 +497,7 @@ function pairControls(rows, measures, measure, order, isDown) {
     const [a, b] = compared().map((place) => table.runs[place].key);
     go({ a: b, b: a, page: "" });
   };
-  const two = order === "difference" ? [field("of", runChoice("a", first)), element("button", { type: "button", id: "swap", title: "swap the two runs", onclick: swap }, "less"), field("and", runChoice("b", last))] : [];
+  const two = ["difference", "won"].includes(order) ? [field("of", runChoice("a", first)), element("button", { type: "button", id: "swap", title: "swap the two runs", onclick: swap }, "less"), field("and", runChoice("b", last))] : [];
   const isFiltered = FILTERS.some((name) => state.get(name));
   const clear = element("button", { type: "button", id: "clear", disabled: !isFiltered, onclick: () => go(Object.fromEntries([...FILTERS, "page"].map((name) => [name, ""]))) }, "clear filters");
   return element("div", { class: "choose", role: "group", "aria-label": "Choose pairs" },
@@ -502,9 +512,10 @@ function pairControls(rows, measures, measure, order, isDown) {
 }
 
 function amountName(order, measure) {
-  if (order !== "difference") return { spread: "spread", disagreement: "judges differ by", change: "change" }[order] || "";
+  if (!["difference", "won"].includes(order)) return { spread: "spread", disagreement: "judges differ by", change: "change" }[order] || "";
   const [first, last] = compared();
-  return `${table.runs[first].label} less ${table.runs[last].label}`;
+  const [one, other] = [table.runs[first].label, table.runs[last].label];
+  return order === "won" ? `votes for ${one} against ${other}` : `${one} less ${other}`;
 }
 
 function copiedPairs(rows, measure, order) {
