@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pytest_imgedit.cli import run_choices
 from pytest_imgedit.cli.comparable import read_run
 from pytest_imgedit.core import errors, files, pairs
 from pytest_imgedit.core.results import Item
@@ -157,14 +158,21 @@ class _Progress:
             print(f"imgedit: {printable(field)}: {done} compared", file=sys.stderr, flush=True)
 
 
-def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
+def agree(references: Sequence[str], ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
     """Compare a run's scores with the mean rating of each pair, and raters with each other, overall
-    and by category.
+    and by category; or what several runs' scores say with people's choices between their edits.
 
     Raters are compared if the file names them. The exit code is 1 if no rated pair has a score.
     """
+    if run_choices.has_choices(ratings):
+        return run_choices.agree_on_choices(references, ratings, out)
     ratings_by_id = read_ratings(ratings)
-    results = read_run(reference, out)
+    if len(references) > 1:
+        raise errors.UsageError(
+            f"{ratings}: ratings of {len(references)} runs, expected one run, or choices between "
+            "their edits (columns id, a, b, winner and rater)"
+        )
+    results = read_run(references[0], out)
     raters = _raters(ratings_by_id)
     rated = [item for item in results.items if item.id in ratings_by_id]
     scored = [item for item in rated if item.score is not None]

@@ -409,17 +409,22 @@ COMMANDS = (
     Command(
         name="agreement",
         function="agreement:agree",
-        summary="compare a run's scores with ratings by people, and these with each other",
+        summary="compare runs' scores with ratings or choices by people, and these with each other",
         arguments={
             **_STORE,
-            "reference": {"metavar": "RUN", "help": _WHOLE},
+            "references": {
+                "metavar": "RUN",
+                "nargs": "+",
+                "help": f"{_WHOLE}; for choices, or a baseline, and all between which people chose",
+            },
             "ratings": {
                 "type": Path,
                 "metavar": "HUMAN.csv",
-                "help": "columns id, score and (optional) rater; one row a rating",
+                "help": "ratings: columns id, score and (optional) rater; choices: id, a, b, "
+                "winner and rater, where a and b are names of runs; one row a person",
             },
         },
-        failure="no rating fits a scored pair",
+        failure="no rating or choice fits a scored pair",
     ),
     Command(
         name="plan",

@@ -38,10 +38,19 @@ def card_lines(card: JudgeCard, path: Path) -> Iterator[str]:
         f"{counted(card.choices, 'choice')} of {card.people}, of {counted(card.sources, 'source')} "
         f"by {counted(card.raters, 'rater')}"
     )
-    yield _table(card.ways)
-    yield f"people tie in {_share(card.ties)} of {card.ties.n:,} pairs, which are left out"
-    yield from _ceiling(card)
-    for way in card.ways:
+    yield from agreement_lines(card.ways, card.ties, card.ceiling)
+    yield f"card {path}"
+    yield from verdict_lines(card.ways)
+
+
+def agreement_lines(ways: Sequence[JudgedBy], ties: Share, ceiling: Share) -> Iterator[str]:
+    """Yield the table of how a judge agrees with people in each way of asking, and what ties,
+    order and missing answers do to it.
+    """
+    yield _table(ways)
+    yield f"people tie in {_share(ties)} of {ties.n:,} pairs, which are left out"
+    yield from _ceiling(ways, ceiling)
+    for way in ways:
         yield (
             f"by {way.way}: the judge ties {_share(way.ties)} of {way.ties.n:,} pairs; a tie in a "
             "decided pair counts half"
@@ -50,8 +59,11 @@ def card_lines(card: JudgeCard, path: Path) -> Iterator[str]:
             yield f"by {way.way}: {_share(way.first)} of its votes are for the edit shown first"
         if way.errors:
             yield f"by {way.way}: {counted(way.errors, 'pair')} without an answer"
-    yield f"card {path}"
-    for way in card.ways:
+
+
+def verdict_lines(ways: Sequence[JudgedBy]) -> Iterator[str]:
+    """Yield the verdict on each way of asking."""
+    for way in ways:
         yield f"{way.state}: by {way.way}, {way.why}"
 
 
@@ -82,15 +94,15 @@ def _row(name: str, shares: Sequence[Share | None]) -> tuple[str, ...]:
     return tuple(row)
 
 
-def _ceiling(card: JudgeCard) -> Iterator[str]:
+def _ceiling(ways: Sequence[JudgedBy], ceiling: Share) -> Iterator[str]:
     """Yield how one rater agrees with the others, and the judge with the same others."""
-    if not card.ceiling.n:
+    if not ceiling.n:
         return
     line = (
-        f"ceiling: a rater agrees with the majority of the others in {_share(card.ceiling)} of "
-        f"{card.ceiling.n:,} votes; the judge with the same others"
+        f"ceiling: a rater agrees with the majority of the others in {_share(ceiling)} of "
+        f"{ceiling.n:,} votes; the judge with the same others"
     )
-    judged = [f"by {way.way} in {_share(way.against_others)}" for way in card.ways]
+    judged = [f"by {way.way} in {_share(way.against_others)}" for way in ways]
     yield f"{line} {', '.join(judged)}"
 
 

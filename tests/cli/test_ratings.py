@@ -105,7 +105,7 @@ def write_ratings(path, raters):
 
 def test_raters_and_judge_are_measured_over_the_same_pairs(judged, tmp_path):
     ratings = write_ratings(tmp_path / "people.csv", ["a", "bb", "ccc"])
-    document, text, code = agree(str(judged), ratings, tmp_path)
+    document, text, code = agree([str(judged)], ratings, tmp_path)
     assert code == 0
     assert (document["pairs"], document["ratings"], document["raters"]) == (8, 28, 3)
     assert (document["unscored"], document["unknown"]) == (1, ["ghost"])
@@ -137,7 +137,7 @@ def test_raters_and_judge_are_measured_over_the_same_pairs(judged, tmp_path):
 def test_without_raters_nothing_is_said_of_them(judged, tmp_path):
     ratings = tmp_path / "people.csv"
     ratings.write_text("id,score\np0,1\np1,2\np2,3\np2,5\n")
-    document, text, code = agree(str(judged), ratings, tmp_path)
+    document, text, code = agree([str(judged)], ratings, tmp_path)
     assert code == 0
     assert (document["pairs"], document["raters"], document["rater_rows"]) == (3, None, {})
     assert document["rows"]["overall"]["spearman"]["value"] == pytest.approx(1)
@@ -147,7 +147,7 @@ def test_without_raters_nothing_is_said_of_them(judged, tmp_path):
 def test_no_rating_of_a_scored_pair_fails(judged, tmp_path):
     ratings = tmp_path / "people.csv"
     ratings.write_text("id,score,rater\nghost,1,ann\np8,3,ann\n")
-    document, text, code = agree(str(judged), ratings, tmp_path)
+    document, text, code = agree([str(judged)], ratings, tmp_path)
     assert code == 1
     assert document["pairs"] == 0
     assert document["rater_rows"]["overall"]["alpha"] == {"value": None, "ci95": None}
@@ -158,7 +158,7 @@ def test_a_sample_of_many_raters_is_told(judged, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("pytest_imgedit.stats.raters.COMPARED", 10)
     monkeypatch.setattr("pytest_imgedit.cli.agreement.PROGRESS_S", -1)
     ratings = write_ratings(tmp_path / "people.csv", [f"rater{number}" for number in range(12)])
-    document, text, _ = agree(str(judged), ratings, tmp_path)
+    document, text, _ = agree([str(judged)], ratings, tmp_path)
     rows = document["rater_rows"]
     assert (rows["overall"]["compared"], rows["overall"]["is_sample"]) == (10, True)
     assert "rater to rater: of 10 random two raters (physics, social, overall)" in text
@@ -169,6 +169,12 @@ def test_a_sample_of_many_raters_is_told(judged, tmp_path, monkeypatch, capsys):
 
 def test_of_few_raters_no_sample_is_told(judged, tmp_path, capsys):
     ratings = write_ratings(tmp_path / "people.csv", ["a", "bb", "ccc"])
-    _, text, _ = agree(str(judged), ratings, tmp_path)
+    _, text, _ = agree([str(judged)], ratings, tmp_path)
     assert "random" not in text
     assert capsys.readouterr().err == ""
+
+
+def test_ratings_are_of_one_run(judged, tmp_path):
+    ratings = write_ratings(tmp_path / "people.csv", ["a"])
+    with pytest.raises(UsageError, match="ratings of 2 runs, expected one run, or choices"):
+        agree([str(judged), str(judged)], ratings, tmp_path)
