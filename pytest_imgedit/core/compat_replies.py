@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pytest_imgedit.core.errors import ReplyError
+from pytest_imgedit.core.repaired_json import repaired
 
 Numbers = dict[str, float]
 
@@ -49,6 +50,20 @@ _TWO_NUMBERS = re.compile(r"\[\d+, ?\d+\]", re.ASCII)
 _INNERMOST_BRACES = re.compile(r"\{[^{}]*\}")
 _GRADES_OF_FIVE = (r"([1-5])\s*/\s*5", r"([1-5])\s+out\s+of\s+5", r"\b([1-5])\b")
 _DIGITS = re.compile(r"\d+")
+#: Fences of code at the ends of a reply, as GenArena's script removes them, and anywhere, the
+#: marked ones first, as that of GEditBench v2 looks for them.
+_FENCE_FIRST = re.compile(r"^```(?:json)?\s*\n?")
+_FENCE_LAST = re.compile(r"\n?```\s*$")
+_FENCED = (
+    re.compile(r"```json\s*(.*?)\s*```", re.DOTALL),
+    re.compile(r"```\s*(.*?)\s*```", re.DOTALL),
+)
+#: What the script of GEditBench v2 takes for each choice, in any case.
+_GEDIT_V2_CHOICES = {
+    **dict.fromkeys(("image_a", "image a", "a"), 1.0),
+    **dict.fromkeys(("image_b", "image b", "b"), 0.0),
+    **dict.fromkeys(("tie", "equal", "both", "none"), 0.5),
+}
 _FINAL_SCORES = tuple(
     re.compile(rf"{words}\*{{0,2}}:?([\d\s,*]*)", re.IGNORECASE)
     for words in ("final score", "final scores")
@@ -276,6 +291,82 @@ def _omnicontext(reply: str, expected: Expected) -> Numbers:
     return {expected.names[0]: number}
 
 
+def _genarena(reply: str, expected: Expected) -> Numbers:
+    """Return 1 if the text at the key of the repaired object is `A` or holds an A, and 0 if it is
+    `B` or holds no A and a B, in any case.
+
+    So does GenArena's script: it takes "Image B" and "Both are equal" for A. Raises `ReplyError`
+    for a text with neither letter, for anything but an object, and like the script for a `score`
+    or a `confidence` beside it that is no number.
+    """
+    key = expected.called[0]
+    text = _FENCE_LAST.sub("", _FENCE_FIRST.sub("", reply.strip()))
+    fields = _repaired_object(text, key)
+    choice = fields.get(key, "")
+    if not isinstance(choice, str):
+        raise ReplyError(f"{key!r} is {choice!r:.40}, expected text")
+    letter = choice.upper().strip()
+    if letter not in ("A", "B"):
+        letter = next((each for each in "AB" if each in letter), "")
+    if not letter:
+        raise ReplyError(f"{key!r} is {choice!r:.40}, expected {expected.range}")
+    for name, read in (("score", int), ("confidence", float)):
+        _require_number(name, fields.get(name, 0), read)
+    return {expected.names[0]: float(letter == "A")}
+
+
+def _require_number(name: str, value: Any, read: Callable[[str], float]) -> None:
+    """Raise `ReplyError` unless a value is a number, or a text that `read` takes."""
+    try:
+        number = read(value) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if not isinstance(number, int | float):
+        raise ReplyError(f"{name!r} is {value!r:.40}, expected a number")
+
+
+def _gedit_v2(reply: str, expected: Expected) -> Numbers:
+    """Return the number of the choice at the key of the repaired object: in the first fence of
+    `json`, else in the first fence, else between the first braces, else in the whole reply.
+
+    Raises `ReplyError` for anything but an object, and for a text that is none of the script's.
+    """
+    key = expected.called[0]
+    choice = _repaired_object(_block(reply) or reply, key).get(key)
+    number = _GEDIT_V2_CHOICES.get(choice.lower()) if isinstance(choice, str) else None
+    if number is None:
+        raise ReplyError(f"{key!r} is {choice!r:.40}, expected {expected.range}")
+    return {expected.names[0]: number}
+
+
+def _block(reply: str) -> str:
+    """Return the JSON of a reply as `_gedit_v2` says; empty if there is none."""
+    for fence in _FENCED:
+        match = fence.search(reply)
+        if match is not None:
+            return match[1]
+    start = reply.find("{")
+    if start < 0:
+        return ""
+    depth = 0
+    for match in re.compile("[{}]").finditer(reply, start):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return reply[start : match.end()]
+    return ""
+
+
+def _repaired_object(text: str, key: str) -> dict[str, Any]:
+    """Return the object that a text is when it is repaired; raises `ReplyError` for none."""
+    try:
+        fields = repaired(text)
+    except ValueError as error:
+        raise ReplyError(str(error)) from None
+    if not isinstance(fields, dict):
+        raise ReplyError(f"no JSON object with {key}")
+    return fields
+
+
 #: The rules of each form, by the names that a grammar has for them; the empty one is the default.
 #: Other forms are read without a script's rule.
 RULES: Mapping[str, Mapping[str, Rule]] = {
@@ -288,4 +379,6 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
     },
     "list": {"": _gedit},
     "final": {"": _risebench},
+    "choice": {"genarena": _genarena},
+    "choice-or-tie": {"gedit-v2": _gedit_v2},
 }

@@ -380,7 +380,7 @@ def test_the_grammar_of_a_choice_in_words():
         (("a",), {"scale": (0, 10)}, "has the scale [0, 10], expected scale = [0, 1]"),
         (("a",), {"whole": True}, "has the scale [0, 1] of whole numbers, expected scale"),
         (("a",), {"labels": ("x", "y")}, "2 labels for 1 name of the form 'choice', expected 1"),
-        (("a",), {"compat": "kris-images"}, "expected a rule of the form 'choice': none"),
+        (("a",), {"compat": "kris-images"}, "expected a rule of the form 'choice': genarena"),
     ],
 )
 def test_a_choice_has_one_name_and_its_own_scale(names, options, message):
