@@ -28,6 +28,11 @@ from pytest_imgedit.protocols.toml_protocol import Definition, TomlProtocol
 IN_TOML = ("aspects", "gedit", "gedit-qwen", "imgedit", "seeds")
 #: Protocols of this package that judge two edits against each other.
 DUELS = ("duel", "duel-tie", "duel-aspects")
+#: The same of public arenas, as classes. Each has a suite of the same name.
+ARENAS = {
+    "gedit-v2": "pytest_imgedit.protocols.gedit_v2:GEditV2",
+    "genarena": "pytest_imgedit.protocols.genarena:GenArena",
+}
 CLASSES = {
     "kris": "pytest_imgedit.protocols.kris:Kris",
     "kris?totals=bagel": "pytest_imgedit.protocols.kris:KrisByGrades",
@@ -70,7 +75,7 @@ def load_protocol(settings: Settings) -> Protocol:
     name = protocol_name(settings)
     if name in settings.protocols or name in IN_TOML:
         return _of_toml(name, settings, _check_shows_edit)
-    if name in DUELS:
+    if name in DUELS or name in ARENAS:
         raise errors.UsageError(
             f"{settings.place('judge', 'protocol')}judge.protocol: {name!r} compares two edits, "
             f"expected it as judge.duel_protocol, and a protocol that judges one: "
@@ -81,15 +86,18 @@ def load_protocol(settings: Settings) -> Protocol:
 
 def load_duel_protocol(settings: Settings) -> Protocol:
     """Load the protocol that compares two edits, `judge.duel_protocol`: one of the config's
-    `[protocols.NAME]`, or one of this package.
+    `[protocols.NAME]`, or one of this package, those of `ARENAS` with the prompts of their authors.
 
     Each of its calls shows `first` and `second`, and its reply is a choice. Raises `UsageError` as
     `load_protocol` does, and for a protocol that judges one edit, for a class, and for a score that
     favours a side.
     """
     name = settings.judge.duel_protocol
+    if name in ARENAS and name not in settings.protocols:
+        kind: type[Protocol] = targets.Target.parse(ARENAS[name]).load()
+        return _of_kind(kind, settings)
     if name not in settings.protocols and name not in DUELS:
-        names = (*DUELS, *settings.protocols)
+        names = (*DUELS, *ARENAS, *settings.protocols)
         what = "no such protocol"
         if name in (*IN_TOML, *CLASSES, *known("protocol")):
             what = "it judges one edit"
@@ -97,7 +105,7 @@ def load_duel_protocol(settings: Settings) -> Protocol:
             what = "it is a class"
         setting = f"{settings.place('judge', 'duel_protocol')}judge.duel_protocol"
         raise errors.UsageError(
-            f"{setting}: {name!r:.100}: {what}, expected a protocol in TOML that compares two: "
+            f"{setting}: {name!r:.100}: {what}, expected a protocol that compares two: "
             f"{', '.join(names)}{did_you_mean(name, names)}"
         )
     return _of_toml(name, settings, _check_compares_edits)
@@ -145,11 +153,11 @@ def _of_toml(name: str, settings: Settings, check: Check) -> TomlProtocol:
 
 def _prompts_folder(settings: Settings) -> Path | None:
     """Return the folder of the benchmark's own prompts: `judge.prompts`, or that of a suite that
-    has a protocol of its own.
+    has a protocol of its own, for edits or for duels.
     """
     suite, _, argument = settings.suite.spec.partition(":")
     folder = settings.judge.prompts
-    if folder is None and suite in OF_SUITES:
+    if folder is None and (suite in OF_SUITES or suite in ARENAS):
         suite_folder, _, _ = argument.partition("?")
         folder = Path(suite_folder)
     return folder
@@ -186,6 +194,11 @@ def _of_class(name: str, settings: Settings) -> Protocol:
     kind = targets.Target.parse(path).load()
     if not (isinstance(kind, type) and issubclass(kind, Protocol)):
         raise errors.UsageError(f"judge.protocol: {path} is no subclass of pytest_imgedit.Protocol")
+    return _of_kind(kind, settings)
+
+
+def _of_kind(kind: type[Protocol], settings: Settings) -> Protocol:
+    """Return the protocol of a class, with the prompts that the settings name."""
     judge = settings.judge
     folder = _prompts_folder(settings)
     return kind(judge.variant, Prompts(folder, kind.prompt_files, kind.pins, judge.any_version))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_imgedit.core import errors, files
 
+_EXPECTED = "the benchmark's own prompts (judge.prompts=FOLDER)"
 #: Levels of folders in which a file of a benchmark is looked for, the nearest first.
 DEPTH = 4
 
@@ -74,18 +75,29 @@ class Prompts:
                 "judge.prompts: not set, expected the folder of the benchmark with "
                 f"{' or '.join(self.files)}"
             )
-        path = find(self.folder, self.files, "the benchmark's own prompts (judge.prompts=FOLDER)")
+        return self._pinned(self.folder)
+
+    def _pinned(self, folder: Path) -> dict[str, str]:
+        """Return the texts of the first file below a folder; raises `UsageError` as `_texts`
+        does.
+        """
+        path = find(folder, self.files, _EXPECTED)
         texts = _read(path)
-        for name, pin in self.pins.items():
+        for name in self.pins:
             if name not in texts:
                 raise errors.UsageError(f"{path}: no prompt {name!r}, expected it in this file")
-            found = _digest(texts[name])
-            if found != pin and not self.any_version:
-                raise errors.UsageError(
-                    f"{path}: {name!r} has the SHA-256 {found[:16]}…, expected {pin[:16]}…: it is "
-                    "of another version, which judge.any_version=true takes"
-                )
+            self._require_pin(path, name, texts[name])
         return texts
+
+    def _require_pin(self, path: Path, name: str, text: str) -> None:
+        """Raise `UsageError` for a text of another version."""
+        pin = self.pins[name]
+        found = _digest(text)
+        if found != pin and not self.any_version:
+            raise errors.UsageError(
+                f"{path}: {name!r} has the SHA-256 {found[:16]}…, expected {pin[:16]}…: it is "
+                "of another version, which judge.any_version=true takes"
+            )
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -103,6 +115,20 @@ class Prompts:
         braces too, since its authors do not format it.
         """
         return self[name] if name in raw else self[name].format(**values)
+
+
+class PromptFiles(Prompts):
+    """Prompts of a benchmark that keeps each in a file of its own: each of `files` is looked for
+    below `folder`, and `pins` has the SHA-256 of its whole text.
+    """
+
+    def _pinned(self, folder: Path) -> dict[str, str]:
+        texts = {}
+        for name in self.files:
+            path = find(folder, [name], _EXPECTED)
+            texts[name] = files.read_utf8(path, files.MAX_TEXT_BYTES, "a prompt")
+            self._require_pin(path, name, texts[name])
+        return texts
 
 
 def _digest(text: str) -> str:

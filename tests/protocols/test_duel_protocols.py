@@ -240,8 +240,8 @@ def test_a_protocol_that_is_none_of_duels_is_refused_in_one_line(table, message)
 )
 def test_other_names_are_refused_with_those_that_there_are(name, what):
     message = (
-        f"judge.duel_protocol: {name!r}: {what}, expected a protocol in TOML that compares two: "
-        "duel, duel-tie, duel-aspects"
+        f"judge.duel_protocol: {name!r}: {what}, expected a protocol that compares two: "
+        "duel, duel-tie, duel-aspects, gedit-v2, genarena"
     )
     with pytest.raises(UsageError, match=re.escape(message)):
         duel(name)
