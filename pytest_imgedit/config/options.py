@@ -57,7 +57,8 @@ OPTIONS = (
     Option(
         "suite",
         "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, gedit:DIR, "
-        "imgedit:DIR, kris:DIR, omnicontext:DIR, risebench:DIR, re-edit:DIR, seeds:FILE "
+        "gedit-v2:DIR, genarena:DIR, imgedit:DIR, kris:DIR, omnicontext:DIR, risebench:DIR, "
+        "re-edit:DIR, seeds:FILE "
         "(default: scenes)",
         toml="suite.spec",
         metavar="SPEC",

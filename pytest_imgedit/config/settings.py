@@ -130,7 +130,7 @@ class JudgeSettings(_OpenSection):
     """
     duel_protocol: str = "duel"
     """How two edits are judged against each other (`docs/duels.md`): `duel`, `duel-tie`,
-    `duel-aspects`, or one of `[protocols.NAME]`.
+    `duel-aspects`, `genarena`, `gedit-v2`, or one of `[protocols.NAME]`.
     """
     variant: results.Variant = "strict"
     """`"strict"`: a reply that cannot be read is an error; `"compat"`: it is treated as by the

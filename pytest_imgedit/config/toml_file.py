@@ -196,6 +196,8 @@ def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = 
 _SUITES_WITH_PATHS = (
     "native",
     "gedit",
+    "gedit-v2",
+    "genarena",
     "imgedit",
     "kris",
     "omnicontext",

@@ -36,6 +36,8 @@ BUILTIN = {
 #: folder, the query and the settings.
 PUBLIC = {
     "gedit": "pytest_imgedit.suites.gedit:load",
+    "gedit-v2": "pytest_imgedit.suites.gedit_v2:load",
+    "genarena": "pytest_imgedit.suites.genarena:load",
     "imgedit": "pytest_imgedit.suites.imgedit:load",
     "kris": "pytest_imgedit.suites.kris:load",
     "omnicontext": "pytest_imgedit.suites.omnicontext:load",

@@ -1,13 +1,13 @@
 """OmniContext (arXiv 2506.18871): `omnicontext:DIR`, where DIR holds the hub's parquet files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core import pairs
 from pytest_imgedit.protocols.omnicontext_rows import TASKS
 from pytest_imgedit.suites import cells
-from pytest_imgedit.suites.parquet import ParquetImage, hub_rows
+from pytest_imgedit.suites.parquet import hub_rows, listed_images
 from pytest_imgedit.suites.public import Query, require_all, required
 from pytest_imgedit.suites.rows import SuiteRow, make_pairs
 
@@ -40,7 +40,7 @@ def _pair(row: SuiteRow) -> pairs.EditPair:
 
     Keys are those of results on disk, where each task has a folder.
     """
-    source, *further = _images(row)
+    source, *further = listed_images(row, "input_images")
     key = required(row, "key", cells.as_identifier)
     task = required(row, "task_type", cells.as_name)
     return pairs.EditPair(
@@ -53,14 +53,3 @@ def _pair(row: SuiteRow) -> pairs.EditPair:
         fields={"language": _language(row)},
         row=str(row),
     )
-
-
-def _images(row: SuiteRow) -> Sequence[ParquetImage]:
-    """Return the source images of a row; raises `UsageError` unless it has at least one."""
-    images = row.values.get("input_images")
-    if not isinstance(images, list) or not images:
-        raise row.error("no images 'input_images', expected a list of at least one")
-    for number, image in enumerate(images, 1):
-        if not isinstance(image, ParquetImage):
-            raise row.error(f"image {number} of 'input_images' is missing, expected an image")
-    return images

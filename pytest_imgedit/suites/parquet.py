@@ -1,7 +1,7 @@
 """Rows of parquet files, as the Hugging Face hub has them; images stay in the file."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -76,6 +76,19 @@ def hub_rows(folder: Path, spec: str, data_set: str) -> list[SuiteRow]:
             f"{data_set}"
         )
     return [row for file in files_of_hub for row in parquet_rows(file)]
+
+
+def listed_images(row: SuiteRow, column: str) -> Sequence[ParquetImage]:
+    """Return the images of the list in a column; raises `UsageError` unless there is at least
+    one, and if one is missing.
+    """
+    images = row.values.get(column)
+    if not isinstance(images, list) or not images:
+        raise row.error(f"no images {column!r}, expected a list of at least one")
+    for number, image in enumerate(images, 1):
+        if not isinstance(image, ParquetImage):
+            raise row.error(f"image {number} of {column!r} is missing, expected an image")
+    return images
 
 
 def parquet_rows(path: Path) -> Iterator[SuiteRow]:

@@ -52,6 +52,27 @@ BENCHMARKS = (
         judge="gpt-4.1, or Qwen2.5-VL-72B-Instruct-AWQ",
     ),
     Benchmark(
+        name="gedit-v2",
+        pairs=1200,
+        calls=7200,
+        tokens=(3500, 20),
+        licence="none stated",
+        origin="hub data set GEditBench-v2/GEditBench-v2; prompts in the authors' "
+        "repository GEditBench_v2",
+        judge="gpt-4o, and the authors' PVC-Judge for consistency; edits against those of one "
+        "other model, in both orders (the authors ask in one)",
+    ),
+    Benchmark(
+        name="genarena",
+        pairs=6086,
+        calls=12172,
+        tokens=(4500, 600),
+        licence="see the hub; code Apache-2.0",
+        origin="hub data set rhli/genarena; prompts in GitHub ruihanglix/genarena",
+        judge="Qwen3-VL-32B-Instruct-FP8, temperature 0; edits against those of one other "
+        "model, in both orders",
+    ),
+    Benchmark(
         name="imgedit",
         pairs=737,
         calls=737,

@@ -349,7 +349,9 @@ def test_a_pipeline_is_no_judge(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "suite", ["gedit", "imgedit", "kris", "omnicontext", "risebench", "re-edit", "native"]
+    "suite",
+    ["gedit", "gedit-v2", "genarena", "imgedit", "kris", "omnicontext", "risebench", "re-edit"]
+    + ["native"],
 )
 @pytest.mark.parametrize("part", [".", "snapshots"])
 def test_a_suite_in_the_hub_s_cache_names_its_snapshot(tmp_path, suite, part):
@@ -359,7 +361,9 @@ def test_a_suite_in_the_hub_s_cache_names_its_snapshot(tmp_path, suite, part):
     assert f"the entry of a/b in the hub's cache, expected its snapshot {folder}" in line
 
 
-@pytest.mark.parametrize("suite", ["gedit", "omnicontext", "re-edit", "native"])
+@pytest.mark.parametrize(
+    "suite", ["gedit", "gedit-v2", "genarena", "omnicontext", "re-edit", "native"]
+)
 @pytest.mark.parametrize("kind", ["one", "dict", "cache"])
 def test_a_data_set_in_arrow_says_what_makes_parquet_of_it(tmp_path, suite, kind):
     folder = tmp_path / "saved"

@@ -17,7 +17,7 @@ from pytest_imgedit.protocols.prompts import find
 from pytest_imgedit.suites.base import BUILTIN, PUBLIC, load_suite
 
 #: Readers without a field that names a file: images are in parquet files, or drawn.
-WITHOUT_PATHS = {"gedit", "omnicontext", "scenes"}
+WITHOUT_PATHS = {"gedit", "gedit-v2", "genarena", "omnicontext", "scenes"}
 RISE = "data/datav2_total_w_subtask.json"
 IMGEDIT = "Benchmark/singleturn/singleturn.json"
 KRIS = "KRIS_Bench/{}/annotation.json"

@@ -165,6 +165,6 @@ def test_images_stay_on_disk_until_they_are_read(tmp_path):
 def test_unknown_suite_names_what_is_known():
     with pytest.raises(
         UsageError,
-        match="unknown suite 'nope', expected one of gedit, imgedit, kris, native, omnicontext, re-edit, risebench, scenes",
+        match="unknown suite 'nope', expected one of gedit, gedit-v2, genarena, imgedit, kris, native, omnicontext, re-edit, risebench, scenes",
     ):
         load("nope")

@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from pytest_imgedit import Answer
+from pytest_imgedit.protocols.gedit_v2 import DIMENSIONS
 from pytest_imgedit.protocols.kris import Kris
 from pytest_imgedit.protocols.omnicontext import OmniContext
 from pytest_imgedit.protocols.omnicontext_rows import TASKS
@@ -164,6 +165,100 @@ def make_omnicontext(folder: Path, languages: tuple[str, ...] = ("en",)) -> Path
 
 #: How the names of OmniContext's prompts begin.
 _OMNI = "_prompts_0shot_in_context_generation_rule_"
+
+
+def make_genarena(folder: Path) -> Path:
+    """Parquet files of the hub, three pairs of each subset, beside a clone with the prompt."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for subset, sources in (("basic", 1), ("multiref", 3), ("reasoning", 1)):
+        rows = []
+        for number in range(3):
+            images = [
+                picture(folder / "made" / f"{subset}-{number}-{place}.png", number + 3 * place)
+                for place in range(sources)
+            ]
+            rows.append(
+                {
+                    "index": number,
+                    "task_type": f"task {number % 2}",
+                    "instruction": f"{subset} {number}",
+                    "input_images": [
+                        {"bytes": path.read_bytes(), "path": path.name} for path in images
+                    ],
+                    "prompt_source": "made up",
+                    "original_metadata": {"id": f"{number}"},
+                }
+            )
+        (folder / subset).mkdir()
+        for number, part in enumerate((rows[:2], rows[2:])):
+            path = folder / subset / f"data-{number:05}-of-00002.parquet"
+            pq.write_table(pa.Table.from_pylist(part), path)
+    prompt = "[genarena] Which one?"
+    _constants(folder / "clone" / "genarena" / "prompts" / "mmrb2.py", PROMPT_TEXT=prompt)
+    return folder
+
+
+def make_gedit_v2(folder: Path) -> Path:
+    """A parquet file of the hub, four pairs, beside a clone with the prompts."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = []
+    for number in range(4):
+        path = picture(folder / "made" / f"{number}.png", number)
+        rows.append(
+            {
+                "key": f"{number:08x}",
+                "task": f"task {number % 2}",
+                "instruction": f"change {number}",
+                "source_image": {"bytes": path.read_bytes(), "path": path.name},
+            }
+        )
+    (folder / "data").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), folder / "data" / "train-0.parquet")
+    for dimension in DIMENSIONS:
+        is_quality = dimension == "visual_quality"
+        place = f"src/prompts/assets/vlm/assessment/{dimension}/pairwise/v1.yaml"
+        path = folder / "clone" / place
+        path.parent.mkdir(parents=True)
+        path.write_text(_QUALITY if is_quality else _WITH_SOURCE.format(dimension=dimension))
+    return folder
+
+
+_EDITS = """\
+  - image:
+      source: edited_images
+      index: 0
+  - text: |
+      B:
+  - image:
+      source: edited_images
+      index: 1
+metadata: {}
+"""
+_QUALITY = f"""\
+system_prompt: >
+  You compare
+  pictures.
+user_prompt:
+  - text: |
+      [visual_quality] Which one? Say {{"winner": "…"}}
+
+      A:
+{_EDITS}"""
+_WITH_SOURCE = f"""\
+system_prompt: You compare.
+user_prompt:
+  - text: |
+      [{{dimension}}] {{{{{{{{ instruction }}}}}}}}
+      Source:
+  - image:
+      source: input_image
+  - text: |
+      A:
+{_EDITS.replace("{}", "{{}}")}"""
 
 
 def make_risebench(folder: Path) -> Path:
