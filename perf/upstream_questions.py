@@ -5,6 +5,8 @@
     python perf/upstream_questions.py kris CLONE_OF_KRIS_BENCH
     python perf/upstream_questions.py omnicontext CLONE_OF_OMNIGEN2
     python perf/upstream_questions.py risebench CLONE_OF_RISEBENCH
+    python perf/upstream_questions.py genarena CLONE_OF_GENARENA
+    python perf/upstream_questions.py gedit-v2 CLONE_OF_GEDITBENCH_V2
 
 The miniatures of the tests are judged by the functions of the clone, whose calls to a server are
 caught, with the clone's prompts. Texts and images must be the same, in the same order; those of
@@ -29,6 +31,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jinja2
+import pydantic
+import yaml
 from PIL import Image, ImageOps
 from upstream_scorers import functions_of
 
@@ -36,7 +41,8 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.requests import Preparation
-from pytest_imgedit.protocols.loading import load_protocol
+from pytest_imgedit.protocols.gedit_v2 import DIMENSIONS
+from pytest_imgedit.protocols.loading import ARENAS, load_duel_protocol, load_protocol
 from pytest_imgedit.suites.base import load_suite
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
@@ -253,6 +259,61 @@ def _omni_parts(parts: list[Any], encoded: dict[str, bytes]) -> Iterator[str]:
         yield name if is_same else f"{name} with other pixels"
 
 
+def genarena_of(clone: Path, folder: Path, pairs: list[EditPair]) -> Iterator[list[Asked]]:
+    """Yield what the clone asks about each pair with two edits."""
+    code = functions_of(
+        next(clone.rglob("prompts/mmrb2.py")),
+        *("PROMPT_TEXT", "build_prompt"),
+        **dict.fromkeys(("Any", "Union"), typing.Any),
+        _create_image_content=lambda name: {"image_url": {"url": name}},
+    )
+    for pair in pairs:
+        (message,) = code.build_prompt(pair.instruction, pair.source_names, "first", "second")
+        assert message["role"] == "user"
+        yield [[part.get("text") or part["image_url"]["url"] for part in message["content"]]]
+
+
+def gedit_v2_of(clone: Path, folder: Path, pairs: list[EditPair]) -> Iterator[list[Asked]]:
+    """Yield what the clone asks about each pair with two edits, in the order of `DIMENSIONS`; a
+    system prompt comes before the parts of the user's turn.
+    """
+    wrapped = {"ImageWrapper": lambda name: SimpleNamespace(as_data_url=lambda: name)}
+    template = functions_of(
+        next(clone.rglob("schemas/prompt_template.py")),
+        *("PromptTemplate",),
+        BaseModel=pydantic.BaseModel,
+        Field=pydantic.Field,
+        jinja2=jinja2,
+        **wrapped,
+    )
+    types = {"Dict": dict, "Any": typing.Any, "List": list}
+    template.PromptTemplate.model_rebuild(_types_namespace=types)
+    adapters = functions_of(
+        next(clone.rglob("primitives/prompt_adapters.py")),
+        *("SEPARATOR_RULES", "get_separator", "BasePromptAdapter", "OpenAIStylePromptAdapter"),
+        ABC=object,
+        abstractmethod=lambda method: method,
+        PROMPT_ADAPTER_REGISTRY=SimpleNamespace(register=lambda _: lambda kind: kind),
+        **wrapped,
+    )
+    for pair in pairs:
+        asked = []
+        for dimension in DIMENSIONS:
+            path = next(clone.rglob(f"assessment/{dimension}/pairwise/v1.yaml"))
+            system, user = adapters.OpenAIStylePromptAdapter().build_payload(
+                template.PromptTemplate(**yaml.safe_load(path.read_text("utf-8"))),
+                instruction=pair.instruction,
+                input_image="source",
+                edited_images=["first", "second"],
+            )
+            parts = [
+                part["text"] if part["type"] == "text" else part["image_url"]["url"]
+                for part in user["content"]
+            ]
+            asked.append([system["content"], *parts])
+        yield asked
+
+
 #: Names that the clone sets from its command line, or that reach for a server.
 _GIVEN = {
     *("parser", "args", "client", "api_key", "base_url", "BENCH_DIR", "RESULTS_DIR", "OUTPUT_DIR"),
@@ -284,6 +345,8 @@ def _named(text: str, paths: dict[str, str], folder: Path) -> str:
 
 READERS: dict[str, Callable[[Path, Path, list[EditPair]], Iterator[list[Asked]]]] = {
     "gedit": gedit_of,
+    "gedit-v2": gedit_v2_of,
+    "genarena": genarena_of,
     "imgedit": imgedit_of,
     "kris": kris_of,
     "omnicontext": omni_of,
@@ -300,23 +363,36 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        miniatures.MAKE[args.benchmark](folder)
+        makers = {
+            **miniatures.MAKE,
+            "gedit-v2": miniatures.make_gedit_v2,
+            "genarena": miniatures.make_genarena,
+        }
+        makers[args.benchmark](folder)
+        is_arena = args.benchmark in ARENAS
         settings = Settings.model_validate(
             {
                 "suite": {"spec": f"{args.benchmark}:{folder}"},
                 # in which OmniContext asks as often as its authors
-                "judge": {"prompts": args.clone, "variant": "compat"},
+                "judge": {
+                    "prompts": args.clone,
+                    "variant": "compat",
+                    "duel_protocol": args.benchmark if is_arena else "duel",
+                },
             }
         )
         pairs = list(load_suite(settings.suite).pairs)
-        protocol = load_protocol(settings)
+        protocol = load_duel_protocol(settings) if is_arena else load_protocol(settings)
         equal = 0
         for pair, theirs in zip(
             pairs, READERS[args.benchmark](args.clone, folder, pairs), strict=True
         ):
             paths = {str(getattr(image, "path", "")): name for name, image in pair.images.items()}
             named = [[_named(text, paths, folder) for text in each] for each in theirs]
-            ours = [[text for _, text in call.parts] for call in protocol.calls(pair)]
+            ours = [
+                [*filter(None, [call.system]), *(text for _, text in call.parts)]
+                for call in protocol.calls(pair)
+            ]
             assert ours == named, f"{pair.id}:\n{ours}\n{named}"
             equal += len(ours)
     print(f"{args.benchmark}: {equal} questions about {len(pairs)} pairs are the same")

@@ -32,6 +32,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("viescore", {"made-up"}),
         ("mmrb2", {"judge", "ceiling"}),
         ("arena_site", {"overall", "consistency"}),
+        ("arena_parsers", {"json_repair", "genarena", "gedit-v2"}),
         ("judge_batches", {"empty caches", "filled caches"}),
         ("leaderboard_command", {"first", "one_more"}),
         ("duel_pica", {"pairs", "models", "steps"}),
