@@ -9,7 +9,7 @@ import math
 import re
 
 import pytest
-from miniatures import make_gedit_v2, make_genarena
+from miniatures import ANY_VERSION, make_gedit_v2, make_genarena
 from PIL import Image
 
 from pytest_imgedit.config.settings import Settings
@@ -314,6 +314,51 @@ def test_an_order_that_lacks_a_reply_has_no_value_under_compat(duel, name):
     made = duel(name, "compat")
     assert made.checked_item(pair(), {}) == {}
     assert AnswerReader(None, made).is_compat
+
+
+QUERIES = {"genarena": "?subset=multiref", "gedit-v2": ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "share"),
+    [
+        ("genarena", "strict", 1.0),
+        ("genarena", "compat", 0.5),  # "Image B" is a vote for A, so that the order decides
+        ("gedit-v2", "strict", 1.0),
+        ("gedit-v2", "compat", 1.0),
+    ],
+)
+def test_finished_edits_are_put_against_each_other(bench, name, variant, share):
+    (bench.path / name).mkdir()
+    made = MAKE[name](bench.path / name)
+    spec = f"{name}:{made}{QUERIES[name]}"
+    pairs = load_suite(settings(name, f"{made}{QUERIES[name]}").suite).pairs
+    for model, level in (("dark", 10), ("bright", 240)):
+        (bench.path / model).mkdir()
+        for number, one in enumerate(pairs):
+            image = Image.new("RGB", (64, 48), (level, level, 90 + number))
+            image.paste((200, 0, 0), (8, 8, 40, 30))
+            image.save(bench.path / model / f"{one.own_id}.png")
+    options = (
+        f"--imgedit-suite={spec}",
+        "--imgedit-judge=duel_judges:Brighter",
+        f"--imgedit-variant={variant}",
+        f"--imgedit-set=judge.duel_protocol={name}",
+        "--imgedit-set=judge.controls=false",
+        ANY_VERSION,
+    )
+    bench.run(
+        *options, "--imgedit-editor=folder:dark", "--imgedit-save=main", "--imgedit-save-edits"
+    )
+    bench.run(
+        *options, "--imgedit-editor=folder:bright", "--imgedit-compare=main", "--imgedit-duel"
+    )
+    told = bench.results["duel"]
+    assert (told["protocol"], told["variant"]) == (name, variant)
+    measures = {"score", *(DIMENSIONS if name == "gedit-v2" else ())}
+    assert {
+        key: rows["overall"]["share"] for key, rows in told["measures"].items()
+    } == dict.fromkeys(measures, share)
 
 
 @EVERY

@@ -64,6 +64,25 @@ class Knowing:
         return float(max(0.0, 1 - np.abs(now - after).mean() / way))
 
 
+class Brighter:
+    """Prefers the brighter of two edits, and says so in the form of an arena, as `Image A` or
+    `Image B`.
+    """
+
+    def __init__(self, *, device: str) -> None:
+        del device
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        return [Answer(self.reply(question)) for question in questions]
+
+    def reply(self, question: Question) -> str:
+        if "first" not in question.images:
+            return "\n".join(f"{aspect}: 5" for aspect in question.aspects)
+        first, second = (np.asarray(question.images[name]).mean() for name in ("first", "second"))
+        key = "better_response" if ("text", "[RESPONSE A:]") in question.parts else "winner"
+        return json.dumps({key: "Image A" if first >= second else "Image B"})
+
+
 def _pixels(image: Image.Image, size: tuple[int, int]) -> np.ndarray:
     return np.asarray(image.convert("RGB").resize(size), np.float64)
 
