@@ -34,8 +34,9 @@ from scipy.special import expit, softmax
 
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.stats.boards import ELO, Board, rate
-from pytest_imgedit.stats.davidson import Coded, Tally, fit
+from pytest_imgedit.stats.davidson import fit
 from pytest_imgedit.stats.estimates import Floats
+from pytest_imgedit.stats.vote_counts import Coded, Tally
 
 #: The seed of all random numbers, with which each board begins, beside its cell and number.
 SEED = 1

@@ -13,8 +13,8 @@ from scipy.special import logsumexp
 
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.stats.boards import ELO
-from pytest_imgedit.stats.davidson import LOST, TIED, WON
 from pytest_imgedit.stats.estimates import Floats
+from pytest_imgedit.stats.vote_counts import LOST, TIED, WON
 
 #: The rating of an average system.
 MIDDLE = 1000.0

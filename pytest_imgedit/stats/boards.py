@@ -14,25 +14,14 @@ from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.text import counted, first_of
 from pytest_imgedit.stats import ranking
-from pytest_imgedit.stats.davidson import (
-    OWN_ORDER,
-    TIED,
-    WON,
-    Coded,
-    Davidson,
-    Flags,
-    Indices,
-    Tally,
-    fit,
-    is_one_way,
-    sharing_order,
-)
+from pytest_imgedit.stats.davidson import OWN_ORDER, Davidson, fit, is_one_way, sharing_order
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.simultaneous_intervals import (
     ClusterBootstrap,
     alpha_of_differences,
     alpha_of_means,
 )
+from pytest_imgedit.stats.vote_counts import TIED, WON, Coded, Flags, Indices, Tally
 
 #: Elo points of a natural logarithm of strength.
 ELO = 400 / 2.302585092994046

@@ -15,7 +15,8 @@ from pytest_imgedit.core.choices import Winner
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.stats.boards import ELO, Board, RatedSystem, rate
-from pytest_imgedit.stats.davidson import Coded, Tally, fit
+from pytest_imgedit.stats.davidson import fit
+from pytest_imgedit.stats.vote_counts import Coded, Tally
 
 pytestmark = pytest.mark.everyday
 
