@@ -119,7 +119,8 @@ def rate(votes: Sequence[DuelVote], reference: str | None = None) -> Board:
     used = _in_order_of_influence(used, overall)
     overall, _ = fit(Tally.of(used))
     counts = Tally.of(used)
-    columns = _Columns(_bootstrap(counts), [*notes, *without, *_notes_on_orders(counts, overall)])
+    notes += without or _notes_on_orders(counts, overall)
+    columns = _Columns(_bootstrap(counts), notes)
     dimensions = {}
     for place in _several(used.dimension):
         dimensions[used.dimensions[place]] = used.only(used.dimension == place)

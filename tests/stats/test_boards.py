@@ -315,6 +315,17 @@ def test_a_judge_whose_orders_tell_nothing_has_no_chance():
     assert "do not tell an order effect" in board.notes[0]
 
 
+def test_an_order_effect_that_would_be_infinite_is_left_out():
+    # with one, `new` shown first wins without end, and the votes in the other order are even
+    votes = [replace(vote, first="a") for vote in decided("new", "old", "aaa")]
+    votes += [replace(vote, first="b") for vote in decided("new", "old", "ab")]
+    board = rate(votes)
+    assert board.rows[0].overall.elo == pytest.approx(math.log(4) / 2 * ELO)
+    assert board.first == {}
+    (note,) = board.notes
+    assert note.startswith("no order effect is fitted")
+
+
 def test_judges_of_few_votes_share_an_order_effect():
     votes = drawn((0.3, 0.0, -0.3), prompts=60, orders={"x": math.log(3)}, seed=2)
     people = [replace(vote, judge=f"p{place // 2}") for place, vote in enumerate(votes)]
