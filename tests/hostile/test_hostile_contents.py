@@ -24,7 +24,7 @@ from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files
 from pytest_imgedit.kinds.pipeline_arguments import pipeline_class
 from pytest_imgedit.kinds.safetensors_header import tensor_bytes
-from pytest_imgedit.protocols.prompts import Prompts
+from pytest_imgedit.protocols.prompts import PromptFiles, Prompts
 from pytest_imgedit.report.read import as_baseline, read_results
 from pytest_imgedit.store.baseline_edits import BaselineEdits, OtherEdits
 from pytest_imgedit.store.journal import EditRecord, Journal
@@ -89,6 +89,10 @@ def _prompts(path: Path) -> object:
     return Prompts(path.parent, (path.name,), {"A": ""})["A"]
 
 
+def _prompt_file(path: Path) -> object:
+    return PromptFiles(path.parent, (path.name,), {path.name: ""})[path.name]
+
+
 def _component_file(path: Path) -> object:
     """A small file of a pipeline's component, which only a worker parses."""
     folder = pipeline(path.parent / "model")
@@ -133,6 +137,7 @@ READERS = {
     "suite-keyed": ("basic_edit.json", lambda path: keyed_rows(path, "pairs")),
     "prompts-json": ("prompts.json", _prompts),
     "prompts-python": ("prompts.py", _prompts),
+    "prompt-file": ("v1.yaml", _prompt_file),
     "ratings": ("ratings.csv", read_ratings),
     "choices": ("choices.csv", lambda path: read_choices(str(path))),
     "votes": ("votes.csv", read_votes),
@@ -231,7 +236,7 @@ def test_parquet_that_is_cut_short_is_said_to_be(tmp_path):
 
 @pytest.mark.parametrize(
     "reader", [name for name in READERS if name not in ("journal", "config", "project", "protocol",
-    "instruction", "suite-toml", "prompts-python")]
+    "instruction", "suite-toml", "prompts-python", "prompt-file")]
 )  # fmt: skip
 @pytest.mark.parametrize("data", [b"", b"\n\n"])
 def test_an_empty_file_is_said_to_be(tmp_path, reader, data):
