@@ -94,11 +94,8 @@ class Design:
         for name in ("overall", *LOG_TIES):
             keep = [place for place, other in enumerate(names) if name in ("overall", other)]
             coded = Coded.of([votes[place] for place in keep])
-            # a vote is an entry of its own; entries are sorted by cell and outcome
-            tally = Tally.of(coded)
-            order = np.lexsort((coded.outcome, coded.dimension, coded.order, coded.j, coded.i))
-            expected = np.array(counts)[keep][order]
-            fitted, _ = fit(replace(tally, count=expected))
+            weighted = replace(coded, weight=np.array(counts)[keep])
+            fitted, _ = fit(Tally.of(weighted))
             truth[name] = ELO * fitted.parameters[: len(THETAS)]
             if name == "overall":
                 truth["first"] = expit(fitted.parameters[len(THETAS) : len(THETAS) + 1])

@@ -22,6 +22,7 @@ class Coded:
 
     System `i` comes before `j` in `systems`. `order` is 1 if i was shown first, -1 if j was, and 0
     if that is not known. `outcome` is `WON` if i won. The others number sorted names.
+    `weight` says how often a vote counts.
     """
 
     systems: tuple[str, ...]
@@ -37,10 +38,11 @@ class Coded:
     category: Indices
     pair: Indices
     cluster: Indices
+    weight: Floats
 
     @classmethod
     def of(cls, votes: Sequence[DuelVote]) -> "Coded":
-        """Number what votes name. A vote without a cluster has its pair for one."""
+        """Number what votes name. A vote without a cluster has its pair for one, and counts once."""
         systems = sorted({vote.a for vote in votes} | {vote.b for vote in votes})
         number = {name: place for place, name in enumerate(systems)}
         a = np.array([number[vote.a] for vote in votes])
@@ -65,6 +67,7 @@ class Coded:
             category=category,
             pair=_numbered([vote.pair_id for vote in votes])[1],
             cluster=_numbered([vote.cluster or vote.pair_id for vote in votes])[1],
+            weight=np.ones(len(votes)),
         )
 
     def only(self, keep: Flags) -> "Coded":
@@ -80,6 +83,7 @@ class Coded:
             category=self.category[keep],
             pair=self.pair[keep],
             cluster=self.cluster[keep],
+            weight=self.weight[keep],
         )
 
 
@@ -122,7 +126,7 @@ class Tally:
         clusters, cluster = np.unique(coded.cluster, return_inverse=True)
         shape = (len(clusters), len(cells), 3)
         places = np.ravel_multi_index((cluster, cell, coded.outcome), shape)
-        entries, count = np.unique(places, return_counts=True)
+        entries, entry = np.unique(places, return_inverse=True)
         entry_cluster, entry_cell, outcome = np.unravel_index(entries, shape)
         i, j, order, judge, dimension = np.unravel_index(cells, sides)
         return cls(
@@ -135,7 +139,7 @@ class Tally:
             entry_cell=entry_cell,
             outcome=outcome,
             cluster=entry_cluster,
-            count=count.astype(np.float64),
+            count=np.bincount(entry, weights=coded.weight).astype(np.float64),
             clusters=clusters,
         )
 

@@ -216,6 +216,15 @@ def test_pairs_of_a_source_are_not_counted_twice():
         assert other.overall.ci95 == pytest.approx(row.overall.ci95, abs=1e-6)
 
 
+def test_weights_are_numbers_of_votes():
+    votes = drawn(prompts=8)
+    coded = Coded.of(votes)
+    times = np.arange(len(votes)) % 3 + 1
+    weighted, _ = fit(Tally.of(replace(coded, weight=times.astype(float))))
+    repeated, _ = fit(Tally.of(Coded.of(np.repeat(np.array(votes), times).tolist())))
+    assert weighted.parameters == pytest.approx(repeated.parameters)
+
+
 def test_parts_that_no_vote_connects_are_named():
     votes = decided("a", "b", "ab") + decided("b", "c", "ab") + decided("d", "e", "ab")
     with pytest.raises(UsageError, match=r"2 parts that no vote connects: a, b, c \| d, e:"):
