@@ -199,11 +199,11 @@ def main() -> int:
         (ties,) = board.ties.values()
         print(f"first of equals {first.share:.3f}, ties {ties.share:.3f}\n")
     boards = {} if options.tiny else against_board(options.clone, rows)
-    shown = [(name, f"{difference:.1e}", "") for name, difference in fits.items()]
+    compared = [(name, f"{difference:.1e}", "") for name, difference in fits.items()]
     for name, differences in boards.items():
         as_computed, at_maximum = differences.values()
-        shown.append((name, f"{as_computed:.1e}", f"{at_maximum:.1f}"))
-    table(("against", "largest difference", "of the maximum"), shown)
+        compared.append((name, f"{as_computed:.1e}", f"{at_maximum:.1f}"))
+    table(("against", "largest difference", "of the maximum"), compared)
     largest = max(*fits.values(), *(board["as computed"] for board in boards.values()))
     finish(options, {**figures, "fits": fits, "boards": boards})
     return int(not figures["refused"] or largest > MOST)
