@@ -267,9 +267,9 @@ def _lines(
     yield terminal.render_table(_HEADER, [_row(contest) for contest in judged.contests])
     if judged.undecided:
         reason = printable(judged.reason)
-        yield f"{judged.undecided:,} of {counted(judged.duels, 'duel')} without a vote: {reason}"
+        yield f"{judged.undecided:,} of {judged.duels:,} duels without a vote: {reason}"
     if kept:
-        yield f"votes: {counted(kept, 'vote')} in {os.path.relpath(path)}"
+        yield f"votes: {kept:,} in {os.path.relpath(path)}"
         yield printable(f"rank them: imgedit leaderboard --duel {' '.join(references)}")
 
 

@@ -12,7 +12,6 @@ from pytest_imgedit.core.choices import Winner
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.core.measures import SCORE
 from pytest_imgedit.core.pairs import slug
-from pytest_imgedit.core.text import counted
 from pytest_imgedit.run.costs import Billing
 from pytest_imgedit.run.duels import (
     Bout,
@@ -69,14 +68,14 @@ class Contest:
         """The duels of each pair by its id, as results have them."""
         return duel_pairs(self.bouts)
 
-    @property
+    @cached_property
     def share(self) -> results.Share:
         """The share of duels that the first entrant wins, over source images."""
         known = {name: pair.value(SCORE) for name, pair in self.duels.items()}
         shares = {name: share for name, share in known.items() if share is not None}
         return share_of(list(shares.values()), [self._clusters[name] for name in shares])
 
-    @property
+    @cached_property
     def disagreement(self) -> results.Share:
         """The share of pairs in which the vote changes with the order of the edits."""
         return disagreement_of(SCORE, self.duels, self._clusters)
@@ -170,8 +169,9 @@ class ManyDuels(ControlDuels):
 
     @property
     def judgements(self) -> list[Judgement]:
-        """All judgements, those of the controls too, each once."""
-        return list(dict.fromkeys(self.of_pairs + judgements_of(self.of_controls)))
+        """The judgements without a verdict, those of the controls too, each once."""
+        judgements = dict.fromkeys(self.of_pairs + judgements_of(self.of_controls))
+        return [judgement for judgement in judgements if judgement.verdict is None]
 
     def keep_edits(self) -> None:
         """Put the edits of all entrants into the store; one that is gone becomes an error where it
@@ -334,6 +334,9 @@ def judge_contests(
             return found
 
         planned = duels(makes_edits=False)
+        if not plan.settings.run.fresh:
+            for judgement in planned.of_pairs:
+                scorer.recall(judgement, plan.settings.run.reuse)
         lines = [_line(planned, plan, len(entrants))]
         plan, bill = _with_bill(plan, planned)
         lines += bill
@@ -395,23 +398,33 @@ def _trials(plan: RunPlan, works: Sequence[Work], *, makes_edits: bool) -> Trial
 
 def _line(duels: ManyDuels, plan: RunPlan, runs: int) -> str:
     """Say how many duels there are, and how many questions about them the store answers."""
-    of_pairs = Billing(plan.settings.run).questions(duels.scorer, duels.of_pairs)
-    of_controls = Billing(plan.settings.run).questions(
-        duels.scorer, judgements_of(duels.of_controls)
-    )
-    asked = f"protocol {duels.scorer.protocol.label}, in both orders"
-    stored, question = "vote", "question"
+    judgements = duels.of_pairs
+    waiting = [judgement for judgement in judgements if judgement.verdict is None]
+    stored = len(judgements) - len(waiting)
+    billing = Billing(plan.settings.run)
+    asks = len(billing.questions(duels.scorer, waiting).asks)
+    protocol = f"protocol {duels.scorer.protocol.label}, in both orders"
+    of_store = _counted(stored, "vote")
+    to_ask = f"{_counted(asks, 'question')} to ask"
     if duels.by_scores:
-        asked = "by the difference of the judge's scores"
-        stored, question = "score", "edit"
+        protocol = "by the difference of the judge's scores"
+        of_store = _counted(stored, "score")
+        to_ask = f"{_counted(asks, 'edit')} to score"
     line = (
-        f"plan: {runs} runs, {counted(len(duels.contests), 'pair')} of them, {asked}: "
-        f"{counted(len(duels.bouts), 'duel')}, {counted(of_pairs.stored, stored)} stored, "
-        f"{counted(len(of_pairs.asks), question)} to {'score' if duels.by_scores else 'ask'}"
+        f"plan: {runs} runs, {_counted(len(duels.contests), 'pair')} of them, {protocol}: "
+        f"{_counted(len(duels.bouts), 'duel')}, {of_store} stored, {to_ask}"
     )
     if duels.controls:
+        of_controls = Billing(plan.settings.run).questions(
+            duels.scorer, judgements_of(duels.of_controls)
+        )
         line += f", and {len(of_controls.asks):,} of the judge's trial"
     return line
+
+
+def _counted(number: int, noun: str) -> str:
+    """Return a number of four digits or more with commas, and its noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _with_bill(plan: RunPlan, duels: ManyDuels) -> tuple[RunPlan, list[str]]:
@@ -425,5 +438,8 @@ def _with_bill(plan: RunPlan, duels: ManyDuels) -> tuple[RunPlan, list[str]]:
         return plan, []
     tries = first_requests(plan, model)
     bill = Billing(plan.settings.run).bill(scorer, (), Trials(), tries, duels)
+    verdicts = [judgement.verdict for judgement in duels.of_pairs]
+    known = sum(len(verdict.keys) for verdict in verdicts if verdict is not None)
+    bill = replace(bill, stored=bill.stored + known)
     line = bill.line(scorer.title, model.requirements.prices or (0.0, 0.0))
     return replace(plan, bills={FIRST: bill}), [line]

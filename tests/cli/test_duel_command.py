@@ -328,7 +328,7 @@ def test_what_is_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["duel", *runs, UNTRIED]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"duels decided by judge {KNOWING}\n")
-    assert "votes: 150 votes in .imgedit/votes/" in text
+    assert "votes: 150 in .imgedit/votes/" in text
     assert f"\nrank them: imgedit leaderboard --duel {' '.join(runs)}\n" in text
 
 
