@@ -393,3 +393,26 @@ def test_runs_of_other_pairs_are_refused_by_name(
     edit(here, "oracle", "-ksocial", name="others")
     some, others = run_of("some"), run_of("others")
     refuses(capsys, f"{some} and {others} share no pair", run_of("blend"), some, others)
+
+
+def test_runs_that_share_some_pairs_are_compared_over_these(
+    here: Path, duel: Callable[..., Duels]
+) -> None:
+    edit(here, "noise", "-kphysics", name="some")
+    for runs in (("some", "oracle"), ("blend", "some")):
+        found = duel(*map(run_of, runs))
+        assert (found.asked, found.document["duels"]) == (2 * 5, 5)
+    assert Counter(vote.category for vote in read_votes(found.file)) == {"physics": 2 * 2 * 5}
+
+
+def test_votes_are_ranked(
+    here: Path, duel: Callable[..., Duels], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [run_of(editor) for editor in EDITORS]
+    assert duel(*runs, "--judge=duel_judges:First").code == 0
+    assert main(["leaderboard", "--duel", *runs, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {row["system"]: row["overall"]["elo"] for row in document["rows"]} == dict.fromkeys(
+        EDITORS, 0.0
+    )
+    assert document["first"]["duel_judges:First"]["share"] == 1.0

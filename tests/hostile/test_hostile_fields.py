@@ -54,6 +54,7 @@ PARTS = {
 WITHOUT_RESULTS = {
     "init": "reads data",
     "import": "reads a config",
+    "duel": "runs a judge",
     "explain": "reads journals",
     "qualify": "runs a judge",
     "suites": "lists what is built in",
