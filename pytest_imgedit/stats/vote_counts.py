@@ -42,7 +42,7 @@ class Coded:
 
     @classmethod
     def of(cls, votes: Sequence[DuelVote]) -> "Coded":
-        """Number what votes name. A vote without a cluster has its pair for one, and counts once."""
+        """Number what votes name. A vote counts once. Without a cluster it has its pair for one."""
         systems = sorted({vote.a for vote in votes} | {vote.b for vote in votes})
         number = {name: place for place, name in enumerate(systems)}
         a = np.array([number[vote.a] for vote in votes])
