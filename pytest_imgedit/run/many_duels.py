@@ -199,8 +199,8 @@ class ManyDuels(ControlDuels):
 
 def _why_unasked(contest: Contest, bout: Bout) -> str:
     """Say which edit is missing."""
-    entrant = contest.a if bout.now is None else contest.b
-    return f"{entrant.system} has no edit"
+    error = bout.work.edit_error
+    return f"{contest.b.system} has no edit" if error is None else error.message
 
 
 @dataclass(frozen=True)
@@ -212,6 +212,7 @@ class Drawing:
 
     texts: Mapping[str, Work]
     by_scores: bool
+    _works: dict[str, dict[tuple[str, int], Work]] = field(default_factory=dict)
     _alone: dict[tuple[str, str], Judgement] = field(default_factory=dict)
     _asked: dict[tuple[str, str, str], DuelJudgement] = field(default_factory=dict)
 
@@ -230,7 +231,14 @@ class Drawing:
         return Contest(a, b, bouts)
 
     def works(self, entrant: Entrant) -> dict[tuple[str, int], Work]:
-        """Return a work with its edit, or why it has none, for each pair and each of its seeds."""
+        """Return a work with its edit, or why it has none, for each pair and each of its seeds; the
+        same ones each time.
+        """
+        if entrant.system not in self._works:
+            self._works[entrant.system] = self._works_of(entrant)
+        return self._works[entrant.system]
+
+    def _works_of(self, entrant: Entrant) -> dict[tuple[str, int], Work]:
         works = {}
         for item in entrant.baseline.items:
             text = self.texts.get(item.id)

@@ -416,3 +416,14 @@ def test_votes_are_ranked(
         EDITORS, 0.0
     )
     assert document["first"]["duel_judges:First"]["share"] == 1.0
+
+
+def test_an_edit_that_a_run_lacks_is_no_vote(here: Path, duel: Callable[..., Duels]) -> None:
+    models = ("--imgedit-editor=fakes:Raises", f"--imgedit-judge={KNOWING}")
+    run_in(here, SUITE, *models, "--imgedit-name=failing")
+    runs = tuple(map(run_of, ("blend", "failing", "oracle")))
+    found = duel(*runs)
+    assert found.code == 0
+    assert found.asked == 2 * (3 * PAIRS - 2)
+    assert (found.document["duels"], found.document["undecided"]) == (3 * PAIRS, 2)
+    assert found.document["usual_error"] == "failing has no edit"
