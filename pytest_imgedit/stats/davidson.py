@@ -302,7 +302,7 @@ def check_connected(tally: Tally) -> None:
         names = first_of([systems[place] for place in part])
         raise errors.UsageError(
             f"no finite rating fits: {names} {what} every vote against the rest: add votes, or "
-            f"leave out {'it' if len(part) == 1 else 'them'}"
+            f"leave {'it' if len(part) == 1 else 'them'} out"
         )
 
 
