@@ -5,15 +5,18 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pytest_imgedit.cli.comparable import read_all
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.duel_votes import DuelVote
+from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import counted, did_you_mean, first_of, printable, shorten
 from pytest_imgedit.report import board_page, board_tables, outputs, terminal
 from pytest_imgedit.report.board_tables import Ratings
+from pytest_imgedit.report.view_page import pairs_url
 from pytest_imgedit.stats import arena_fits, boards
 from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.store.baselines import Baseline
@@ -68,9 +71,12 @@ _FITS = {
 
 @dataclass(frozen=True)
 class _Found:
-    """Votes that count, the system of the reference, and lines on what is to be known of them."""
+    """Votes that count, the ids of the runs of systems, the system of the reference, and lines on
+    what is to be known of the votes.
+    """
 
     votes: Sequence[DuelVote]
+    runs: Mapping[str, str]
     reference: str | None
     notes: Sequence[str]
 
@@ -111,14 +117,30 @@ def board(
         ratings = board_tables.ratings_of_fit(chosen.title, chosen.rate(found.votes), notes)
     lines = _terminal_lines(ratings)
     for kind, path in paths.items():
-        outputs.write(path, _rendered(kind, ratings, rated), kept)
+        pairs_of = partial(_pairs_url, path, out, found.runs)
+        outputs.write(path, _rendered(kind, ratings, rated, pairs_of), kept)
         lines.append(f"{kind}: {os.path.relpath(path)}")
     return ratings.document, "\n".join(lines), 0
 
 
-def _rendered(kind: str, ratings: Ratings, rated: boards.Board | None) -> str:
+def _pairs_url(page: Path, out: Path, runs: Mapping[str, str], one: str, other: str) -> str:
+    """Return the address, from a page, of the pairs by two systems in the page of a store, those
+    first whose votes are for `one`; an empty text if that lacks the run of one.
+    """
+    if not {one, other} <= runs.keys():
+        return ""
+    url = pairs_url(page, out, [runs[one], runs[other]])
+    return url and f"{url}&order=won&a={slug(runs[one])}&b={slug(runs[other])}"
+
+
+def _rendered(
+    kind: str,
+    ratings: Ratings,
+    rated: boards.Board | None,
+    pairs_of: Callable[[str, str], str],
+) -> str:
     if kind == "html":
-        return board_page.render(ratings, rated)
+        return board_page.render(ratings, rated, pairs_of)
     return ratings.csv if kind == "csv" else board_tables.markdown(ratings)
 
 
@@ -167,7 +189,8 @@ def _find(
     _require_votes(runs, names, votes)
     joined = join_votes([votes])
     notes = _notes(joined, others=len(found) - len(votes), repeated=len(votes) - len(joined))
-    return _Found(joined, None if base is None else names[base], list(notes))
+    ids = {names[run.run]: run.run for run in runs.values()}
+    return _Found(joined, ids, None if base is None else names[base], list(notes))
 
 
 def _read(files: Sequence[Path], out: Path, *, is_of_runs: bool) -> list[DuelVote]:

@@ -1,5 +1,6 @@
 """What `imgedit agreement` says of people's choices between the edits of runs."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -82,8 +83,7 @@ def agree_on_choices(
     people = by_comparison(votes, systems.by_name)
     known = {key: votes for key, votes in people.items() if (key[1], key[0]) in systems.items}
     judge = next(iter(systems.runs.values())).judge
-    of_judge = (vote for vote in stored_votes(out) if vote.judge == judge.spec)
-    duels = by_comparison(of_judge, systems.by_name)
+    duels = _duels_of(judge.spec, stored_votes(out), systems)
     by_scores = [_by_scores(key, votes, systems) for key, votes in known.items()]
     asked = AskedBy(
         way="scores",
@@ -121,6 +121,21 @@ def agree_on_choices(
         "unknown": unknown,
     }
     return document, "\n".join(lines), int(not any(_decided(way) for way in ways))
+
+
+def _duels_of(
+    spec: str, votes: Sequence[DuelVote], systems: Systems
+) -> dict[Comparison, list[DuelVote]]:
+    """Return the votes of a judge by what they compare: those by the protocol and parameters that
+    decided most, where there are several.
+    """
+    of_judge = [vote for vote in votes if vote.judge == spec or vote.judge.startswith(f"{spec} (")]
+    compared = by_comparison(of_judge, systems.by_name)
+    counts = Counter(vote.judge for votes in compared.values() for vote in votes)
+    if len(counts) < 2:
+        return compared
+    rater = max(counts, key=lambda name: (counts[name], name))
+    return by_comparison((vote for vote in of_judge if vote.judge == rater), systems.by_name)
 
 
 def _decided(way: JudgedBy) -> int:

@@ -1,19 +1,30 @@
 """The HTML page of `imgedit leaderboard --duel`."""
 
+from collections.abc import Callable
+
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.text import signed
-from pytest_imgedit.report.board_tables import Ratings
+from pytest_imgedit.report.board_tables import AGAINST, Ratings
 from pytest_imgedit.report.leaderboard_page import Mark, chart_of, render_parts, told_apart
 from pytest_imgedit.stats.boards import Board
 
 
-def render(ratings: Ratings, board: Board | None) -> str:
+def _no_page(*_: str) -> str:
+    return ""
+
+
+def render(
+    ratings: Ratings, board: Board | None, pairs_of: Callable[[str, str], str] = _no_page
+) -> str:
     """Render ratings as one HTML page, those of a board with a chart and a line on the best
-    system.
+    system. `pairs_of` returns the address of the pairs of two systems, empty if there is none.
     """
     parts: list[JsonObject] = []
     for table in ratings.tables:
-        parts.append({"board": table, "intervals": None, "chart": None})
+        links = {}
+        if board is not None and table.title == AGAINST:
+            links = _links(board, pairs_of)
+        parts.append({"board": table, "intervals": None, "chart": None, "links": links})
     headline = ""
     if board is not None:
         parts[0]["chart"] = chart(board)
@@ -29,6 +40,16 @@ def render(ratings: Ratings, board: Board | None) -> str:
         notes=ratings.notes,
         quantity="Elo rating",
     )
+
+
+def _links(board: Board, pairs_of: Callable[[str, str], str]) -> dict[tuple[int, int], str]:
+    """Return the address of each cell of the table of every two systems, by row and column."""
+    links = {}
+    for place, row in enumerate(board.rows):
+        for column, other in enumerate(board.rows, 1):
+            if other.system in row.against:
+                links[place, column] = pairs_of(row.system, other.system)
+    return links
 
 
 def chart(board: Board) -> JsonObject:

@@ -46,6 +46,8 @@ NOTES = (
     *leaderboard_tables.NOTES[:2],
     "95% CI of Elo: simultaneous for all systems of a column",
 )
+#: The title of the table of every two systems.
+AGAINST = "share of votes that the row won over the column"
 #: The most judges or dimensions that have a line; JSON has all.
 _MOST_LINES = 10
 #: What is shown for a judge whose votes do not name it.
@@ -100,8 +102,8 @@ def ratings_of_fit(title: str, ratings: Mapping[str, float], notes: Sequence[str
 
 
 def tables_of(board: Board) -> list[Table]:
-    """Return a table of all votes, and one by dimension and one by category if there are
-    several.
+    """Return a table of all votes, one by dimension and one by category if there are several, and
+    one of every two systems if there are more.
     """
     tables = [_overall_table(board)]
     for title, columns in (
@@ -111,6 +113,8 @@ def tables_of(board: Board) -> list[Table]:
         groups = list(dict.fromkeys(name for column in columns for name in column))
         if len(groups) > 1:
             tables.append(_groups_table(title, board, groups, columns))
+    if len(board.rows) > 2:
+        tables.append(_against_table(board))
     return tables
 
 
@@ -169,6 +173,17 @@ def _groups_table(
         rows.append((shorten(row.system, LONGEST_NAME), *cells))
     header = ("system", *[shorten(group, LONGEST_LABEL) for group in groups])
     return Table(f"{title}: Elo (95% CI)", header, rows, [])
+
+
+def _against_table(board: Board) -> Table:
+    """Return the share of votes that each system won over each other one, the best first."""
+    systems = [row.system for row in board.rows]
+    rows = []
+    for row in board.rows:
+        shares = [number(row.against.get(other)) for other in systems]
+        rows.append((shorten(row.system, LONGEST_NAME), *shares))
+    header = ("system", *[shorten(system, LONGEST_LABEL) for system in systems])
+    return Table(AGAINST, header, rows, [])
 
 
 def _rating(rating: Elo | None) -> str:

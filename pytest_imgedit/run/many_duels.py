@@ -299,10 +299,18 @@ class Judged:
     @property
     def file_name(self) -> str:
         """The name of the file of the judge's votes."""
-        facts = self.scorer.facts
-        digest = self.scorer.identity.digest[:8]
-        protocol = facts["protocol"] or "scores"
-        return f"{slug(facts['spec'])}-{slug(protocol)}-{digest}.csv"
+        return f"{slug(rater_of(self.scorer))}.csv"
+
+
+def rater_of(scorer: Scorer) -> str:
+    """Return who votes: a judge, asked by a protocol, with the first characters of its digest, as
+    its answers are others by another protocol or with other parameters.
+    """
+    facts = scorer.facts
+    protocol = "scores"
+    if facts["protocol"]:
+        protocol = f"{facts['protocol']}@{facts['variant']}"
+    return f"{facts['spec']} ({protocol} {scorer.identity.digest[:8]})"
 
 
 def judge_contests(
@@ -362,13 +370,13 @@ def judge_contests(
 
 
 def _judged(duels: ManyDuels) -> Judged:
-    facts = duels.scorer.facts
+    rater = rater_of(duels.scorer)
     measures = list(duel_measures(None if duels.by_scores else duels.scorer.protocol))
     dimensions = measures[1:] or measures
     votes = [
         vote
         for contest in duels.contests
-        for vote in contest.votes(facts["spec"], dimensions, duels.by_scores)
+        for vote in contest.votes(rater, dimensions, duels.by_scores)
     ]
     return Judged(
         scorer=duels.scorer,

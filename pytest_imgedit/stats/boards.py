@@ -58,7 +58,8 @@ class RatedSystem:
     `ranking.RankedSystem`.
 
     `dimensions` and `categories` hold its ratings by those alone, where they can be fitted. `wins`,
-    `ties` and `losses` count its votes.
+    `ties` and `losses` count its votes. `against` has the share of these that it won over each
+    system that it met, a tie counting half.
     """
 
     system: str
@@ -71,6 +72,7 @@ class RatedSystem:
     wins: int
     ties: int
     losses: int
+    against: Mapping[str, float]
     difference: EloDifference | None
 
 
@@ -262,6 +264,8 @@ def _rows(
     }
     wins = counts.wins()
     ties = counts.ties()
+    met = wins + wins.T + ties
+    points = wins + ties / 2
     rows = []
     for system in order:
         row = RatedSystem(
@@ -275,6 +279,11 @@ def _rows(
             wins=int(wins[system].sum()),
             ties=int(ties[system].sum()),
             losses=int(wins[:, system].sum()),
+            against={
+                rated.systems[other]: float(points[system, other] / met[system, other])
+                for other in order
+                if met[system, other]
+            },
             difference=differences.get(system),
         )
         rows.append(row)

@@ -265,6 +265,24 @@ def in_both_orders(a: str, b: str, *, won: int, of: int, judge: str = "j") -> li
     return votes
 
 
+def test_shares_of_runs_link_to_their_pairs_in_the_page_of_the_store(out: Path) -> None:
+    for names in (("r1", "r2"), ("r2", "r3"), ("r1", "r3")):
+        write(out / f"votes/{'-'.join(names)}.csv", in_both_orders(*names, won=10, of=20))
+    (out / "votes/1.csv").unlink()
+    arguments = ["leaderboard", "--duel", "bad", "good", "fair", "--html=b.html", f"--out={out}"]
+    assert main(arguments) == 0
+    assert "order=won" not in Path("b.html").read_text()
+    for run in ("r1", "r2", "r3"):
+        page = out / f"view/runs/{run}.js"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.touch()
+    assert main(arguments) == 0
+    page = Path("b.html").read_text()
+    assert page.count("order=won") == 6
+    address = "store/view/index.html#view=pairs&amp;runs=r2%2Cr1&amp;order=won&amp;a=r2&amp;b=r1"
+    assert f'<a href="{address}">0.50</a>' in page
+
+
 def test_real_votes_are_rated_from_the_files_to_the_page(out: Path) -> None:
     votes = in_both_orders("good", "fair", won=16, of=20)
     votes += in_both_orders("fair", "bad", won=15, of=20)

@@ -146,11 +146,12 @@ def test_every_two_of_three_runs_are_put_against_each_other(
 
 def test_the_file_of_votes(duel: Callable[..., Duels]) -> None:
     found = duel(*map(run_of, EDITORS))
-    assert fnmatch(str(found.file), ".imgedit/votes/duel_judges-Knowing-????????-duel-????????.csv")
+    assert fnmatch(str(found.file), ".imgedit/votes/duel_judges-Knowing*-duel-strict-*.csv")
     assert all(vote.a < vote.b for vote in read_votes(found.file))
     votes = found.votes
     assert len(votes) == found.asked
-    assert {vote.judge for vote in votes} == {KNOWING}
+    (rater,) = {vote.judge for vote in votes}
+    assert fnmatch(rater, f"{KNOWING} (duel@strict ????????)")
     assert {vote.dimension for vote in votes} == {"score"}
     assert all(len(vote.cluster) == 64 for vote in votes)
     winners = Counter((vote.a, vote.b, vote.first, vote.winner) for vote in votes)
@@ -415,7 +416,20 @@ def test_votes_are_ranked(
     assert {row["system"]: row["overall"]["elo"] for row in document["rows"]} == dict.fromkeys(
         EDITORS, 0.0
     )
-    assert document["first"]["duel_judges:First"]["share"] == 1.0
+    ((rater, first),) = document["first"].items()
+    assert rater.startswith("duel_judges:First (duel@strict ")
+    assert first["share"] == 1.0
+
+
+def test_votes_of_one_judge_by_two_protocols_are_ranked_together(
+    here: Path, duel: Callable[..., Duels], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [run_of(editor) for editor in EDITORS]
+    first = duel(*runs, "--judge=duel_judges:First")
+    other = duel(*runs, "--judge=duel_judges:First", "--set=judge.duel_protocol=duel-tie")
+    assert first.file != other.file
+    assert main(["leaderboard", "--duel", *runs, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["first"]) == 2
 
 
 def test_an_edit_that_a_run_lacks_is_no_vote(here: Path, duel: Callable[..., Duels]) -> None:

@@ -80,8 +80,11 @@ def test_duels_of_the_same_judge_are_measured_too(runs, tmp_path):
     rows = []
     for n in range(20):
         winners = ("b", "b") if n < 10 else ("a", "b")  # down, up: b is up
-        rows += [f"p{n},down,up,{winners[0]},j,a", f"p{n},down,up,{winners[1]},j,b"]
-    rows.append("p0,down,up,a,another judge,a")
+        rows += [
+            f"p{n},down,up,{winner},j (duel@strict 1),{first}"
+            for winner, first in zip(winners, "ab", strict=True)
+        ]
+    rows += ["p0,down,up,a,another judge,a", "p0,down,up,a,j (duel-tie@strict 1),a"]
     (tmp_path / "votes").mkdir()
     write_votes(tmp_path / "votes" / "j.csv", rows, "id,a,b,winner,rater,first")
     document, text, _ = agree(runs, votes, tmp_path)

@@ -47,6 +47,38 @@ def test_several_dimensions_and_categories_have_tables() -> None:
     assert categories.rows[0] == ("one", "+12 (-3 to +27)", "+1", "–")
 
 
+def three() -> Board:
+    """A board of three systems, of which the second and the third never met."""
+    return a_board(
+        rated("one", 1, 57.4, against={"two": 0.75, "three": 0.5}),
+        rated("two", 2, 0.0, against={"one": 0.25}),
+        rated("three", 3, -57.4, against={"one": 0.5}),
+    )
+
+
+def test_every_two_of_several_systems_have_a_share() -> None:
+    table = tables_of(three())[-1]
+    assert table.title == board_tables.AGAINST
+    assert table.header == ("system", "one", "two", "three")
+    assert table.rows == [
+        ("one", "–", "0.75", "0.50"),
+        ("two", "0.25", "–", "–"),
+        ("three", "0.50", "–", "–"),
+    ]
+
+
+def test_a_share_links_to_the_pairs_that_decided_it() -> None:
+    board = three()
+
+    def pairs_of(one: str, other: str) -> str:
+        return "" if "three" in (one, other) else f"view/index.html#a={one}&b={other}"
+
+    page = board_page.render(ratings_of(board, None), board, pairs_of)
+    assert page.count("<a href=") == 2
+    assert '<a href="view/index.html#a=one&amp;b=two">0.75</a>' in page
+    assert '<a href="view/index.html#a=two&amp;b=one">0.25</a>' in page
+
+
 def test_lines_tell_votes_orders_ties_the_unit_and_what_was_not_fitted() -> None:
     assert list(ratings_of(a_board(), None).notes) == [
         "30 votes on 15 pairs of 5 source images",

@@ -359,3 +359,10 @@ def test_votes_of_a_system_and_itself_and_no_votes_are_refused():
     vote = DuelVote(pair="p", a="x", b="x", winner="a", row="v.csv:3")
     with pytest.raises(UsageError, match=r"v\.csv:3: a vote between x and itself"):
         rate([vote])
+
+
+def test_a_share_against_each_system_counts_ties_half() -> None:
+    votes = [*decided("x", "y", "aab="), *decided("y", "z", "ab"), *decided("z", "x", "ab=")]
+    rows = by_system(rate(votes))
+    assert rows["x"].against == {"y": 2.5 / 4, "z": 0.5}
+    assert rows["y"].against == {"x": 1.5 / 4, "z": 0.5}

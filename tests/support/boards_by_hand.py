@@ -16,6 +16,7 @@ def rated(system: str, rank: int, elo: float, **changes: object) -> RatedSystem:
         "wins": 10,
         "ties": 2,
         "losses": 3,
+        "against": {},
         "difference": None,
     }
     return RatedSystem(system=system, rank=rank, **(usual | changes))  # type: ignore[arg-type]
