@@ -11,6 +11,7 @@ from pytest_imgedit.core import errors, file_types, files, strict_json
 from pytest_imgedit.core.choices import NO_CATEGORY, Winner
 from pytest_imgedit.core.duel_votes import DuelVote, First
 from pytest_imgedit.core.measures import SCORE
+from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.text import shorten
 from pytest_imgedit.suites.vote_rows import (
     MAX_BYTES,
@@ -39,8 +40,8 @@ def read_votes(path: Path) -> list[DuelVote]:
     in the order of their names.
 
     A line of a log is the outcome of both orders, so no edit is its first, and nobody is named as
-    its judge. Its pair is the index of the sample and, below a folder `pk_logs`, the subset, which
-    is its category too. A line that a log repeats counts once.
+    its judge. Its pair is called as in the suite `genarena`: by the subset, if it is below a folder
+    `pk_logs`, and the index of the sample. The subset is its category too. A line that a log repeats counts once.
 
     Raises `UsageError` with file and line for a row that says nothing clear or that says again, in
     a log otherwise, who won; also for no votes.
@@ -208,7 +209,7 @@ def _vote_of_line(place: str, text: str, subset: str) -> DuelVote:
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < 2**53:
         raise _wrong(place, "sample_index", index, "a whole number from 0")
     vote = DuelVote(
-        pair=f"{subset}/{index}" if subset else str(index),
+        pair=slug(f"{subset}-{index:06}") if subset else f"{index:06}",
         a=_system(place, "model_a", line),
         b=_system(place, "model_b", line),
         winner="tie",

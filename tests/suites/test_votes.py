@@ -131,7 +131,7 @@ def test_a_line_of_a_log_is_a_vote_in_both_orders(
 ) -> None:
     path = write_log(tmp_path / "x_vs_y.jsonl", line(winner))
     (vote,) = read_votes(path)
-    assert (vote.pair, vote.a, vote.b, vote.winner) == ("3", "x", "y", expected)
+    assert (vote.pair, vote.a, vote.b, vote.winner) == ("000003", "x", "y", expected)
     assert (vote.first, vote.judge, vote.category) == ("", "", "all")
     assert vote.row == f"{path}:1"
 
@@ -189,7 +189,7 @@ def test_a_line_that_is_repeated_counts_once_and_may_not_say_otherwise(tmp_path:
     again = line("y", model_a="y", model_b="x", timestamp="later")
     assert len(read_votes(write_log(path, line("y"), again))) == 1
     assert refusal(write_log(path, line("x"), again)) == (
-        f"{path}:2: another winner in id '3' than {path}:1, expected a win of 'x' as there: remove "
+        f"{path}:2: another winner in id '000003' than {path}:1, expected a win of 'x' as there: remove "
         "one of the two"
     )
 
@@ -201,12 +201,12 @@ def test_logs_are_found_in_folders_and_samples_of_subsets_told_apart(tmp_path: P
         write_log(tmp_path / subset / ".pk_logs_rm/e/x_vs_z.jsonl", line("z", model_b="z"))
     found = read_votes(tmp_path)
     assert [(vote.pair, vote.category, vote.winner) for vote in found] == [
-        ("basic/3", "basic", "a"),
-        ("reasoning/3", "reasoning", "a"),
+        ("basic-000003", "basic", "a"),
+        ("reasoning-000003", "reasoning", "a"),
     ]
     assert read_votes(tmp_path / "basic/pk_logs/e/x_vs_y.jsonl") == found[:1]
     write_log(tmp_path / "basic/pk_logs/f/x_vs_y.jsonl", line("tie"))
-    assert "f/x_vs_y.jsonl:1: another winner in id 'basic/3' than " in refusal(tmp_path)
+    assert "f/x_vs_y.jsonl:1: another winner in id 'basic-000003' than " in refusal(tmp_path)
 
 
 def test_a_vote_in_two_files_counts_once(tmp_path: Path) -> None:
