@@ -15,9 +15,10 @@ effects, by Gauss-Hermite quadrature, so no truth is simulated. Beside the mean 
 intervals stands the width of the narrowest ones of one number of standard deviations that hold
 together in 95% of the boards drawn.
 
-The exit code is 1 if less than `LEAST_COVERAGE` of the boards of a cell hold all true ratings. The
-last line is a chain of 16 systems, each of which wins 3 of 4 votes against the next: its ratings
-are known in closed form.
+Beside the share of boards that hold all true ratings stands the chance of so few or fewer if
+`LEAST_COVERAGE` is the truth; the exit code is 1 if that is under `ALPHA` in a cell. The last line
+is a chain of 16 systems, each of which wins 3 of 4 votes against the next: its ratings are known in
+closed form.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from multiprocessing import Pool
 import numpy as np
 from harness import finish, parser, table
 from scipy.special import expit, softmax
+from scipy.stats import binom
 
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.stats.boards import ELO, Board, rate
@@ -43,6 +45,7 @@ SEED = 1
 BOARDS = 300
 PROMPTS = 200
 LEAST_COVERAGE = 0.925
+ALPHA = 0.05
 THETAS = (0.9, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.9)
 #: Correlation of the effects of two dimensions, and the chance to prefer the first of equals.
 CELLS = ((0.0, 0.5), (0.0, 0.6), (0.9, 0.5), (0.9, 0.6))
@@ -182,6 +185,13 @@ def coverage(found: Floats, truth: Floats) -> Coverage:
     )
 
 
+def chance_of_less(held: float, boards: int) -> float:
+    """Return the chance that so small a share of boards holds the truth, or less, if
+    `LEAST_COVERAGE` do.
+    """
+    return float(binom.cdf(round(held * boards), boards, LEAST_COVERAGE))
+
+
 def chain() -> float:
     """Largest error of the ratings of a chain, in Elo."""
     votes = []
@@ -216,13 +226,15 @@ def main() -> int:
             found = pool.map(intervals, tasks, chunksize=1)
             for name, truth in design.truth().items():
                 measured = coverage(np.stack([board[name] for board in found]), truth)
-                is_wrong |= name != "first" and measured.held < LEAST_COVERAGE
+                p = chance_of_less(measured.held, boards)
+                is_wrong |= name != "first" and p < ALPHA
                 rows.append(
                     (
                         design.correlation,
                         design.first,
                         name,
                         f"{measured.held:.1%}",
+                        f"{p:.2f}",
                         f"{measured.bias:.3f}",
                         f"{measured.width:.3f}",
                         f"{measured.needed:.3f}",
@@ -230,7 +242,7 @@ def main() -> int:
                 )
                 place = f"ρ {design.correlation}, first {design.first}, {name}"
                 figures[place] = vars(measured)
-    table(("ρ", "first", "column", "coverage", "bias", "width", "needed"), rows)
+    table(("ρ", "first", "column", "coverage", "p of less", "bias", "width", "needed"), rows)
     error = chain()
     print(f"chain of {CHAIN}: largest error {error:.1e} Elo")
     finish(options, {**figures, "chain": error, "boards": boards, "prompts": prompts})

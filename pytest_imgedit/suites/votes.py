@@ -41,7 +41,8 @@ def read_votes(path: Path) -> list[DuelVote]:
 
     A line of a log is the outcome of both orders, so no edit is its first, and nobody is named as
     its judge. Its pair is called as in the suite `genarena`: by the subset, if it is below a folder
-    `pk_logs`, and the index of the sample. The subset is its category too. A line that a log repeats counts once.
+    `pk_logs`, and the index of the sample. The subset is its category too. A line that a log
+    repeats counts once.
 
     Raises `UsageError` with file and line for a row that says nothing clear or that says again, in
     a log otherwise, who won; also for no votes.
