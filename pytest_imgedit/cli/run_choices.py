@@ -9,7 +9,7 @@ from statistics import fmean
 
 from pytest_imgedit.cli.comparable import read_all, refuse_to_compare
 from pytest_imgedit.cli.people import agreement_lines, verdict_lines
-from pytest_imgedit.core import choices, errors
+from pytest_imgedit.core import choices, errors, files
 from pytest_imgedit.core.duel_votes import Comparison, DuelVote, by_comparison
 from pytest_imgedit.core.judge_card import JudgedBy
 from pytest_imgedit.core.strict_json import JsonObject
@@ -19,6 +19,7 @@ from pytest_imgedit.stats.duels import EVEN
 from pytest_imgedit.stats.estimates import ALPHA, ROUNDING
 from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
+from pytest_imgedit.suites.vote_rows import MAX_BYTES
 from pytest_imgedit.suites.votes import read_votes, stored_votes
 
 #: The most characters of a name that a message shows.
@@ -60,12 +61,12 @@ class Systems:
 
 
 def has_choices(path: Path) -> bool:
-    """Tell whether a file holds choices, and no ratings: its header names a winner."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            return "winner" in file.readline().strip().split(",")
-    except (OSError, UnicodeDecodeError):
-        return False
+    """Tell whether a file holds choices, and no ratings: its header names a winner. Raises
+    `UsageError` for what is no text file.
+    """
+    text = files.read_utf8(path, MAX_BYTES, "a CSV file")
+    header, _, _ = text.partition("\n")
+    return "winner" in header.strip().split(",")
 
 
 def agree_on_choices(
