@@ -98,7 +98,10 @@ def read_ratings(path: Path) -> dict[str, list[Rating]]:
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
     """Raise `UsageError` for a column that is missing or occurs twice."""
-    expected = "expected a header with one id, one score and at most one rater"
+    expected = (
+        "expected a header with one id, one score and at most one rater, or for choices with id, "
+        "a, b, winner and rater"
+    )
     for column in ("id", "score", "rater"):
         if header.count(column) > 1:
             raise errors.UsageError(f"{path}:1: twice column {column!r}, {expected}")

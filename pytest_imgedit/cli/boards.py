@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pytest_imgedit.cli.comparable import read_all
 from pytest_imgedit.core import errors
@@ -18,8 +18,10 @@ from pytest_imgedit.report import board_page, board_tables, outputs, terminal
 from pytest_imgedit.report.board_tables import Ratings
 from pytest_imgedit.report.view_page import pairs_url
 from pytest_imgedit.stats import arena_fits, boards
+from pytest_imgedit.stats.davidson import OneSided, check_connected
 from pytest_imgedit.stats.leaderboard import system_names
-from pytest_imgedit.store.baselines import Baseline
+from pytest_imgedit.stats.vote_counts import Coded, Tally
+from pytest_imgedit.store.baselines import Baseline, BaselineItem
 from pytest_imgedit.store.store import finished_runs
 from pytest_imgedit.suites.votes import FOLDER, join_votes, read_votes, stored_votes
 
@@ -107,13 +109,13 @@ def board(
     outputs.check(paths, kept)
     found = _find(references, reference, options.votes, out)
     if options.fit is None:
-        rated = boards.rate(found.votes, found.reference)
+        rated = _rated(found.votes, found.reference)
         rated = replace(rated, notes=(*rated.notes, *found.notes))
         ratings = board_tables.ratings_of(rated, found.reference)
     else:
         rated = None
         chosen = _FITS[options.fit]
-        notes = [f"no intervals: {chosen.note}", *found.notes]
+        notes = [f"no intervals: {chosen.note}", *found.notes, *_why_none_fits(found.votes)]
         ratings = board_tables.ratings_of_fit(chosen.title, chosen.rate(found.votes), notes)
     lines = _terminal_lines(ratings)
     for kind, path in paths.items():
@@ -131,6 +133,36 @@ def _pairs_url(page: Path, out: Path, runs: Mapping[str, str], one: str, other: 
         return ""
     url = pairs_url(page, out, [runs[one], runs[other]])
     return url and f"{url}&order=won&a={slug(runs[one])}&b={slug(runs[other])}"
+
+
+def _rated(votes: Sequence[DuelVote], reference: str | None) -> boards.Board:
+    """Rate systems, without those that won or lost every vote against the rest: their ratings are
+    infinite, and a note tells them.
+    """
+    notes: list[str] = []
+    while True:
+        try:
+            rated = boards.rate(votes, reference)
+        except OneSided as error:
+            rest = [vote for vote in votes if not {vote.a, vote.b} & set(error.systems)]
+            if reference in error.systems or not rest:
+                raise
+            place = "above" if error.what == "won" else "below"
+            notes.append(
+                f"{first_of(error.systems)} {error.what} every vote against the rest: without a "
+                f"finite rating, {place} this board"
+            )
+            votes = rest
+        else:
+            return replace(rated, notes=(*notes, *rated.notes))
+
+
+def _why_none_fits(votes: Sequence[DuelVote]) -> Iterator[str]:
+    """Yield why votes have no finite ratings, where another arena's fit has some all the same."""
+    try:
+        check_connected(Tally.of(Coded.of(votes)))
+    except errors.UsageError as error:
+        yield f"these ratings are not to be believed: {error}"
 
 
 def _rendered(
@@ -181,11 +213,12 @@ def _find(
         if base not in names:
             runs[reference] = run
             names = _names(runs)
+    pairs = {item.id: item for run in runs.values() for item in run.items}
     if not references:
         names = {name: name for name in voted} | names
     elif base is not None:
         names.setdefault(base, base)
-    votes = list(_between(found, names))
+    votes = [_of_pair(vote, pairs) for vote in _between(found, names)]
     _require_votes(runs, names, votes)
     joined = join_votes([votes])
     notes = _notes(joined, others=len(found) - len(votes), repeated=len(votes) - len(joined))
@@ -259,6 +292,17 @@ def _between(votes: Iterable[DuelVote], names: Mapping[str, str]) -> Iterator[Du
                 f"{vote.row}: {vote.a!r} and {vote.b!r} are one run, expected two systems"
             )
         yield replace(vote, a=a, b=b)
+
+
+def _of_pair(vote: DuelVote, pairs: Mapping[str, BaselineItem]) -> DuelVote:
+    """Return a vote with the category and the source of its pair, if runs tell them: people's votes
+    rarely do, and one source would count as two.
+    """
+    item = pairs.get(vote.pair_id)
+    if item is None:
+        return vote
+    cluster = item.id if item.source is None else PurePosixPath(item.source).stem
+    return replace(vote, category=item.category, cluster=cluster)
 
 
 def _require_votes(

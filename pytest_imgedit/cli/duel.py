@@ -53,7 +53,9 @@ def duel(
     if len(references) == 1:
         raise errors.UsageError(f"duel {references[0]}: expected two or more runs or baselines")
     runs = _read_runs(references, out)
-    given = join_votes(_renamed(read_votes(path), runs) for path in votes)
+    known = {name for run in runs for name in run.baseline.contents}
+    read = join_votes(_renamed(read_votes(path), runs) for path in votes)
+    given = [vote for vote in read if vote.pair_id in known]
     suite_of_all = _finished(runs, out)
     with closing(_session(runs, suite_of_all, judge, out)) as session:
         entrants = _entrants(runs, session, [item.id for item in suite_of_all.edits.items])
@@ -74,7 +76,9 @@ def duel(
     document = _document(judged, runs, gates)
     document["votes"] = str(path) if kept else None
     document["controls"] = [control.model_dump(mode="json") for control in controls]
-    lines = _lines(judged, gates, path, kept, references)
+    lines = list(_lines(judged, gates, path, kept, references))
+    if len(given) < len(read):
+        lines.append(f"{counted(len(read) - len(given), 'vote')} on pairs of no run left out")
     return document, "\n".join(lines), int(is_failed or has_none)
 
 

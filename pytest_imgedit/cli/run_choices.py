@@ -20,7 +20,7 @@ from pytest_imgedit.stats.estimates import ALPHA, ROUNDING
 from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 from pytest_imgedit.suites.vote_rows import MAX_BYTES
-from pytest_imgedit.suites.votes import read_votes, stored_votes
+from pytest_imgedit.suites.votes import join_votes, read_votes, stored_votes
 
 #: The most characters of a name that a message shows.
 _MOST_SHOWN = 80
@@ -39,7 +39,10 @@ class Systems:
             )
         read = read_all(references, out)
         for (name, run), (other_name, other) in combinations(zip(references, read, strict=True), 2):
-            refuse_to_compare(run, other, f"{name} and {other_name}", only_common=True)
+            both = f"{name} and {other_name}"
+            if run.run == other.run:
+                raise errors.UsageError(f"{both} are one run, {run.run}: name it once")
+            refuse_to_compare(run, other, both, only_common=True)
         self.runs: dict[str, Baseline] = dict(zip(system_names(read), read, strict=True))
         self.by_name = {run.run: system for system, run in self.runs.items()}
         self.by_name |= {system: system for system in self.runs}
@@ -79,7 +82,7 @@ def agree_on_choices(
     system.
     """
     systems = Systems(references, out)
-    votes = read_votes(path)
+    votes = join_votes([[vote.in_order for vote in read_votes(path)]])
     systems.require(votes)
     people = by_comparison(votes, systems.by_name)
     known = {key: votes for key, votes in people.items() if (key[1], key[0]) in systems.items}

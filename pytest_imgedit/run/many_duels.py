@@ -340,12 +340,14 @@ def judge_contests(
         contests = [drawing.contest(a, b) for a, b in combinations(entrants, 2)]
         for contest in contests:
             _require_bouts(contest)
-        contests = [contest.without(decided) for contest in contests]
+        asked = [contest.without(decided) for contest in contests]
+        elsewhere = sum(len(contest.bouts) for contest in contests)
+        elsewhere -= sum(len(contest.bouts) for contest in asked)
         last = list(drawing.works(entrants[-1]).values())
         scorer = pairwise or plan.scorer
 
         def duels(*, makes_edits: bool) -> ManyDuels:
-            found = ManyDuels(scorer=scorer, by_scores=pairwise is None, contests=contests)
+            found = ManyDuels(scorer=scorer, by_scores=pairwise is None, contests=asked)
             found.add_controls(_trials(plan, last, makes_edits=makes_edits), last)
             return found
 
@@ -354,13 +356,15 @@ def judge_contests(
             for judgement in planned.of_pairs:
                 scorer.recall(judgement, plan.settings.run.reuse)
         lines = [_line(planned, plan, len(entrants))]
+        if elsewhere:
+            lines.append(f"{_counted(elsewhere, 'duel')} that other votes decided left out")
         plan, bill = _with_bill(plan, planned)
         lines += bill
 
         def make(plan: RunPlan, context: RunContext) -> BoutRun[ManyDuels]:
-            asked = duels(makes_edits=True)
-            asked.keep_edits()
-            return BoutRun(plan, context, asked)
+            of_run = duels(makes_edits=True)
+            of_run.keep_edits()
+            return BoutRun(plan, context, of_run)
 
         return Prepared(plan, lines, make)
 

@@ -34,7 +34,8 @@ class Elo:
     """A rating in Elo points: 400 are odds of 10 to 1, and 0 is the mean of all systems.
 
     `ci95` is simultaneous: with a chance of 95% the intervals of all systems of a column hold their
-    true ratings. It is `None` where votes of one cluster alone say something.
+    true ratings. It is `None` where votes of one cluster alone say something, and where all
+    clusters say the same.
     """
 
     elo: float
@@ -194,6 +195,11 @@ def _several(numbers: Indices) -> list[int]:
     return distinct if len(distinct) > 1 else []
 
 
+def _interval(mean: Estimate, alpha: float) -> tuple[float, float] | None:
+    """Return the interval of a rating; `None` if all clusters agree, which tells no spread."""
+    return mean.interval(alpha) if mean.se is not None and mean.se > 10**-DECIMALS else None
+
+
 class _Column:
     """Ratings by one fit, in Elo points."""
 
@@ -215,7 +221,7 @@ class _Column:
     def ratings(self) -> list[Elo]:
         """Return the rating of each system with simultaneous intervals."""
         alpha = alpha_of_means(self.errors, self.even_clusters)
-        return [Elo(mean.mean, mean.interval(alpha)) for mean in self.estimates]
+        return [Elo(mean.mean, _interval(mean, alpha)) for mean in self.estimates]
 
     def clear_wins(self) -> Flags:
         """Tell for every two systems whether the first (row) is shown to be better."""

@@ -274,6 +274,18 @@ def reach(beats: Flags) -> Flags:
         reached = further
 
 
+class OneSided(errors.UsageError):
+    """Some `systems` `what`, won or lost, every vote against the rest."""
+
+    def __init__(self, systems: Sequence[str], what: str) -> None:
+        self.systems = systems
+        self.what = what
+        super().__init__(
+            f"no finite rating fits: {first_of(systems)} {what} every vote against the rest: add "
+            f"votes, or leave {'it' if len(systems) == 1 else 'them'} out"
+        )
+
+
 def check_connected(tally: Tally) -> None:
     """Raise `UsageError` if no finite θ fits: the systems fall into parts that no vote connects, or
     a part won or lost every vote against the rest (Ford, Am. Math. Monthly 64, 1957).
@@ -299,11 +311,7 @@ def check_connected(tally: Tally) -> None:
             ends.append((part, "lost"))
     if len(ends) > 1:
         part, what = min(ends, key=lambda end: len(end[0]))
-        names = first_of([systems[place] for place in part])
-        raise errors.UsageError(
-            f"no finite rating fits: {names} {what} every vote against the rest: add votes, or "
-            f"leave {'it' if len(part) == 1 else 'them'} out"
-        )
+        raise OneSided([systems[place] for place in part], what)
 
 
 def _classes(alike: Flags) -> list[list[int]]:

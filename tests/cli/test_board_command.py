@@ -265,6 +265,40 @@ def in_both_orders(a: str, b: str, *, won: int, of: int, judge: str = "j") -> li
     return votes
 
 
+def test_pairs_of_runs_have_the_category_and_source_of_the_runs(out: Path, asked: Asked) -> None:
+    """People's votes name neither, so that one source would count as two."""
+    write(out / "votes/1.csv", [vote("p1", "r1", "r2", category="x", cluster="y")])
+    people = write(Path("people.csv"), [vote("p1", "good", "fair"), vote("other", "good", "fair")])
+    shown(out, "bad", "good", "fair", votes=[people])
+    ((votes, _),) = asked
+    known = {(each.pair, each.category, each.cluster) for each in votes}
+    assert known == {("p1", "physics", "ab" * 32), ("other", "all", "")}
+
+
+def test_systems_that_won_or_lost_every_vote_are_told_beside_the_board(out: Path) -> None:
+    votes = in_both_orders("fair", "good", won=12, of=20)
+    for other in ("fair", "good", "worst"):
+        votes += in_both_orders("best", other, won=20, of=20)
+    for other in ("fair", "good"):
+        votes += in_both_orders(other, "worst", won=20, of=20)
+    path = write(Path("people.csv"), votes)
+    document, text = shown(out, votes=[path])
+    assert [row["system"] for row in document["rows"]] == ["fair", "good"]
+    told = "won every vote against the rest: without a finite rating, above this board"
+    assert f"best {told}" in text
+    assert "worst lost every vote against the rest: " in text
+    with pytest.raises(UsageError, match="no finite rating fits: best won every vote"):
+        shown(out, votes=[path], reference="best")
+
+
+def test_another_fit_of_votes_that_none_fits_says_so(out: Path) -> None:
+    path = write(Path("apart.csv"), [vote("p1", "u", "v"), vote("p1", "x", "y")])
+    _, text = shown(out, votes=[path], fit="gedit-v2")
+    assert (
+        "these ratings are not to be believed: 2 parts that no vote connects: u, v | x, y" in text
+    )
+
+
 def test_shares_of_runs_link_to_their_pairs_in_the_page_of_the_store(out: Path) -> None:
     for names in (("r1", "r2"), ("r2", "r3"), ("r1", "r3")):
         write(out / f"votes/{'-'.join(names)}.csv", in_both_orders(*names, won=10, of=20))
@@ -291,7 +325,7 @@ def test_real_votes_are_rated_from_the_files_to_the_page(out: Path) -> None:
     write(out / "votes/2.csv", votes[40:])
     document, text = shown(out, "good", "bad", "fair", reference="bad", html=Path("b.html"))
     assert [row["system"] for row in document["rows"]] == ["good", "fair", "bad"]
-    assert (document["votes"], document["pairs"], document["clusters"]) == (120, 20, 10)
+    assert (document["votes"], document["pairs"], document["clusters"]) == (120, 20, 11)
     assert sum(row["overall"]["elo"] for row in document["rows"]) == pytest.approx(0, abs=1e-6)
     best, _, worst = document["rows"]
     assert best["difference"]["elo"] == pytest.approx(

@@ -343,9 +343,11 @@ def test_votes_that_were_made_elsewhere_are_kept_and_not_asked_again(
     pair = run["items"][0]["id"]
     Path("ann.csv").write_text(
         f"{VOTES}{pair},oracle,blend,a,ann,a,,physics,\n{pair},{run['run']['id']},identity,tie,,,,,\n"
+        "of-no-run,oracle,blend,a,ann,a,,physics,\n"
     )
     runs = [run_of(editor) for editor in EDITORS]
     found = duel(*runs, "--votes=ann.csv")
+    assert "2 duels that other votes decided left out" in found.errors
     assert found.asked == 6 * PAIRS - 4
     votes = found.votes
     assert len(votes) == 6 * PAIRS - 4 + 2

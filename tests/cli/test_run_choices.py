@@ -113,3 +113,15 @@ def test_choices_that_fit_no_pair_fail(runs, tmp_path):
     votes = write_votes(tmp_path / "people.csv", ["ghost,up,down,a,ann"])
     document, _, code = agree(runs, votes, tmp_path)
     assert (code, document["choices"]) == (1, 0)
+
+
+def test_a_run_is_named_once(runs, tmp_path):
+    votes = write_votes(tmp_path / "people.csv", ["p0,up,down,a,ann"])
+    with pytest.raises(UsageError, match="are one run, run-up: name it once"):
+        agree([runs[0], runs[0]], votes, tmp_path)
+
+
+def test_a_person_who_contradicts_themselves_is_refused(runs, tmp_path):
+    votes = write_votes(tmp_path / "people.csv", ["p0,up,down,a,ann", "p0,down,up,a,ann"])
+    with pytest.raises(UsageError, match=r"people\.csv:3: another winner in id 'p0' than"):
+        agree(runs, votes, tmp_path)

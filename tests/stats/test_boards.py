@@ -366,3 +366,8 @@ def test_a_share_against_each_system_counts_ties_half() -> None:
     rows = by_system(rate(votes))
     assert rows["x"].against == {"y": 2.5 / 4, "z": 0.5}
     assert rows["y"].against == {"x": 1.5 / 4, "z": 0.5}
+
+
+def test_clusters_that_all_say_the_same_tell_no_interval() -> None:
+    votes = [*decided("x", "y", "ab", pair="p"), *decided("x", "y", "ab", pair="q")]
+    assert [row.overall.ci95 for row in rate(votes).rows] == [None, None]
