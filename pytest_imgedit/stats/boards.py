@@ -195,9 +195,13 @@ def _several(numbers: Indices) -> list[int]:
     return distinct if len(distinct) > 1 else []
 
 
-def _interval(mean: Estimate, alpha: float) -> tuple[float, float] | None:
-    """Return the interval of a rating; `None` if all clusters agree, which tells no spread."""
-    return mean.interval(alpha) if mean.se is not None and mean.se > 10**-DECIMALS else None
+def _with_width(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return an interval; `None` for one without a width, as all clusters that agree tell no
+    spread.
+    """
+    if interval is None or interval[1] - interval[0] < 10**-DECIMALS:
+        return None
+    return interval
 
 
 class _Column:
@@ -221,7 +225,7 @@ class _Column:
     def ratings(self) -> list[Elo]:
         """Return the rating of each system with simultaneous intervals."""
         alpha = alpha_of_means(self.errors, self.even_clusters)
-        return [Elo(mean.mean, _interval(mean, alpha)) for mean in self.estimates]
+        return [Elo(mean.mean, _with_width(mean.interval(alpha))) for mean in self.estimates]
 
     def clear_wins(self) -> Flags:
         """Tell for every two systems whether the first (row) is shown to be better."""
@@ -265,7 +269,7 @@ def _rows(
     is_better = rated.clear_wins()
     groups = ranking.groups_of(order, is_better)
     differences = {
-        system: EloDifference(difference.mean, difference.ci95, difference.p)
+        system: EloDifference(difference.mean, _with_width(difference.ci95), difference.p)
         for system, difference in ranking.reference_differences(rated, reference).items()
     }
     wins = counts.wins()

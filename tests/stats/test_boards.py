@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from pytest_imgedit.core.choices import Winner
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.stats.boards import ELO, Board, RatedSystem, rate
+from pytest_imgedit.stats.boards import ELO, Board, EloDifference, RatedSystem, rate
 from pytest_imgedit.stats.davidson import fit
 from pytest_imgedit.stats.vote_counts import Coded, Tally
 
@@ -370,4 +370,6 @@ def test_a_share_against_each_system_counts_ties_half() -> None:
 
 def test_clusters_that_all_say_the_same_tell_no_interval() -> None:
     votes = [*decided("x", "y", "ab", pair="p"), *decided("x", "y", "ab", pair="q")]
-    assert [row.overall.ci95 for row in rate(votes).rows] == [None, None]
+    board = rate(votes, reference="x")
+    assert [row.overall.ci95 for row in board.rows] == [None, None]
+    assert by_system(board)["y"].difference == EloDifference(0.0, None, 1.0)
