@@ -186,7 +186,7 @@ def _load_public(settings: SuiteSettings, path: str, argument: str) -> list[Edit
     per_category = query.number("per_category")
     seed = query.number("seed")
     pairs = list(targets.Target.parse(path).load()(Path(folder), query, settings))
-    query.end(("language", "subset", "totals", "per_category", "seed"))
+    query.end()
     if per_category is None:
         return pairs
     return _drawn(pairs, per_category, seed or 0)

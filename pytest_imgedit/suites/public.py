@@ -134,10 +134,13 @@ def remarks_on(name: str, spec: str, pairs: int) -> Iterator[str]:
 
 @dataclass
 class Query:
-    """The keys of `name:DIR?key=value&key=value`; each is taken once."""
+    """The keys of `name:DIR?key=value&key=value`; each is taken once. `asked` are those that may be
+    there.
+    """
 
     spec: str
     values: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
 
     @classmethod
     def split(cls, spec: str, argument: str) -> tuple[str, "Query"]:
@@ -157,7 +160,7 @@ class Query:
         """Take a key with one of some values, the first by default; raises `UsageError` for another
         value.
         """
-        value = self.values.pop(key, known[0])
+        value = self._take(key) or known[0]
         if value not in known:
             raise errors.SpecError(
                 f"suite {self.spec}: {key}={value}, expected one of {', '.join(known)}"
@@ -169,19 +172,23 @@ class Query:
         """Take a key with a whole number of at least 0 and at most `_MOST_DIGITS`, `None` by
         default; raises `UsageError` for another value.
         """
-        value = self.values.pop(key, None)
+        value = self._take(key)
         if value is None:
             return None
         if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
             raise errors.SpecError(f"suite {self.spec}: {key}={value}, expected a whole number")
         return int(value)
 
-    def end(self, known: Sequence[str]) -> None:
+    def _take(self, key: str) -> str | None:
+        self.asked.append(key)
+        return self.values.pop(key, None)
+
+    def end(self) -> None:
         """Raise `UsageError` for a key that was not taken."""
         for key in self.values:
             raise errors.SpecError(
-                f"suite {self.spec}: unknown key {key!r}, expected some of {', '.join(known)}"
-                f"{did_you_mean(key, known)}"
+                f"suite {self.spec}: unknown key {key!r}, expected some of "
+                f"{', '.join(self.asked)}{did_you_mean(key, self.asked)}"
             )
 
 

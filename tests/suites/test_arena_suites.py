@@ -185,3 +185,9 @@ def test_edits_of_the_gallery_of_gedit_v2_are_found_by_their_keys(second):
 def test_the_folder_of_both_suites_is_known_as_a_path():
     assert str(suite_path("genarena:data?subset=basic")) == "data"
     assert str(suite_path("gedit-v2:data")) == "data"
+
+
+def test_a_key_of_another_suite_is_refused_with_the_keys_of_this_one(second):
+    told = "unknown key 'language', expected some of per_category, seed$"
+    with pytest.raises(UsageError, match=told):
+        suite(f"gedit-v2:{second}?language=en")
