@@ -613,6 +613,10 @@ def test_pairs_are_sorted_by_votes_between_two_runs(tmp_path, page):
     assert "against" in heading
     page.click("#swap")
     page.until("document.querySelector('[data-pair]').dataset.pair == 'p1'")
+    page.click("[data-pair=p0] a")
+    page.until("document.querySelector('dialog').open")
+    shown = page.locator("dialog dl").first.inner_text().split()
+    assert " ".join(shown).endswith("votes for identity old against identity new 0.00")
     assert page.problems == []
 
 

@@ -334,6 +334,14 @@ function won(row) {
   return shares?.[row.places[first]] ?? null;
 }
 
+// The same of every two runs, for one pair.
+function votesOf(row) {
+  return table.runs.flatMap((run, place) => table.runs.slice(place + 1).flatMap((other) => {
+    const share = run.items.duels[other.key]?.[row.places[place]];
+    return share === undefined ? [] : [[`votes for ${run.label} against ${other.label}`, fixed(share)]];
+  }));
+}
+
 const haveDuels = () => table.runs.some((run) => table.runs.some((other) => run.items.duels[other.key]));
 
 function change(row) {
@@ -587,7 +595,7 @@ function showPair(rows, measures) {
     id, pictures, edits, preload: near,
     instruction: of(row, "instruction"),
     place: position < 0 ? "not among the chosen pairs" : `${position + 1} of ${rows.length}`,
-    facts: [["category", of(row, "category")], ["difficulty", of(row, "difficulty")], ["tags", of(row, "tags").join(", ")]].filter(([, text]) => text),
+    facts: [["category", of(row, "category")], ["difficulty", of(row, "difficulty")], ["tags", of(row, "tags").join(", ")], ...votesOf(row)].filter(([, text]) => text),
     measures: measures.map((name) => ({ name, values: table.runs.map((run, place) => fixed(value(row, place, name), measureOf(run, name)?.decimals)) })),
   }, Number(state.get("edit") || 1) - 1, {
     step,
