@@ -53,7 +53,10 @@ class KeptImports:
 def run_here(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """Run pytest to its end, with worker processes."""
     with KeptImports(pytester.path) as kept:
-        return pytester.runpytest_inprocess(*arguments, plugins=[kept])
+        result = pytester.runpytest_inprocess(*arguments, plugins=[kept])
+    # pytester's own end restores this; PyTorch cannot be imported twice
+    pytester._sys_modules_snapshot = SysModulesSnapshot()
+    return result
 
 
 def run_with_threads(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
