@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from pytest_imgedit.kinds.compute import fast_loading
     from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
 
 
@@ -109,8 +111,7 @@ class QwenVLJudge:
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
-        from pytest_imgedit.kinds.compute import lora, numerics, qwen_inputs
-        from pytest_imgedit.kinds.qwen_decoder import fused
+        from pytest_imgedit.kinds.compute import numerics
 
         options = QwenVLParameters.parse(params)
         _set_switches(device, options.deterministic)
@@ -118,21 +119,26 @@ class QwenVLJudge:
         self.max_new_tokens = options.max_new_tokens
         self.expects_grades = options.scoring == "expected"
         folder = Path(model)
-        self.processor = qwen_inputs.AssembledProcessor.load(folder)
+        dtype = numerics.pick_dtype(options.dtype, device)
+        # Weights are read while code is imported and kernels are compiled.
+        with _tensors_of(folder, device, dtype) as tensors:
+            from pytest_imgedit.kinds.compute import lora, qwen_inputs
+            from pytest_imgedit.kinds.qwen_decoder import fused
+
+            self.processor = qwen_inputs.AssembledProcessor.load(folder)
+            reason = unpackable(read_config(folder))
+            if options.attention == "auto" and reason:
+                print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
+            is_packed = options.attention == "auto" and device != "balanced" and not reason
+            self.compiled = False
+            if is_packed and device == "cuda" and _is_large(folder):
+                self.compiled = _compiling(folder).result()
+            self.model = _load(folder, tensors, device, dtype, options.attention)
         self.processor_name = type(self.processor.image_processor).__name__
         self.size = {
             edge: min(self.processor.image_processor.size[edge], options.max_pixels)
             for edge in ("shortest_edge", "longest_edge")
         }
-        reason = unpackable(read_config(folder))
-        if options.attention == "auto" and reason:
-            print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
-        dtype = numerics.pick_dtype(options.dtype, device)
-        is_packed = options.attention == "auto" and device != "balanced" and not reason
-        self.compiled = False
-        if is_packed and device == "cuda" and _is_large(folder):
-            self.compiled = _compiling(folder).result()
-        self.model = _load(folder, device, dtype, options.attention)
         if options.adapter is not None:
             self.model = lora.merge_lora(self.model, Path(options.adapter))
         if self.processor.image_token_id != self.model.config.image_token_id:
@@ -402,9 +408,31 @@ def _compiling(folder: Path) -> Future[bool]:
     return fused.compiling(model_class, fused.Widths.of(config))
 
 
-def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
-    """Return a model loaded for inference; raise `SetupError` for weights that do not fit its
-    config.
+@contextmanager
+def _tensors_of(
+    folder: Path, device: str, dtype: torch.dtype
+) -> Iterator[fast_loading.StoredTensors | None]:
+    """Yield the tensors of a model that go straight onto one GPU, and are read there from now on;
+    `None` for any other model.
+    """
+    if device != "cuda" or quantized.read(folder / "config.json") is not None:
+        yield None
+        return
+    from pytest_imgedit.kinds.compute import fast_loading
+
+    with fast_loading.stored_tensors(folder, "cuda:0", dtype) as tensors:
+        yield tensors
+
+
+def _load(
+    folder: Path,
+    tensors: fast_loading.StoredTensors | None,
+    device: str,
+    dtype: torch.dtype,
+    attention: str,
+) -> Any:
+    """Return a model loaded for inference, of `tensors` if these are given; raise `SetupError` for
+    weights that do not fit its config.
     """
     from transformers import AutoModelForImageTextToText
 
@@ -415,11 +443,10 @@ def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
         "use_safetensors": True,
         "trust_remote_code": False,
     }
-    is_plain = quantized.read(folder / "config.json") is None
     placement = {"cuda": {"": "cuda:0"}, "balanced": "auto"}.get(device)
     with tensor_checks.whole_checkpoints(folder):
-        if device == "cuda" and is_plain:
-            return fast_loading.load_on_gpu(folder, "cuda:0", dtype, **options).eval()
+        if tensors is not None:
+            return fast_loading.load_on_gpu(folder, tensors, "cuda:0", dtype, **options).eval()
         return AutoModelForImageTextToText.from_pretrained(
             folder, dtype=dtype, device_map=placement, **options
         ).eval()

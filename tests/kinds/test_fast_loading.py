@@ -21,7 +21,8 @@ def test_model_read_in_pieces_equals_the_one_of_transformers(tiny, model, monkey
         "pytest_imgedit.kinds.compute.fast_loading.CHUNK", 1000
     )  # many pieces, the last one shorter
     folder = tiny(model)
-    ours = fast_loading.load_on_gpu(folder, "cpu", torch.float32).state_dict()
+    with fast_loading.stored_tensors(folder, "cpu", torch.float32) as tensors:
+        ours = fast_loading.load_on_gpu(folder, tensors, "cpu", torch.float32).state_dict()
     theirs = transformers.AutoModelForImageTextToText.from_pretrained(
         folder, dtype=torch.float32
     ).state_dict()
@@ -36,7 +37,7 @@ def test_file_that_ends_early_is_an_error(tmp_path):
     path.write_bytes(b"x" * 10)
     file = os.open(path, os.O_RDONLY)
     with pytest.raises(OSError, match="ends 5 bytes early"):
-        fast_loading.Reader("cpu").read(file, 0, 15)
+        fast_loading.Reader("cpu").begin(file, 0, 15).result()
     os.close(file)
 
 
@@ -57,15 +58,31 @@ def test_shards_are_those_of_the_index(tmp_path):
         assert [path.stem for path in weight_files(tmp_path)] == [name]
 
 
-def test_stored_tensors_have_the_files_values(tiny):
-    path = weight_files(tiny("judge-qwen3-vl"))[0]
-    file = os.open(path, os.O_RDONLY)
-    length = int.from_bytes(os.pread(file, 8, 0), "little")
-    header = json.loads(os.pread(file, length, 8))
-    header.pop("__metadata__", None)
-    reader = fast_loading.Reader("cpu")
-    for name, expected in safetensors.load_file(path).items():
-        assert torch.equal(
-            fast_loading.StoredTensor(reader, file, 8 + length, header[name])[...], expected
-        )
-    os.close(file)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_stored_tensors_have_the_files_values(tiny, dtype):
+    """Those of the model's dtype, which are read ahead, and those of another."""
+    folder = tiny("judge-qwen3-vl")
+    with fast_loading.stored_tensors(folder, "cpu", getattr(torch, dtype)) as tensors:
+        for name, expected in safetensors.load_file(weight_files(folder)[0]).items():
+            assert torch.equal(tensors.pop(name)[...], expected)
+    assert not tensors
+
+
+def test_only_tensors_of_the_models_dtype_are_read_ahead(tiny, monkeypatch):
+    """Others take more memory before they are converted than after."""
+    folder = tiny("judge-qwen3-vl")
+    begun = []
+    begin = fast_loading.Reader.begin
+
+    def noted(reader, file, start, stop):
+        begun.append(start)
+        return begin(reader, file, start, stop)
+
+    monkeypatch.setattr(fast_loading.Reader, "begin", noted)
+    with fast_loading.stored_tensors(folder, "cpu", torch.bfloat16):
+        assert not begun
+    with fast_loading.stored_tensors(folder, "cpu", torch.float32) as tensors:
+        assert len(begun) == len(tensors)
+        for tensor in tensors.values():
+            tensor[...]
+        assert len(begun) == len(tensors)

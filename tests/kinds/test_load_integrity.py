@@ -111,8 +111,9 @@ def test_nor_does_it_load_straight_onto_a_device(tiny, tmp_path, edit):
     with (
         pytest.raises(SetupError, match=r"expected exactly the tensors of its config"),
         whole_checkpoints(model),
+        fast_loading.stored_tensors(model, "cpu", torch.float32) as tensors,
     ):
-        fast_loading.load_on_gpu(model, "cpu", torch.float32)
+        fast_loading.load_on_gpu(model, tensors, "cpu", torch.float32)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
 """Weights from files to one GPU at the speed of the bus: read in several threads through pinned
-memory.
+memory, while other code is imported and compiled.
 
 Copying a mapped file from pageable memory is several times slower, even if the system has the file
-in memory. Only the tensor that is being read is held twice.
+in memory. Only a tensor that is being converted is held twice.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import threading
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from itertools import repeat
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -40,6 +42,20 @@ _DTYPES = {
 }
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A tensor that threads fill."""
+
+    target: torch.Tensor
+    pieces: list[Future[None]]
+
+    def result(self) -> torch.Tensor:
+        """Return the tensor once it is whole; raise `OSError` if the file ends before."""
+        for piece in self.pieces:
+            piece.result()
+        return self.target
+
+
 class Reader:
     """Reads pieces of files into tensors on a device; holds a buffer a thread, pinned for CUDA."""
 
@@ -48,15 +64,17 @@ class Reader:
         self._pool = ThreadPoolExecutor(min(READERS, os.cpu_count() or 1))
         self._local = threading.local()
 
-    def read(self, file: int, start: int, stop: int) -> torch.Tensor:
-        """Return the bytes of an open file from `start` to `stop` as a uint8 tensor on the device;
-        raise `OSError` if the file ends before `stop`.
+    def begin(self, file: int, start: int, stop: int) -> Reading:
+        """Begin to read the bytes of an open file from `start` to `stop` into a uint8 tensor on the
+        device, after what was begun before.
         """
         target = torch.empty(stop - start, dtype=torch.uint8, device=self.device)
-        starts = range(start, stop, CHUNK)
-        pieces = self._pool.map(self._read_piece, repeat(file), starts, target.split(CHUNK))
-        deque(pieces, maxlen=0)  # wait for all, and raise what one of them raised
-        return target
+        submit = self._pool.submit
+        pieces = [
+            submit(self._read_piece, file, start + offset, target[offset : offset + CHUNK])
+            for offset in range(0, stop - start, CHUNK)
+        ]
+        return Reading(target, pieces)
 
     def _read_piece(self, file: int, start: int, target: torch.Tensor) -> None:
         """Fill `target` with a file's bytes from `start` on; raise `OSError` if they end early."""
@@ -75,13 +93,17 @@ class Reader:
         target.copy_(buffer)
 
     def close(self) -> None:
-        """Wait for the threads to end, and free their buffers."""
-        self._pool.shutdown()
+        """Wait for what is being read, give up what has not begun, and free the buffers."""
+        self._pool.shutdown(cancel_futures=True)
         self._local = threading.local()
 
 
+StoredTensors = dict[str, "StoredTensor"]
+
+
 class StoredTensor:
-    """A tensor in a safetensors file, read as a whole when transformers indexes it with `...`.
+    """A tensor in a safetensors file, read as a whole when transformers indexes it with `...`, or
+    ahead of that.
 
     `start` is where the tensors' bytes begin in the file, `header` this tensor's entry.
     """
@@ -93,6 +115,11 @@ class StoredTensor:
         self.start, self.stop = (start + offset for offset in header["data_offsets"])
         self.dtype = _DTYPES[header["dtype"]]
         self.shape = torch.Size(header["shape"])
+        self._reading: Reading | None = None
+
+    def read_ahead(self) -> None:
+        """Begin to read; the tensor is held until it is asked for."""
+        self._reading = self.reader.begin(self.file, self.start, self.stop)
 
     def get_shape(self) -> list[int]:
         return list(self.shape)
@@ -101,20 +128,21 @@ class StoredTensor:
         return str(self.header["dtype"])
 
     def __getitem__(self, index: object) -> torch.Tensor:
-        return self.reader.read(self.file, self.start, self.stop).view(self.dtype).view(self.shape)
+        reading = self._reading or self.reader.begin(self.file, self.start, self.stop)
+        self._reading = None
+        return reading.result().view(self.dtype).view(self.shape)
 
 
-def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -> Any:
-    """Load a transformers model from a folder straight onto one device, with the folder's
-    generation config if there is one; `options` go to `from_pretrained`.
+@contextmanager
+def stored_tensors(folder: Path, device: str, dtype: torch.dtype) -> Iterator[StoredTensors]:
+    """Yield the tensors of a folder's weights by their names, to be read onto a device.
+
+    Those that have the `dtype` of the model to be loaded are read from now on, in the order of the
+    files: as many bytes as the model will take up. Others are converted, and read one by one.
     """
-    import transformers
-    from transformers import AutoConfig, GenerationConfig
-
-    tensors: dict[str, StoredTensor] = {}
+    tensors: StoredTensors = {}
     with ExitStack() as stack:
         reader = Reader(device)
-        stack.callback(reader.close)
         for path in weight_files(folder):
             file = os.open(path, os.O_RDONLY)
             stack.callback(os.close, file)
@@ -126,9 +154,25 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
                 for name, entry in header.items()
                 if name != "__metadata__"
             }
-        # Tensors are read one after another, each in several threads. transformers' own threads
-        # would read faster than tensors are converted, and could so hold the model twice.
-        stack.enter_context(patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
+        stack.callback(reader.close)  # before the files
+        for tensor in tensors.values():
+            if tensor.dtype == dtype:
+                tensor.read_ahead()
+        yield tensors
+
+
+def load_on_gpu(
+    folder: Path, tensors: StoredTensors, device: str, dtype: torch.dtype, **options: Any
+) -> Any:
+    """Load a transformers model onto the device that its tensors are read to, with the folder's
+    generation config if there is one; `options` go to `from_pretrained`.
+    """
+    import transformers
+    from transformers import AutoConfig, GenerationConfig
+
+    # Tensors are taken one after another, each read in several threads. transformers' own threads
+    # would take them faster than they are converted, and could so hold the model twice.
+    with patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = getattr(transformers, config.architectures[0]).from_pretrained(
             None, config=config, state_dict=tensors, dtype=dtype, device_map={"": device}, **options
