@@ -1,5 +1,6 @@
 """What runs inside a worker process: load one editor or judge, then do one job after another."""
 
+import gc
 import inspect
 import os
 import queue
@@ -74,9 +75,18 @@ def serve(channel: Any) -> None:
 
     loop = JobLoop(channel.send, sys.stderr)
     channel.setcallback(receive, endmarker=None)
+    # Imported code and loaded models stay for good: no collection of garbage needs to walk through
+    # them, which takes a good part of a second each time.
+    gc.disable()
     while True:
         message, read = inbox.get()
         loop.handle(message, read)
+        if message["op"] == "prepare":
+            gc.enable()
+            gc.freeze()
+        elif message["op"] == "load":
+            gc.collect()
+            gc.freeze()
 
 
 def hide(packages: Iterable[str]) -> None:
