@@ -118,19 +118,19 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
 
 
 @pytest.mark.parametrize(
-    ("spare_gib", "layers", "key_heads", "shape"),
+    ("spare_gib", "layers", "key_heads", "features", "shape"),
     [
-        (81.9, 48, 4, (32, 20992)),  # Qwen3-VL-30B-A3B on an H200
-        (21.2, 48, 4, (32, 20992)),  # on an H100 of 80 GB
-        (63.6, 28, 4, (32, 20992)),  # Qwen2.5-VL-7B there
-        (17.0, 64, 8, (8, 10496)),  # Qwen3-VL-32B there
-        (77.7, 64, 8, (32, 20992)),  # on an H200
-        (7.0, 36, 8, (4, 5248)),  # Qwen3-VL-8B on a GPU of 24 GB
-        (0.1, 48, 4, (4, 5248)),
+        (81.9, 48, 4, 4 * 2048, (64, 20992)),  # Qwen3-VL-30B-A3B on an H200
+        (21.2, 48, 4, 4 * 2048, (32, 20992)),  # on an H100 of 80 GB
+        (63.6, 28, 4, 3584, (64, 20992)),  # Qwen2.5-VL-7B there
+        (17.0, 64, 8, 4 * 5120, (8, 10496)),  # Qwen3-VL-32B there
+        (77.7, 64, 8, 4 * 5120, (64, 20992)),  # on an H200
+        (7.0, 36, 8, 4 * 4096, (4, 5248)),  # Qwen3-VL-8B on a GPU of 24 GB
+        (0.1, 48, 4, 4 * 2048, (4, 5248)),
     ],
 )
-def test_rows_and_buckets_are_those_that_fit(spare_gib, layers, key_heads, shape):
-    bytes_a_token = 2 * layers * key_heads * 128 * 2
+def test_rows_and_buckets_are_those_that_fit(spare_gib, layers, key_heads, features, shape):
+    bytes_a_token = (2 * layers * key_heads * 128 + features) * 2
     assert invariant.Room(int(spare_gib * 2**30), bytes_a_token).shape() == shape
 
 

@@ -27,9 +27,9 @@ from pytest_imgedit.kinds.qwen_decoder.pictures import PictureEncoder
 
 #: Replies that are written at a time, and tokens of a bucket, the fastest first. The largest bucket
 #: holds eight prompts with two pictures of a megapixel and 576 tokens of text each.
-SHAPES = ((32, 20992), (16, 20992), (8, 10496), (4, 5248))
-#: Memory in bytes that reading a token takes beside its keys and values: 6.4 GiB for a bucket of
-#: Qwen3-VL-30B-A3B. Remembered pictures, and what libraries take, come on top.
+SHAPES = ((64, 20992), (32, 20992), (16, 20992), (8, 10496), (4, 5248))
+#: Memory in bytes that reading a token takes beside its keys, values and features: 6.4 GiB for a
+#: bucket of Qwen3-VL-30B-A3B. Remembered pictures, and what libraries take, come on top.
 TOKEN_BYTES = 320 * 2**10
 FURTHER_BYTES = 2 * 2**30
 #: The room for keys and values is a multiple of this many tokens, by the prompt's own length alone.
@@ -180,7 +180,7 @@ def _tokens(prompts: Sequence[Prompt]) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """The GPU memory beside the weights, and the bytes of a token's keys and values.
+    """The GPU memory beside the weights, and the bytes that a prompt's token takes up.
 
     What is free at the moment does not count: shapes are those of the GPU and model.
     """
@@ -207,10 +207,14 @@ class Room:
 
 
 def _bytes_a_token(model: Any) -> int:
-    """Return the bytes of a token's keys and values in all layers."""
+    """Return the bytes of a token's keys and values in all layers, and of the features of pictures
+    that it gets.
+    """
     text = getattr(model.config, "text_config", model.config)
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     values: int = 2 * text.num_hidden_layers * text.num_key_value_heads * head
+    deep = getattr(model.config.vision_config, "deepstack_visual_indexes", None) or ()
+    values += (1 + len(deep)) * text.hidden_size
     return values * int(model.dtype.itemsize)
 
 
