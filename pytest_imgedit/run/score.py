@@ -32,6 +32,11 @@ class Feed:
         return [self.judgements.popleft() for _ in range(len(self.judgements))]
 
 
+#: The most questions in the batch of an idle worker, which waits until their images are read; those
+#: of further batches are read while it judges.
+IDLE_BATCH = 16
+
+
 class ScoreStage:
     """Judges edits with the workers of a pool.
 
@@ -104,7 +109,8 @@ class ScoreStage:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
 
         Near the end, batches go to whichever worker is free first. An edit that was lost before is
-        asked about alone. Unless the user sets a batch size, no batch is larger than a fair share.
+        asked about alone. Unless the user sets a batch size, no batch is larger than a fair share,
+        nor that of an idle worker than `IDLE_BATCH`.
         """
         if self.feed is not None and not self._take_from(self.feed, worker):
             return None
@@ -157,7 +163,8 @@ class ScoreStage:
     def _batch_size(self, worker: Worker) -> int:
         if self.scorer.settings.batch_size != "auto":
             return self.scorer.settings.batch_size
-        return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
+        most = worker.batch_size if worker.jobs else min(worker.batch_size, IDLE_BATCH)
+        return min(most, math.ceil(len(self.queue) / len(self.pool.slots)))
 
     def _canary_questions(self) -> list[strict_json.JsonObject]:
         """Return the canary's questions if they are due, which they are after the last job too.

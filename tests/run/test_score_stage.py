@@ -198,6 +198,19 @@ def test_near_the_end_no_batch_is_handed_out_ahead(world):
         assert stage.stage.take(stage.pool.workers[1]) is not None
 
 
+def test_an_idle_worker_does_not_wait_for_the_images_of_a_whole_batch(world):
+    world.pairs = pairs_of(*["physics"] * 50)
+    stage = Stage(world)
+    stage.worker.batch_size = 24
+    stage.stage.queue = deque(Ask(judgement, None) for judgement in stage.judgements)
+    sizes = []
+    with world.store:
+        while taken := stage.stage.take(stage.worker):
+            sizes.append(len(taken[0]))
+            stage.worker.jobs.append(taken)
+    assert sizes == [16, 24, 10]
+
+
 def fed(world, count, batch_size=8):
     """A stage whose open feed holds so many edits, and whose worker takes batches of a size."""
     world.pairs = pairs_of(*["physics"] * 6)
