@@ -100,7 +100,8 @@ def judge_batches(options: argparse.Namespace) -> dict[str, Any]:
     judge.max_new_tokens = options.new_tokens
     graphs = compiled_graphs()
     batches = [jobs[at : at + options.batch] for at in range(0, len(jobs), options.batch)]
-    walls = []
+    walls: list[float] = []
+    reading: list[float] = []
 
     def ahead(jobs: Iterable[tuple[Question, dict[str, bytes]]]) -> list[Any]:
         return [readers.submit(read, judge, *job) for job in jobs]
@@ -111,6 +112,7 @@ def judge_batches(options: argparse.Namespace) -> dict[str, Any]:
         waiting = ahead(batches[0])
         for number, batch in enumerate(batches):
             prepared = [future.result() for future in waiting]
+            reading.append(time.perf_counter() - began)
             waiting = ahead(batches[number + 1]) if number + 1 < len(batches) else []
             answer = partial(judge.answer, [question for question, _ in batch], prepared=prepared)
             if options.profile and number == 0:
@@ -126,12 +128,14 @@ def judge_batches(options: argparse.Namespace) -> dict[str, Any]:
     if profiled is not None:
         print(profiled, file=sys.stderr, flush=True)
     peak = torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else None
-    later = walls[1 + options.profile :]
+    full = options.items // options.batch
+    later = walls[1 + options.profile : full]
     return {
         **seconds,
         "first_s": walls[0],
-        "later_s": median(later),
-        "later_items_s": options.batch / median(later),
+        "of which images are awaited": reading[0],
+        "later_s": median(later) if later else None,
+        "later_items_s": options.batch / median(later) if later else None,
         "stage_items_s": options.items / sum(walls),
         "process_s": time.perf_counter() - started,
         "compiled_graphs": graphs,
