@@ -4,10 +4,10 @@
     python perf/judge_batches.py --tiny
 
 A process judges items (two 1024² pictures, the protocol `aspects`) in batches, as a worker does:
-threads decode and prepare the images of the next batch meanwhile. This is done twice: without
-kernels that an earlier process compiled, and with them. The judge is a Qwen3-VL-30B-A3B of random
-weights on one GPU. `--profile` prints what the first batch called, and what the GPU did in a later
-one.
+the first is small, and threads decode and prepare the images of the next one meanwhile. This is
+done twice: without kernels that an earlier process compiled, and with them. The judge is a
+Qwen3-VL-30B-A3B of random weights on one GPU. `--profile` prints what the first batch called, and
+what the GPU did in a later one.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from checkpoints import build
 from harness import finish, parser, scratch, table
 from invariance import questions
 from PIL import Image
+
+from pytest_imgedit.run.score import IDLE_BATCH
 
 if TYPE_CHECKING:
     import argparse
@@ -99,7 +101,9 @@ def judge_batches(options: argparse.Namespace) -> dict[str, Any]:
     timed("self_check_s", judge.self_check)
     judge.max_new_tokens = options.new_tokens
     graphs = compiled_graphs()
-    batches = [jobs[at : at + options.batch] for at in range(0, len(jobs), options.batch)]
+    first = min(IDLE_BATCH, options.batch)
+    rest = range(first, len(jobs), options.batch)
+    batches = [jobs[:first], *(jobs[at : at + options.batch] for at in rest)]
     walls: list[float] = []
     reading: list[float] = []
 
@@ -128,14 +132,14 @@ def judge_batches(options: argparse.Namespace) -> dict[str, Any]:
     if profiled is not None:
         print(profiled, file=sys.stderr, flush=True)
     peak = torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else None
-    full = options.items // options.batch
-    later = walls[1 + options.profile : full]
+    full = zip(batches, walls, strict=True)
+    later = [wall for batch, wall in full if len(batch) == options.batch][options.profile :]
     return {
         **seconds,
         "first_s": walls[0],
         "of which images are awaited": reading[0],
-        "later_s": median(later) if later else None,
-        "later_items_s": options.batch / median(later) if later else None,
+        "later_s": median(later),
+        "later_items_s": options.batch / median(later),
         "stage_items_s": options.items / sum(walls),
         "process_s": time.perf_counter() - started,
         "compiled_graphs": graphs,
@@ -207,8 +211,8 @@ def idle(kernels: Sequence[tuple[float, float, str]]) -> list[str]:
 
 def main() -> None:
     described = parser(__doc__)
-    described.add_argument("--items", type=int, default=96)
-    described.add_argument("--batch", type=int, default=16)
+    described.add_argument("--items", type=int, default=144)
+    described.add_argument("--batch", type=int, default=64)
     described.add_argument("--gib", type=float, help="GPU memory to be content with, such as 79.2")
     described.add_argument("--new-tokens", type=int, default=16)
     described.add_argument("--profile", action="store_true", help="show the kernels of a batch")
