@@ -4,11 +4,12 @@
     python perf/judge_resume.py --tiny
 
 A run with the editor `identity` and a Qwen3-VL-30B-A3B of random weights stores all edits. Further
-runs over the same store have nothing to edit: one asks again for the replies, which were not
+runs over the same store have nothing to edit: one puts the questions again, whose replies were not
 readable, one sets another parameter of the judge, and one with `--imgedit-stage=score` does not
-find the digests of the weights in the store, as with a judge that is new to it. Times are seconds
-from the start of pytest. The run's log tells of the judge's process, hooks in a conftest of the
-rest. All have the bytecode of their modules, which an installed package has.
+find the digests of the weights in the store, as with a judge that is new to it. No run asks again
+for a reply, which random weights would need and a real judge does not. Times are seconds from the
+start of pytest. The run's log tells of the judge's process, hooks in a conftest of the rest. All
+have the bytecode of their modules, which an installed package has.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ def main() -> None:
                 f"--imgedit-suite={suite}",
                 "--imgedit-editor=identity",
                 f"--imgedit-judge=qwen-vl:{judge}",
+                "--imgedit-set=judge.reasks=0",
                 *further,
             )
             print(*further, seconds, flush=True)
