@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_imgedit.kinds.compute import fast_loading
+    from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
     from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
 
 
@@ -122,10 +124,10 @@ class QwenVLJudge:
         dtype = numerics.pick_dtype(options.dtype, device)
         # Weights are read while code is imported and kernels are compiled.
         with _tensors_of(folder, device, dtype) as tensors:
-            from pytest_imgedit.kinds.compute import lora, qwen_inputs
+            from pytest_imgedit.kinds.compute import lora
             from pytest_imgedit.kinds.qwen_decoder import fused
 
-            self.processor = qwen_inputs.AssembledProcessor.load(folder)
+            self.processor = _processor_of(folder)
             reason = unpackable(read_config(folder))
             if options.attention == "auto" and reason:
                 print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
@@ -200,12 +202,10 @@ class QwenVLJudge:
         """
         folder = Path(model)
         files.read_ahead(weight_files(folder))
-        from pytest_imgedit.kinds.compute import qwen_inputs
-
         _set_switches(device, deterministic)
         if device == "cuda" and attention == "auto" and _is_large(folder):
             _compiling(folder)
-        qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
+        _processor_of(folder)
 
     def preprocess(self, question: requests.Question) -> Prompt:
         """Return the tokens and patches of a question, made on the CPU; threads may do that ahead
@@ -395,6 +395,14 @@ def _set_switches(device: str, deterministic: bool) -> None:
     numerics.set_deterministic(deterministic)
     if device == "cuda":  # several threads prepare questions, beside the one that feeds the GPU
         torch.set_num_threads(1)
+
+
+@cache
+def _processor_of(folder: Path) -> AssembledProcessor:
+    """Return what makes the inputs of a model."""
+    from pytest_imgedit.kinds.compute import qwen_inputs
+
+    return qwen_inputs.AssembledProcessor.load(folder)
 
 
 def _compiling(folder: Path) -> Future[bool]:
