@@ -159,16 +159,46 @@ class QwenVLJudge:
         self.batch_size = _batch_size(self.decoder, device)
 
     def self_check(self) -> str | None:
-        """Ask one question twice; return the `digest` of the logits of its answer. Raise
-        `SetupError` unless both answers have equal tokens and logits.
+        """Ask one question alone and once more; return the `digest` of the logits of its answer.
+        Raise `SetupError` unless both answers have equal tokens and logits.
+
+        A decoder that has several prompts in one computation gets the question beside others the
+        second time. If that alone changes the answer, it has each prompt to itself from now on.
 
         With `deterministic=False` nothing is promised, so nothing is checked, and there is no
         digest.
         """
         if not self.deterministic:
             return None
-        from pytest_imgedit.kinds.compute import numerics
+        from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
 
+        decoder = self.decoder
+        prompt = self._trial_prompt("source", "edited")
+        alone = self._try([prompt])
+        if isinstance(decoder, InvariantDecoder) and decoder.tiles_alike:
+            other = self._trial_prompt("edited", "source")
+            again = self._try([other, other, other, prompt])
+            if again != alone and self._try([prompt]) == alone:
+                print(
+                    "an answer depends on what is judged beside it: each is computed by itself, "
+                    "which takes longer",
+                    file=sys.stderr,
+                )
+                decoder.separate()
+                self.batch_size = _batch_size(decoder, self.model.device.type)
+                return self.self_check()
+        else:
+            again = self._try([prompt])
+        if again != alone:
+            raise errors.SetupError(
+                "the judge answers one question in two ways: its grades would depend on chance; "
+                "judge.deterministic=false accepts that"
+            )
+        _, digest = alone
+        return digest
+
+    def _trial_prompt(self, first: str, second: str) -> Prompt:
+        """Return a question about two pictures in this order."""
         # As large as those of most questions, so that what is prepared for this one serves them.
         side = max(256, math.isqrt(self.size["longest_edge"]))
         images = {
@@ -181,17 +211,21 @@ class QwenVLJudge:
             instruction="",
             images=images,
             system="",
-            parts=(("image", "source"), ("image", "edited"), ("text", "Which image is brighter?")),
+            parts=(("image", first), ("image", second), ("text", "Which image is brighter?")),
         )
-        prompt = self.preprocess(question)
-        first = self.decoder.decode([prompt], SELF_CHECK_TOKENS, keep_logits=True)
-        again = self.decoder.decode([prompt], SELF_CHECK_TOKENS, keep_logits=True)
-        if first.tokens != again.tokens or not first.logits[0].equal(again.logits[0]):
-            raise errors.SetupError(
-                "the judge answers one question in two ways: its grades would depend on chance; "
-                "judge.deterministic=false accepts that"
-            )
-        return numerics.digest(again.logits[0])
+        return self.preprocess(question)
+
+    def _try(self, prompts: Sequence[Prompt]) -> tuple[list[int], str]:
+        """Return the tokens of the answer to the last of some prompts, and a digest of its logits;
+        no picture is remembered from an earlier try.
+        """
+        from pytest_imgedit.kinds.compute import numerics
+        from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
+
+        if isinstance(self.decoder, InvariantDecoder):
+            self.decoder.forget_pictures()
+        decoded = self.decoder.decode(prompts, SELF_CHECK_TOKENS, keep_logits=True)
+        return decoded.tokens[-1], numerics.digest(decoded.logits[-1])
 
     @staticmethod
     def warm_up(

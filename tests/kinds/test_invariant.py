@@ -191,15 +191,61 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
     assert error.count("not recorded as a CUDA graph: Cannot copy") == 1
 
 
+def answering(monkeypatch, judge, answer):
+    """Have a judge's decoder give `answer`, a number made of its prompts, as all logits."""
+    asked = []
+
+    def decode(prompts, *_, **__):
+        asked.append([int(prompt.tokens.sum()) for prompt in prompts])
+        logits = [torch.full((1, 5), float(answer(prompts)))] * len(prompts)
+        return decoding.Decoded([[1]] * len(prompts), [True] * len(prompts), logits)
+
+    monkeypatch.setattr(judge.decoder, "decode", decode)
+    return asked
+
+
+def test_a_decoder_of_many_prompts_is_tried_with_a_question_beside_others(tiny, monkeypatch):
+    judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
+    usual = answering(monkeypatch, judge, lambda prompts: 7)
+    probe = judge.self_check()
+    assert usual == [usual[0]] * 2
+    judge.decoder.tiles_alike, judge.decoder.rows = True, 8
+    asked = answering(monkeypatch, judge, lambda prompts: 7)
+    assert judge.self_check() == probe
+    assert [len(prompts) for prompts in asked] == [1, 4]
+    assert asked[0] == asked[1][-1:] == usual[0]
+    assert judge.decoder.rows == 8
+
+
+def test_a_decoder_whose_answers_depend_on_company_has_each_by_itself(tiny, monkeypatch, capsys):
+    judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
+    probe = judge.self_check()
+    judge.decoder.tiles_alike, judge.decoder.rows, judge.batch_size = True, 8, 8
+    decode = judge.decoder.decode
+
+    def decode_beside(prompts, *arguments, **options):
+        """What the decoder does by itself, with other logits beside others."""
+        others = len(prompts) - 1 if judge.decoder.tiles_alike else 0
+        with monkeypatch.context() as patch:
+            patch.setattr(judge.decoder, "tiles_alike", False)
+            patch.setattr(judge.decoder, "rows", 1)
+            decoded = decode(prompts, *arguments, **options)
+        logits = [logits + others for logits in decoded.logits]
+        return decoding.Decoded(decoded.tokens, decoded.cut, logits)
+
+    monkeypatch.setattr(judge.decoder, "decode", decode_beside)
+    assert judge.self_check() == probe
+    assert "an answer depends on what is judged beside it" in capsys.readouterr().err
+    assert (judge.decoder.tiles_alike, judge.decoder.rows, judge.batch_size) == (False, 1, 4)
+
+
 def test_a_judge_that_answers_one_question_in_two_ways_does_not_load(tiny, monkeypatch):
     judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
     judge.self_check()
-    monkeypatch.setattr(
-        judge.decoder,
-        "decode",
-        lambda *_, **__: decoding.Decoded([[1]], [True], [torch.rand(1, 5)]),
-    )
-    with pytest.raises(SetupError, match="answers one question in two ways"):
-        judge.self_check()
+    for tiles_alike in (False, True):
+        judge.decoder.tiles_alike = tiles_alike
+        answering(monkeypatch, judge, lambda prompts: random.random())
+        with pytest.raises(SetupError, match="answers one question in two ways"):
+            judge.self_check()
     judge.deterministic = False
     judge.self_check()

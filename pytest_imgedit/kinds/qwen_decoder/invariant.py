@@ -47,17 +47,28 @@ class InvariantDecoder:
     def __init__(self, packed: PackedDecoder) -> None:
         self.packed = packed
         self.ends = packed.ends
-        self.tiles_alike = _tiles_alike(packed.model)
         self._memory: Room | None = None
-        self.rows = 1  # one reply at a time
-        self.bucket = 0  # no prompt beside another
-        if self.tiles_alike:
+        self._rows: Rows | None = None
+        self.separate()
+        if _tiles_alike(packed.model):
+            self.tiles_alike = True
             memory = torch.cuda.get_device_properties(packed.model.device).total_memory
             spare = memory - sum(parameter.nbytes for parameter in packed.model.parameters())
             self._memory = Room(spare, _bytes_a_token(packed.model))
             self.rows, self.bucket = self._memory.shape()
-        self._encoder = PictureEncoder(packed)
-        self._rows: Rows | None = None
+
+    def separate(self) -> None:
+        """Read each prompt and write each reply by itself from now on."""
+        self.tiles_alike = False
+        self.rows = 1  # one reply at a time
+        self.bucket = 0  # no prompt beside another
+        self._memory = None
+        self._rows = None
+        self.forget_pictures()
+
+    def forget_pictures(self) -> None:
+        """Encode every picture anew."""
+        self._encoder = PictureEncoder(self.packed)
 
     @torch.inference_mode()
     def decode(
