@@ -173,10 +173,11 @@ class QwenVLJudge:
         from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
 
         decoder = self.decoder
-        prompt = self._trial_prompt("source", "edited")
+        prompt = self._trial_prompt()
         alone = self._try([prompt])
         if isinstance(decoder, InvariantDecoder) and decoder.tiles_alike:
-            other = self._trial_prompt("edited", "source")
+            # The pictures have one size, so that they may change places.
+            other = replace(prompt, pictures=prompt.pictures[::-1])
             again = self._try([other, other, other, prompt])
             if again != alone and self._try([prompt]) == alone:
                 print(
@@ -197,8 +198,8 @@ class QwenVLJudge:
         _, digest = alone
         return digest
 
-    def _trial_prompt(self, first: str, second: str) -> Prompt:
-        """Return a question about two pictures in this order."""
+    def _trial_prompt(self) -> Prompt:
+        """Return a question about two pictures of one size."""
         # As large as those of most questions, so that what is prepared for this one serves them.
         side = max(256, math.isqrt(self.size["longest_edge"]))
         images = {
@@ -211,7 +212,7 @@ class QwenVLJudge:
             instruction="",
             images=images,
             system="",
-            parts=(("image", first), ("image", second), ("text", "Which image is brighter?")),
+            parts=(("image", "source"), ("image", "edited"), ("text", "Which image is brighter?")),
         )
         return self.preprocess(question)
 

@@ -196,7 +196,7 @@ def answering(monkeypatch, judge, answer):
     asked = []
 
     def decode(prompts, *_, **__):
-        asked.append([int(prompt.tokens.sum()) for prompt in prompts])
+        asked.append([[picture.key for picture in prompt.pictures] for prompt in prompts])
         logits = [torch.full((1, 5), float(answer(prompts)))] * len(prompts)
         return decoding.Decoded([[1]] * len(prompts), [True] * len(prompts), logits)
 
@@ -209,11 +209,11 @@ def test_a_decoder_of_many_prompts_is_tried_with_a_question_beside_others(tiny, 
     usual = answering(monkeypatch, judge, lambda prompts: 7)
     probe = judge.self_check()
     assert usual == [usual[0]] * 2
+    prompt = usual[0][0]
     judge.decoder.tiles_alike, judge.decoder.rows = True, 8
     asked = answering(monkeypatch, judge, lambda prompts: 7)
     assert judge.self_check() == probe
-    assert [len(prompts) for prompts in asked] == [1, 4]
-    assert asked[0] == asked[1][-1:] == usual[0]
+    assert asked == [[prompt], [prompt[::-1]] * 3 + [prompt]]
     assert judge.decoder.rows == 8
 
 
