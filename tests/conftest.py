@@ -273,6 +273,12 @@ def needs_git() -> None:
     require(shutil.which("git"), "git (apt-get install git)")
 
 
+@pytest.fixture
+def needs_git_lfs() -> None:
+    """Skip a test where Git LFS is not installed."""
+    require(shutil.which("git-lfs"), "Git LFS (apt-get install git-lfs)")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, once a module: while Playwright is open, nothing else in the process can run an event

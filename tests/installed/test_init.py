@@ -348,7 +348,7 @@ def follow(folder, commands):
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("needs_git")
+@pytest.mark.usefixtures("needs_git", "needs_git_lfs")
 def test_the_page_on_ci_followed_word_by_word(empty):
     """All but uploads and caches, which are the CI system's, the index from which the package
     comes, and most of the pairs.

@@ -46,7 +46,7 @@ def test_both_lines_work_as_they_stand_in_a_bare_environment(tmp_path):
     finally:
         shutil.rmtree(tmp_path)  # pytest would keep gigabytes
     assert "imgedit: PASS: overall 9." in demo
-    assert re.search(r"^\d{4}/\d{4} tests collected", collected, re.MULTILINE)
+    assert re.search(r"^\d+/\d+ tests collected", collected, re.MULTILINE)
 
 
 def run_line(clone: Path, line: str) -> str:
