@@ -226,7 +226,9 @@ class QwenVLJudge:
         if isinstance(self.decoder, InvariantDecoder):
             self.decoder.forget_pictures()
         decoded = self.decoder.decode(prompts, SELF_CHECK_TOKENS, keep_logits=True)
-        return decoded.tokens[-1], numerics.digest(decoded.logits[-1])
+        tokens = decoded.tokens[-1]
+        # Further logits follow an answer that ends before others.
+        return tokens, numerics.digest(decoded.logits[-1][: len(tokens)])
 
     @staticmethod
     def warm_up(

@@ -192,12 +192,14 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
 
 
 def answering(monkeypatch, judge, answer):
-    """Have a judge's decoder give `answer`, a number made of its prompts, as all logits."""
+    """Have a judge's decoder give `answer`, a number made of its prompts, as all logits of replies
+    of one token, beside which longer ones may be written.
+    """
     asked = []
 
     def decode(prompts, *_, **__):
         asked.append([[picture.key for picture in prompt.pictures] for prompt in prompts])
-        logits = [torch.full((1, 5), float(answer(prompts)))] * len(prompts)
+        logits = [torch.full((len(prompts), 5), float(answer(prompts)))] * len(prompts)
         return decoding.Decoded([[1]] * len(prompts), [True] * len(prompts), logits)
 
     monkeypatch.setattr(judge.decoder, "decode", decode)
