@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from pytest_imgedit.cli.comparable import read_all
+from pytest_imgedit.cli.comparable import read_all, refuse_twice, voted_systems
 from pytest_imgedit.core import errors
 from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.core.pairs import slug
@@ -19,7 +19,6 @@ from pytest_imgedit.report.board_tables import Ratings
 from pytest_imgedit.report.view_page import pairs_url
 from pytest_imgedit.stats import arena_fits, boards
 from pytest_imgedit.stats.davidson import OneSided, check_connected
-from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.stats.vote_counts import Coded, Tally
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 from pytest_imgedit.store.store import finished_runs
@@ -204,15 +203,15 @@ def _find(
     voted = list(dict.fromkeys(name for vote in found for name in (vote.a, vote.b)))
     named = references or _runs_in(out, voted)
     runs = dict(zip(named, read_all(named, out), strict=True))
-    _refuse_twice(named, runs)
-    names = _names(runs)
+    refuse_twice(runs, runs.values())
+    names = voted_systems(list(runs.values()))
     base = reference
     if reference is not None and reference not in {*voted, *names}:
         run = _run_of(reference, voted, out)
         base = run.run
         if base not in names:
             runs[reference] = run
-            names = _names(runs)
+            names = voted_systems(list(runs.values()))
     pairs = {item.id: item for run in runs.values() for item in run.items}
     if not references:
         names = {name: name for name in voted} | names
@@ -244,29 +243,6 @@ def _runs_in(out: Path, voted: Sequence[str]) -> list[str]:
     """Return those names that are the ids of runs in the store."""
     known = {path.parent.name for path in finished_runs(out)}
     return [name for name in voted if name in known]
-
-
-def _refuse_twice(references: Sequence[str], runs: Mapping[str, Baseline]) -> None:
-    """Raise `UsageError` if a run is named twice."""
-    seen: dict[str, str] = {}
-    for reference in references:
-        run = runs[reference].run
-        if run in seen:
-            raise errors.UsageError(f"{seen[run]} and {reference} are one run, {run}: name it once")
-        seen[run] = reference
-
-
-def _names(runs: Mapping[str, Baseline]) -> dict[str, str]:
-    """Return the systems of runs by all names that votes may call them: the system's name, the id
-    of the run, and the name with the id.
-    """
-    systems = system_names(list(runs.values()))
-    names = {system: system for system in systems}
-    for system, run in zip(systems, runs.values(), strict=True):
-        (name,) = system_names([run])
-        names.setdefault(run.run, system)
-        names.setdefault(f"{name} ({run.run})", system)
-    return names
 
 
 def _run_of(reference: str, voted: Sequence[str], out: Path) -> Baseline:

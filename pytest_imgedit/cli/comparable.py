@@ -2,14 +2,16 @@
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_imgedit.config.ini_file import configs_here
 from pytest_imgedit.core import errors
+from pytest_imgedit.core.duel_votes import DuelVote
 from pytest_imgedit.core.results import Results, SuiteInfo
-from pytest_imgedit.core.text import printable
+from pytest_imgedit.core.text import first_of, printable, shorten
 from pytest_imgedit.report import read
+from pytest_imgedit.stats.leaderboard import system_names
 from pytest_imgedit.store.baselines import (
     Baseline,
     unlike_further,
@@ -149,6 +151,42 @@ def names_of(suite: SuiteInfo | None) -> tuple[str, ...]:
 def suites_of(runs: Iterable[Baseline]) -> list[str]:
     """Return the specs of the suites of runs; runs without a known suite have none."""
     return [run.suite.name for run in runs if run.suite is not None]
+
+
+def refuse_twice(references: Iterable[str], runs: Iterable[Baseline]) -> None:
+    """Raise `UsageError` if two references name one run."""
+    seen: dict[str, str] = {}
+    for reference, run in zip(references, runs, strict=True):
+        if run.run in seen:
+            raise errors.UsageError(
+                f"{seen[run.run]} and {reference} are one run, {run.run}: name it once"
+            )
+        seen[run.run] = reference
+
+
+def voted_systems(runs: Sequence[Baseline]) -> dict[str, str]:
+    """Return the systems of runs by all names that votes may call them: the system's name, the id
+    of the run, and the name with the id.
+    """
+    systems = system_names(runs)
+    names = {system: system for system in systems}
+    for system, run in zip(systems, runs, strict=True):
+        (name,) = system_names([run])
+        names.setdefault(run.run, system)
+        names.setdefault(f"{name} ({run.run})", system)
+    return names
+
+
+def refuse_others(votes: Iterable[DuelVote], systems: Mapping[str, str]) -> None:
+    """Raise `UsageError` for a vote on something that is not among the names of systems."""
+    for vote in votes:
+        for name in (vote.a, vote.b):
+            if name not in systems:
+                known = first_of(list(dict.fromkeys(systems.values())), most=20)
+                raise errors.UsageError(
+                    f"{vote.row}: {shorten(repr(name), 80)} is none of the runs, expected one of "
+                    f"{known}"
+                )
 
 
 def refuse_partial(run: Baseline) -> None:

@@ -9,7 +9,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.cli.comparable import read_with_paths
+from pytest_imgedit.cli.comparable import (
+    read_with_paths,
+    refuse_others,
+    refuse_twice,
+    voted_systems,
+)
 from pytest_imgedit.cli.duelling import KnownJudge, refuse_to_duel, settings_of_duels
 from pytest_imgedit.cli.judge_options import JudgeOptions
 from pytest_imgedit.config.settings import GatesSettings
@@ -105,10 +110,9 @@ def _read_runs(references: Sequence[str], out: Path) -> list[_Run]:
         _Run(reference, name, baseline, path)
         for reference, name, (baseline, path) in zip(references, names, found, strict=True)
     ]
+    refuse_twice(references, [baseline for baseline, _ in found])
     for one, other in combinations(runs, 2):
         both = f"{one.reference} and {other.reference}"
-        if one.baseline.run == other.baseline.run:
-            raise errors.UsageError(f"{both} are one run, {one.baseline.run}: name it once")
         refuse_to_duel(one.baseline, other.baseline, both, only_common=True)
         if not one.baseline.contents.keys() & other.baseline.contents.keys():
             raise errors.UsageError(f"{both} share no pair, expected runs with pairs in common")
@@ -216,22 +220,16 @@ def _key(vote: DuelVote) -> tuple[str, ...]:
     return (vote.pair, vote.a, vote.b, vote.judge, vote.first, vote.dimension)
 
 
-def _renamed(votes: Iterable[DuelVote], runs: Sequence[_Run]) -> list[DuelVote]:
+def _renamed(votes: Sequence[DuelVote], runs: Sequence[_Run]) -> list[DuelVote]:
     """Return votes with the ids of runs in place of the names of systems; raise `UsageError` for a
     name that is neither.
     """
-    names = {run.system: run.baseline.run for run in runs}
-    names |= {run.baseline.run: run.baseline.run for run in runs}
-    renamed = []
-    for vote in votes:
-        for system in (vote.a, vote.b):
-            if system not in names:
-                raise errors.UsageError(
-                    f"{vote.row}: {system!r:.80} is none of the runs, expected one of "
-                    f"{first_of([run.system for run in runs], most=20)}"
-                )
-        renamed.append(replace(vote, a=names[vote.a], b=names[vote.b]).in_order)
-    return renamed
+    systems = voted_systems([run.baseline for run in runs])
+    ids = {run.system: run.baseline.run for run in runs}
+    refuse_others(votes, systems)
+    return [
+        replace(vote, a=ids[systems[vote.a]], b=ids[systems[vote.b]]).in_order for vote in votes
+    ]
 
 
 # What is printed

@@ -12,6 +12,7 @@ from pytest_imgedit.cli.comparable import (
     read_all,
     refuse_partial,
     refuse_to_compare,
+    refuse_twice,
     suites_of,
 )
 from pytest_imgedit.core import errors
@@ -96,11 +97,9 @@ def _read_runs(
             base = twin
     for _, run in runs:
         refuse_partial(run)
+    refuse_twice([name for name, _ in runs], [run for _, run in runs])
     for (name, run), (other_name, other) in combinations(runs, 2):
-        both = f"{name} and {other_name}"
-        if run.run == other.run:
-            raise errors.UsageError(f"{both} are one run, {run.run}: name it once")
-        refuse_to_compare(run, other, both, only_common=True)
+        refuse_to_compare(run, other, f"{name} and {other_name}", only_common=True)
     return [run for _, run in runs], base
 
 

@@ -1,19 +1,25 @@
 """What `imgedit agreement` says of people's choices between the edits of runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from pytest_imgedit.cli.comparable import read_all, refuse_to_compare
+from pytest_imgedit.cli.comparable import (
+    read_all,
+    refuse_others,
+    refuse_to_compare,
+    refuse_twice,
+    voted_systems,
+)
 from pytest_imgedit.cli.people import agreement_lines, verdict_lines
 from pytest_imgedit.core import choices, errors, files
 from pytest_imgedit.core.duel_votes import Comparison, DuelVote, by_comparison
 from pytest_imgedit.core.judge_card import JudgedBy
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.text import counted, first_of, printable, shorten
+from pytest_imgedit.core.text import counted, printable, shorten
 from pytest_imgedit.stats.choices import AskedBy, JudgedChoice, describe_judge, describe_people
 from pytest_imgedit.stats.duels import EVEN
 from pytest_imgedit.stats.estimates import ALPHA, ROUNDING
@@ -38,29 +44,16 @@ class Systems:
                 f"{references[0]}: one run, expected all runs that people chose between"
             )
         read = read_all(references, out)
+        refuse_twice(references, read)
         for (name, run), (other_name, other) in combinations(zip(references, read, strict=True), 2):
-            both = f"{name} and {other_name}"
-            if run.run == other.run:
-                raise errors.UsageError(f"{both} are one run, {run.run}: name it once")
-            refuse_to_compare(run, other, both, only_common=True)
+            refuse_to_compare(run, other, f"{name} and {other_name}", only_common=True)
         self.runs: dict[str, Baseline] = dict(zip(system_names(read), read, strict=True))
-        self.by_name = {run.run: system for system, run in self.runs.items()}
-        self.by_name |= {system: system for system in self.runs}
+        self.by_name = voted_systems(read)
 
     @cached_property
     def items(self) -> dict[tuple[str, str], BaselineItem]:
         """The items of all runs, by system and pair."""
         return {(system, item.id): item for system, run in self.runs.items() for item in run.items}
-
-    def require(self, votes: Iterable[DuelVote]) -> None:
-        """Raise `UsageError` for a vote on something else."""
-        for vote in votes:
-            for name in (vote.a, vote.b):
-                if name not in self.by_name:
-                    raise errors.UsageError(
-                        f"{vote.row}: {shorten(repr(name), _MOST_SHOWN)} is none of the runs, "
-                        f"expected two of {first_of(list(self.runs))}"
-                    )
 
 
 def has_choices(path: Path) -> bool:
@@ -83,7 +76,7 @@ def agree_on_choices(
     """
     systems = Systems(references, out)
     votes = join_votes([[vote.in_order for vote in read_votes(path)]])
-    systems.require(votes)
+    refuse_others(votes, systems.by_name)
     people = by_comparison(votes, systems.by_name)
     known = {key: votes for key, votes in people.items() if (key[1], key[0]) in systems.items}
     judge = next(iter(systems.runs.values())).judge

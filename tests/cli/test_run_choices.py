@@ -99,7 +99,7 @@ def test_duels_of_the_same_judge_are_measured_too(runs, tmp_path):
 
 def test_names_of_other_systems_are_refused(runs, tmp_path):
     votes = write_votes(tmp_path / "people.csv", ["p0,up,down,a,ann", "p1,up,left,a,ann"])
-    with pytest.raises(UsageError, match=r"people.csv:3: 'left' is none of the runs, expected two"):
+    with pytest.raises(UsageError, match=r"people.csv:3: 'left' is none of the runs, expected one"):
         agree(runs, votes, tmp_path)
 
 
