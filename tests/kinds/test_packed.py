@@ -218,6 +218,10 @@ def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny, monkeypatc
     with torch.inference_mode():
         found = fused._feed_forward(block.linear_fc1, block.linear_fc2, patches)
         torch.testing.assert_close(found, block(patches), atol=1e-3, rtol=1e-3)
+    assert fused._takes_gelu(block)
+    with monkeypatch.context() as patch:
+        patch.delattr("torch._addmm_activation")
+        assert not fused._takes_gelu(block)
     gate_up = torch.randn(3, 8)
     torch.testing.assert_close(
         fused.swiglu(gate_up), torch.nn.functional.silu(gate_up[:, :4]) * gate_up[:, 4:]

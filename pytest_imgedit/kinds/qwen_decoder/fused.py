@@ -219,7 +219,7 @@ def fuse(model: Any) -> None:
     patches = model.model.visual.patch_embed
     patches.forward = partial(_embed_patches, patches.proj)
     for block in model.model.visual.blocks:
-        if hasattr(block.mlp, "linear_fc1") and isinstance(block.mlp.act_fn, GELUTanh):
+        if _takes_gelu(block.mlp):
             block.mlp.forward = partial(_feed_forward, block.mlp.linear_fc1, block.mlp.linear_fc2)
     implementation = getattr(language.config, "_experts_implementation", None)
     if implementation == "grouped_mm" and hasattr(torch.nn.functional, "grouped_mm"):
@@ -229,6 +229,17 @@ def fuse(model: Any) -> None:
 def _normalize(weight: torch.Tensor, epsilon: float, hidden: torch.Tensor) -> torch.Tensor:
     rows: torch.Tensor = _compiled(rms_norm)(hidden.view(-1, len(weight)), weight, epsilon)
     return rows.view(hidden.shape)
+
+
+def _takes_gelu(network: Any) -> bool:
+    """Tell whether the first product of a vision layer's network can take its GELU. The function
+    for that is not public, and nothing public replaces it: a release may lack it.
+    """
+    return (
+        hasattr(torch, "_addmm_activation")
+        and hasattr(network, "linear_fc1")
+        and isinstance(network.act_fn, GELUTanh)
+    )
 
 
 def _feed_forward(first: Any, second: Any, hidden: torch.Tensor) -> torch.Tensor:
