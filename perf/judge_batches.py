@@ -36,7 +36,7 @@ from harness import finish, parser, scratch, table
 from invariance import questions
 from PIL import Image
 
-from pytest_imgedit.run.score import IDLE_BATCH
+from pytest_imgedit.run.durations import IDLE_BATCH
 
 if TYPE_CHECKING:
     import argparse

@@ -11,6 +11,9 @@ from pytest_imgedit.kinds.base import Role
 
 #: While edits are made, a judge begins a batch when this share of it has come.
 SHARE_OF_A_BATCH = 1 / 4
+#: The most questions in the batch of an idle judge, which waits until their images are read; those
+#: of further batches are read while it judges. A batch size that the user sets is kept.
+IDLE_BATCH = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +49,10 @@ def pace_of(role: Role, results: Results) -> Pace | None:
     first = 0.0
     if role == "judge":
         requested = results.run.options.judge.get("batch_size", "auto")
+        first_batch = min(batch_size, IDLE_BATCH)
         if requested != "auto":
-            batch_size = int(str(requested))
-        job, first = _steady_job(workers, results.timing, batch_size)
+            first_batch = batch_size = int(str(requested))
+        job, first = _steady_job(workers, results.timing, first_batch)
     waited = sum(max(0.0, worker.ready_s - worker.load_s) for worker in workers)
     return Pace(
         job=job,
@@ -66,17 +70,17 @@ def _mean(workers: Sequence[WorkerInfo]) -> float:
 
 
 def _steady_job(
-    workers: Sequence[WorkerInfo], timing: Timing, batch_size: int
+    workers: Sequence[WorkerInfo], timing: Timing, first_batch: int
 ) -> tuple[float, float]:
-    """Return the seconds of a verdict after the first batch of each worker, and those that a first
-    batch took beyond that.
+    """Return the seconds of a verdict after the first batch of each worker, of this many at most,
+    and those that a first batch took beyond that.
 
     A run with one swap tells the seconds of the first batch. If that is not known, or was no slower
     than others, this is the mean of all verdicts, and 0.
     """
     unknown = _mean(workers), 0.0
     of_first = timing.first_verdict_s - timing.swap_s
-    size = min(batch_size, math.ceil(timing.verdicts / len(workers)))
+    size = min(first_batch, math.ceil(timing.verdicts / len(workers)))
     others = sum(worker.jobs for worker in workers) - size * len(workers)
     if timing.swaps != 1 or of_first <= 0 or others <= 0:
         return unknown

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_imgedit.core import errors, messages, requests, strict_json
 from pytest_imgedit.run.canary import JudgeCanary
+from pytest_imgedit.run.durations import IDLE_BATCH, SHARE_OF_A_BATCH
 from pytest_imgedit.run.questions import Ask, make_question, make_question_about
 from pytest_imgedit.run.scorer import Scorer
 from pytest_imgedit.run.work import Judgement
@@ -30,11 +31,6 @@ class Feed:
     def take(self) -> list[Judgement]:
         """Return the judgements to make that have come since the last call."""
         return [self.judgements.popleft() for _ in range(len(self.judgements))]
-
-
-#: The most questions in the batch of an idle worker, which waits until their images are read; those
-#: of further batches are read while it judges.
-IDLE_BATCH = 16
 
 
 class ScoreStage:
@@ -205,7 +201,7 @@ class ScoreStage:
             self.queue = deque(fresh + retried)
         size = self.scorer.settings.batch_size
         full = worker.batch_size if size == "auto" else size
-        return not is_open or len(self.queue) >= max(1, full // 4)
+        return not is_open or len(self.queue) >= max(1, int(full * SHARE_OF_A_BATCH))
 
     def finish(self, batch: list[Ask], worker: Worker, reply: messages.JobReply) -> None:
         """Turn the reply on a batch into verdicts and errors; queue what is to be asked again.

@@ -164,6 +164,14 @@ def test_a_run_of_one_swap_tells_what_the_first_batch_took():
     assert pace == Pace(job=0.5, start=4.0, load=8.0, first=5.0, batch_size=16, run="r1")
 
 
+def test_the_first_batch_of_a_judge_of_many_is_small():
+    workers = [worker("score", 80, 44.0, batch_size=64)]
+    timing = {"swaps": 1, "swap_s": 9.0, "first_verdict_s": 21.0, "verdicts": 80}
+    pace = pace_of("judge", a_run(timing=timing, workers=workers))
+    # 12 s for the first 16, and 32 s for the 64 others
+    assert (pace.job, pace.first, pace.batch_size) == (0.5, 12 - 16 * 0.5, 64)
+
+
 def test_a_batch_size_that_was_set_counts_in_place_of_what_the_judge_can_take():
     made = judged()
     options = made.run.options.model_copy(update={"judge": {"batch_size": 4}})
