@@ -75,7 +75,7 @@ def serve(channel: Any) -> None:
 
     loop = JobLoop(channel.send, sys.stderr)
     channel.setcallback(receive, endmarker=None)
-    # Imported code and loaded models stay for good: no collection of garbage needs to walk through
+    # Imported code and loaded models are kept for good, so garbage collection need not traverse
     # them, which takes a good part of a second each time.
     gc.disable()
     while True:
