@@ -17,9 +17,9 @@ Continuous batching has a process of its own, with transformers' defaults and it
 which transformers leaves for flash attention where that is installed. `sdpa` computes the
 attention of each token of a step to what any of the step's requests has read, and masks what
 belongs to others, so that its work grows with the requests at a time. If it fails or does not end
-in time, its error is the result. Then 17 texts of uneven length are decoded alone, alone again, and
-in batches of 2 to 17 at different places: how many replies have other tokens than alone, and how
-many have other tokens or other log-probabilities of them, bit by bit.
+in time, its error is the result. Then some texts of uneven length (`--uneven`) are decoded alone,
+alone again, and in batches of 2 to all at different places: how many replies have other tokens than
+alone, and how many have other tokens or other log-probabilities of them, bit by bit.
 """
 
 from __future__ import annotations
@@ -264,19 +264,15 @@ def continuous(job: dict[str, Any], report: Callable[[dict[str, Any]], None]) ->
 
     def rate(kind: str, together: int, run: Callable[[int, int], list[Reply]]) -> None:
         run(0, min(together, PICTURED))
-        found = {"input": kind, "together": together}
+        found: dict[str, Any] = {"input": kind, "together": together}
         for _ in range(job["rounds"]):
             replies = []
             started = wait()
             for at in range(0, job["fewer"], together):
                 replies += run(at, min(at + together, job["fewer"]))
-            rates.append(
-                {
-                    **found,
-                    "items_s": len(replies) / (wait() - started),
-                    "replies": [reply.tokens for reply in replies],
-                }
-            )
+            found["items_s"] = len(replies) / (wait() - started)
+            print(found, flush=True)
+            rates.append({**found, "replies": [reply.tokens for reply in replies]})
             report(figures)
 
     ids = [prompt.tokens.tolist() for prompt in prompts["text"]]
@@ -292,6 +288,7 @@ def continuous(job: dict[str, Any], report: Callable[[dict[str, Any]], None]) ->
 
     few, *more = job["together"]
     rate("text", few, decode_text)
+    rate("pictures", few, decode_pictures)
     started = wait()
     decode([ids[0][:8]], new_tokens=1)
     figures["call_s"] = wait() - started
@@ -299,7 +296,6 @@ def continuous(job: dict[str, Any], report: Callable[[dict[str, Any]], None]) ->
         lambda places: decode([uneven[place] for place in places], logprobs=True), len(uneven)
     )
     report(figures)
-    rate("pictures", few, decode_pictures)
     for together in more:
         rate("text", together, decode_text)
 
@@ -382,6 +378,9 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--items", type=int, default=96)
     described.add_argument("--new-tokens", type=int, default=16)
+    described.add_argument(
+        "--uneven", type=int, default=17, help="texts that are decoded alone and in company"
+    )
     described.add_argument("--rounds", type=int, default=2, help="the fastest one counts")
     described.add_argument(
         "--fewer", type=int, default=32, help="items of them for continuous batching's rate"
@@ -418,7 +417,7 @@ def main() -> None:
             "items": items,
             "fewer": min(options.fewer, items),
             "together": options.together,
-            "uneven": 4 if options.tiny else 17,
+            "uneven": min(options.uneven, 4) if options.tiny else options.uneven,
             "new_tokens": options.new_tokens,
             "rounds": 1 if options.tiny else options.rounds,
             "attention": options.attention,

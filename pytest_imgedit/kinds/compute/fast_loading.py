@@ -23,8 +23,9 @@ import torch
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.checkpoint_files import weight_files
 
-#: Bytes that are read at a time.
-CHUNK = 16 * 2**20
+#: Bytes that are read at a time. For each piece a thread takes the interpreter's lock a few times,
+#: for which code that is imported and compiled meanwhile has to wait.
+CHUNK = 64 * 2**20
 #: The most threads of a `Reader`.
 READERS = 8
 #: By the names in headers of safetensors files.
