@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from fnmatch import fnmatch
 from pathlib import Path
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.everyday
 
-#: 25 pairs, and a judge that is asked about them.
-SUITE = "--imgedit-suite=scenes:n=5"
+#: 10 pairs, and a judge that is asked about them.
+SUITE = "--imgedit-suite=scenes:n=2"
 KNOWING = "duel_judges:Knowing"
-PAIRS = 25
-#: Duels of a right edit against each of three controls, four in a category, in both orders.
-OF_CONTROLS = 20 * 3 * 2
+PAIRS = 10
+#: Duels of a right edit against each of three controls, two in a category, in both orders.
+OF_CONTROLS = 10 * 3 * 2
 UNTRIED = "--set=judge.controls=false"
 ALONE = "nothing to decide, expected --duel too"
 
@@ -127,7 +128,7 @@ def refuses(capsys: pytest.CaptureFixture[str], line: str, *arguments: str) -> N
 def test_what_cannot_be_decided_is_refused_in_one_line(
     here: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
 ) -> None:
-    """Costly as the first to use the runs of this module, two of 25 pairs."""
+    """Costly as the first to use the runs of this module, two of 10 pairs."""
     refuses(capsys, line, *(run_of("oracle") if name == "RUN" else name for name in arguments))
 
 
@@ -138,7 +139,7 @@ def test_edits_that_are_gone_are_refused(here: Path, capsys: pytest.CaptureFixtu
     shutil.rmtree(here / "benchmarks/baselines/edits")
     blobs = here / "there/blobs"
     edits = json.loads(Path(run).read_text("utf-8"))["items"]
-    line = "--duel: run * lacks images: those of 1 of 25 pairs are not in .imgedit, there (such as "
+    line = "--duel: run * lacks images: those of 1 of 10 pairs are not in .imgedit, there (such as "
     blob = edits[3]["seeds"][0]["edit"]["blob"]
     (blobs / blob[:2] / f"{blob}.png").write_bytes(b"damaged")
     refuses(capsys, f"{line}{edits[3]['id']})", "blend", run, "--duel")
@@ -151,7 +152,7 @@ def test_a_baseline_whose_edits_are_gone_is_refused(
     for item in json.loads(Path(run_of("blend")).read_text("utf-8"))["items"]:
         blob = item["seeds"][0]["edit"]["blob"]
         (here / ".imgedit/blobs" / blob[:2] / f"{blob}.png").unlink()
-    line = "--duel: baseline blend has no edits: those of 25 of 25 pairs are in none of "
+    line = "--duel: baseline blend has no edits: those of 10 of 10 pairs are in none of "
     refuses(capsys, line, "blend", run_of("oracle"), "--duel")
 
 
@@ -172,7 +173,7 @@ def test_two_runs_are_put_against_each_other_once(duel: Callable[..., Compared])
     assert better.gates == {"min_win": "PASS", "duel_controls": "PASS"}
     assert Knowing.asked == {"duel": 2 * PAIRS + OF_CONTROLS}, "no edit is scored"
     assert (
-        "plan: 25 duels against blend, protocol duel@strict, in both orders: 50 questions, and "
+        "plan: 10 duels against blend, protocol duel@strict, in both orders: 20 questions, and "
         f"{OF_CONTROLS} of the judge's trial; 0 in the store"
     ) in better.errors
     assert better.document["comparison"]["measures"]["score"]["overall"]["difference"] > 0
@@ -195,7 +196,7 @@ def test_the_verdict_the_tables_and_the_page(
 ) -> None:
     assert main(["compare", "blend", run_of("oracle"), "--duel", "--html=page.html"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("PASS: wins 1.00 of 25 duels against blend\nPASS: overall wins 1.00 of ")
+    assert text.startswith("PASS: wins 1.00 of 10 duels against blend\nPASS: overall wins 1.00 of ")
     page = (here / "page.html").read_text("utf-8")
     for title in ("duels against blend: editor blend, run ", "duels of controls: the judge on two"):
         assert title in text
@@ -212,7 +213,7 @@ def test_what_was_asked_before_an_interrupt_is_not_asked_again(
 
     def interrupted(stage: ScoreStage, *batch: Any) -> None:
         finish(stage, *batch)
-        if Knowing.asked["duel"] > 2 * PAIRS:
+        if Knowing.asked["duel"] > PAIRS:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -221,10 +222,12 @@ def test_what_was_asked_before_an_interrupt_is_not_asked_again(
     assert "imgedit: interrupted; what was finished is kept" in capsys.readouterr().err
     records = (here / ".imgedit/verdicts.jsonl").read_text("utf-8").splitlines()
     stored = sum('"second"' in record for record in records)
-    assert 0 < stored < 2 * PAIRS + OF_CONTROLS
+    assert 0 < stored < 2 * PAIRS
     Knowing.asked.clear()
     assert main(["compare", "blend", run_of("oracle"), "--duel"]) == 0
-    assert Knowing.asked["duel"] == 2 * PAIRS + OF_CONTROLS - stored
+    [known] = re.findall(r"; (\d+) in the store", capsys.readouterr().err)
+    assert int(known) >= stored, "a duel of the trial may be one of these runs"
+    assert Knowing.asked["duel"] == 2 * PAIRS + OF_CONTROLS - int(known)
 
 
 def test_votes_of_pytest_are_not_asked_again(here: Path, duel: Callable[..., Compared]) -> None:
@@ -264,7 +267,7 @@ def test_another_judge_another_store_and_other_seeds(
     ("judge", "line"),
     [
         ("duel_judges:First", "the judge prefers the first of any two edits"),
-        ("blind_judges:Constant", "the judge answered none of 60 duels of controls"),
+        ("blind_judges:Constant", "the judge answered none of 30 duels of controls"),
     ],
     ids=["first", "scores"],
 )
@@ -281,7 +284,7 @@ def test_a_judge_that_cannot_choose_is_invalid(
 def test_a_judge_that_measures_decides_by_its_scores(
     here: Path, duel: Callable[..., Compared]
 ) -> None:
-    compared = duel("blend", run_of("oracle"), "--judge=reference", "--min-win=overall:0.6")
+    compared = duel("blend", run_of("oracle"), "--judge=reference", "--min-win=overall:0.5")
     assert (compared.code, compared.share) == (0, 1.0)
     assert compared.document["duel"]["by_scores"] is True
     assert "by the difference of the judge's scores" in compared.errors
@@ -292,7 +295,7 @@ def test_a_judge_of_ones_own_that_has_scored_the_later_run_decides_by_its_scores
     here: Path, duel: Callable[..., Compared]
 ) -> None:
     judge = "blind_judges:Good"
-    truth = "judge.truth=scenes:n=5"
+    truth = "judge.truth=scenes:n=2"
     edit(here, "oracle", f"--imgedit-set={truth}", "--imgedit-name=scored", judge=judge)
     compared = duel("blend", run_of("scored"))
     assert compared.document["duel"]["by_scores"] is True
@@ -309,10 +312,10 @@ def test_the_bill_of_a_server_is_what_it_is_asked(
         billed = duel("blend", run_of("identity"), *judge)
         asked = len(server.asked)
         again = duel("blend", run_of("identity"), *judge)
-    assert asked == len(server.asked) == 2 * 5 + 1
+    assert asked == len(server.asked) == 2 * 2 + 1
     assert f"plan: judge: {asked} to " in billed.errors
-    assert "(10 votes, 1 to try the server), 0 in the store; about " in billed.errors
+    assert "(4 votes, 1 to try the server), 0 in the store; about " in billed.errors
     assert " by judge.price_in and judge.price_out" in billed.errors
     assert billed.share == 0.5
     assert list(billed.gates) == ["min_win"]
-    assert "plan: judge: 0 questions, 10 in the store" in again.errors
+    assert "plan: judge: 0 questions, 4 in the store" in again.errors

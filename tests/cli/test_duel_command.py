@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.everyday
 
-SUITE = "--imgedit-suite=scenes:n=5"
+SUITE = "--imgedit-suite=scenes:n=2"
 KNOWING = "duel_judges:Knowing"
-PAIRS = 25
+PAIRS = 10
 #: Right edits first, and equal edits beside each other.
 EDITORS = ("oracle", "blend", "identity")
 UNTRIED = "--set=judge.controls=false"
-#: Duels of a right edit against each of three controls, four in a category, in both orders.
-OF_CONTROLS = 20 * 3 * 2
+#: Duels of a right edit against each of three controls, two in a category, in both orders.
+OF_CONTROLS = 10 * 3 * 2
 
 
 def edit(folder: Path, editor: str, *options: str, name: str = "") -> None:
@@ -139,8 +139,8 @@ def test_every_two_of_three_runs_are_put_against_each_other(
         ("identity", "oracle"): 0.0,
     }
     assert (
-        "plan: 3 runs, 3 pairs of them, protocol duel@strict, in both orders: 75 duels, 0 votes "
-        "stored, 150 questions to ask\n"
+        "plan: 3 runs, 3 pairs of them, protocol duel@strict, in both orders: 30 duels, 0 votes "
+        "stored, 60 questions to ask\n"
     ) in found.errors
 
 
@@ -166,7 +166,7 @@ def test_the_file_of_votes(duel: Callable[..., Duels]) -> None:
     }
     categories = Counter(vote.category for vote in votes)
     assert len(categories) == 5
-    assert set(categories.values()) == {3 * 5 * 2}
+    assert set(categories.values()) == {3 * 2 * 2}
 
 
 def test_a_further_run_asks_its_own_questions_alone(here: Path, duel: Callable[..., Duels]) -> None:
@@ -175,7 +175,7 @@ def test_a_further_run_asks_its_own_questions_alone(here: Path, duel: Callable[.
     new = duel(*map(run_of, (*EDITORS, "noise")))
     assert new.asked == 3 * PAIRS * 2
     assert "4 runs, 6 pairs of them, " in new.errors
-    assert "150 duels, 150 votes stored, 150 questions to ask" in new.errors
+    assert "60 duels, 60 votes stored, 60 questions to ask" in new.errors
     assert new.file == old.file
     assert len(read_votes(new.file)) == 6 * PAIRS * 2
     assert duel(*map(run_of, (*EDITORS, "noise"))).asked == 0
@@ -262,7 +262,7 @@ def test_a_judge_that_decides_nothing_fails(here: Path, capsys: pytest.CaptureFi
     code = main(["duel", *runs, UNTRIED, "--judge=duel_judges:Mumbling"])
     lines = capsys.readouterr().out.splitlines()
     assert code == 1
-    assert lines[-1].startswith("25 of 25 duels without a vote: 'better' is ")
+    assert lines[-1].startswith("10 of 10 duels without a vote: 'better' is ")
     assert not (here / ".imgedit/votes").exists()
 
 
@@ -272,7 +272,7 @@ def test_the_trial_of_the_judge(duel: Callable[..., Duels], capsys: Any) -> None
     assert tried.code == 0
     assert tried.asked == 6 * PAIRS + OF_CONTROLS
     assert [gate["state"] for gate in tried.document["gates"]] == ["PASS"]
-    assert f"150 questions to ask, and {OF_CONTROLS} of the judge's trial" in tried.errors
+    assert f"60 questions to ask, and {OF_CONTROLS} of the judge's trial" in tried.errors
     blind = duel(*runs, "--judge=duel_judges:First", options=())
     assert blind.code == 1
     assert [gate["state"] for gate in blind.document["gates"]] == ["INVALID"]
@@ -282,7 +282,7 @@ def test_the_trial_of_the_judge(duel: Callable[..., Duels], capsys: Any) -> None
 def test_a_judge_that_measures_decides_by_its_scores(duel: Callable[..., Duels]) -> None:
     found = duel(*map(run_of, EDITORS), "--judge=reference")
     assert found.shares["blend", "oracle"] == 0.0
-    assert "by the difference of the judge's scores: 75 duels, " in found.errors
+    assert "by the difference of the judge's scores: 30 duels, " in found.errors
     votes = read_votes(found.file)
     assert len(votes) == 3 * PAIRS
     assert {vote.first for vote in votes} == {""}
@@ -317,10 +317,10 @@ def test_the_bill_of_a_server_is_what_it_is_asked(here: Path, duel: Callable[...
         billed = duel(*runs, *judge)
         asked = len(server.asked)
         again = duel(*runs, *judge)
-    assert asked == len(server.asked) == 3 * 2 * 5 + 1
+    assert asked == len(server.asked) == 3 * 2 * 2 + 1
     assert f"plan: judge: {asked} to " in billed.errors
     assert " by judge.price_in and judge.price_out" in billed.errors
-    assert "plan: judge: 0 questions, 30 in the store" in again.errors
+    assert "plan: judge: 0 questions, 12 in the store" in again.errors
     assert billed.document["contests"][0]["disagreement"]["share"] == 1.0
 
 
@@ -329,7 +329,7 @@ def test_what_is_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["duel", *runs, UNTRIED]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"duels decided by judge {KNOWING}\n")
-    assert "votes: 150 in .imgedit/votes/" in text
+    assert "votes: 60 in .imgedit/votes/" in text
     assert f"\nrank them: imgedit leaderboard --duel {' '.join(runs)}\n" in text
 
 
@@ -404,8 +404,8 @@ def test_runs_that_share_some_pairs_are_compared_over_these(
     edit(here, "noise", "-kphysics", name="some")
     for runs in (("some", "oracle"), ("blend", "some")):
         found = duel(*map(run_of, runs))
-        assert (found.asked, found.document["duels"]) == (2 * 5, 5)
-    assert Counter(vote.category for vote in read_votes(found.file)) == {"physics": 2 * 2 * 5}
+        assert (found.asked, found.document["duels"]) == (2 * 2, 2)
+    assert Counter(vote.category for vote in read_votes(found.file)) == {"physics": 2 * 2 * 2}
 
 
 def test_votes_are_ranked(

@@ -385,6 +385,7 @@ def written(own, folder, layout):
     return [each if isinstance(each, dict) else {"path": str(each)} for each in paths]
 
 
+@pytest.mark.full_for(*(f"{KONTEXT}-{layout}" for layout in (*COMMON, *OF_TRANSFORMERS)))
 @pytest.mark.usefixtures("small_flux")
 @every_layout
 def test_an_adapter_makes_the_picture_of_merged_weights(base, tmp_path, name, layout):

@@ -96,6 +96,7 @@ class ByKey(OpenAI):
         return super().answer(request)
 
 
+@pytest.mark.full_for("1-27")
 @pytest.mark.parametrize(("concurrency", "most"), [(1, 27), (8, 34)])
 def test_exhausted_quota_costs_few_questions_and_no_answer(bench, monkeypatch, concurrency, most):
     server = ByKey("gpt-4o", quota=11)

@@ -13,14 +13,14 @@ from duel_judges import Knowing
 if TYPE_CHECKING:
     from conftest import Bench
 
-#: 25 pairs, and a judge that is asked about them.
-SUITE = "--imgedit-suite=scenes:n=5"
+#: 10 pairs, and a judge that is asked about them.
+SUITE = "--imgedit-suite=scenes:n=2"
 KNOWING = "--imgedit-judge=duel_judges:Knowing"
 AGAINST = ("--imgedit-compare=main", "--imgedit-duel")
 UNTRIED = "--imgedit-set=judge.controls=false"
-PAIRS = 25
-#: Duels of a right edit against each of three controls, four in a category, in both orders.
-OF_CONTROLS = 20 * 3 * 2
+PAIRS = 10
+#: Duels of a right edit against each of three controls, two in a category, in both orders.
+OF_CONTROLS = 10 * 3 * 2
 
 
 def save(bench: Bench, editor: str, *more: str, judge: str = KNOWING, name: str = "main") -> None:
@@ -63,10 +63,10 @@ def test_a_better_editor_wins_in_both_orders(bench: Bench) -> None:
     assert [vote["first"] for vote in votes(bench)[:2]] == ["now", "before"]
     assert all(vote["values"] == {"score": 1.0} for vote in votes(bench))
     assert "is nearer" in votes(bench)[0]["replies"]["duel"]
-    plan = "25 duels against main, protocol duel@strict, in both orders: 50 questions, and"
+    plan = "10 duels against main, protocol duel@strict, in both orders: 20 questions, and"
     lines = [
         f"imgedit: plan: {plan} {OF_CONTROLS} of the judge's trial; 0 in the store",
-        "imgedit: PASS: wins 1.00 of 25 duels against main*",
+        "imgedit: PASS: wins 1.00 of 10 duels against main*",
     ]
     result.stdout.fnmatch_lines(lines)
     assert result.ret == 0
@@ -108,7 +108,7 @@ def test_what_a_run_has_asked_before_it_is_killed_is_not_asked_again(bench: Benc
     Knowing.asked.clear()
     result = duel(bench, "oracle", UNTRIED)
     assert Knowing.asked["duel"] == bench.results["timing"]["votes"] == 10
-    result.stdout.fnmatch_lines(["*, in both orders: 10 questions; 40 in the store"])
+    result.stdout.fnmatch_lines(["*, in both orders: 10 questions; 10 in the store"])
     assert overall(bench)["share"] == 1.0
 
 
@@ -119,7 +119,7 @@ def test_equal_edits_count_half_and_are_not_asked_about(bench: Bench) -> None:
     assert bench.results["duel"]["identical"] == PAIRS
     assert overall(bench)["share"] == 0.5
     assert gates(bench) == {"min_win": "PASS", "duel_controls": "PASS"}
-    result.stdout.fnmatch_lines(["*25 of 25 pairs are identical*"])
+    result.stdout.fnmatch_lines(["*10 of 10 pairs are identical*"])
     assert result.ret == 0
 
 
@@ -185,19 +185,19 @@ def test_a_judge_that_measures_duels_by_its_scores(bench: Bench) -> None:
 
 @pytest.mark.full
 def test_the_embedded_judge_duels_by_its_scores(bench: Bench) -> None:
-    options = ("--imgedit-suite=scenes:n=5", UNTRIED)
+    options = ("--imgedit-suite=scenes:n=2", UNTRIED)
     saving = ("--imgedit-save=main", "--imgedit-save-edits")
     bench.run_with_workers(*options, "--imgedit-editor=identity", *saving)
     result = bench.run_with_workers(*options, "--imgedit-editor=oracle", *AGAINST)
     assert bench.results["duel"]["by_scores"] is True
     assert overall(bench)["share"] == 1.0
-    result.stdout.fnmatch_lines(["*plan: 25 duels against main, by the difference of *"])
+    result.stdout.fnmatch_lines(["*plan: 10 duels against main, by the difference of *"])
 
 
 @pytest.mark.full
 def test_a_judge_of_ones_own_that_scores_is_known_by_its_scores(bench: Bench) -> None:
     judge = "--imgedit-judge=blind_judges:Good"
-    truth = "--imgedit-set=judge.truth=scenes:n=5"
+    truth = "--imgedit-set=judge.truth=scenes:n=2"
     save(bench, "blend", truth, judge=judge)
     duel(bench, "oracle", truth, UNTRIED, judge=judge)
     assert bench.results["duel"]["by_scores"] is True
@@ -254,7 +254,7 @@ def test_a_baseline_without_its_edits_is_refused_before_the_first_edit(bench: Be
     shutil.rmtree(bench.path / "benchmarks/baselines/edits")
     shutil.rmtree(bench.path / ".imgedit")
     bench.refuses(
-        "--imgedit-duel: baseline main has no edits: those of 25 of 25 pairs are in none of *; "
+        "--imgedit-duel: baseline main has no edits: those of 10 of 10 pairs are in none of *; "
         "expected a baseline saved with --imgedit-save-edits, or a run of this store",
         *(SUITE, KNOWING, "--imgedit-editor=oracle", *AGAINST),
     )
