@@ -35,7 +35,7 @@ def traced(monkeypatch):
     clear()
 
 
-@pytest.mark.full_for("judge-qwen3-vl")
+@pytest.mark.everyday_for("judge-qwen3-vl-moe")
 @pytest.mark.parametrize("model", ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"])
 def test_no_question_has_anything_compiled(tiny, monkeypatch, traced, model):
     """It takes up to 10 CPU seconds: PyTorch's tracing of every kernel is the point."""

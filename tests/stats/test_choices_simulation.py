@@ -28,6 +28,7 @@ def simulation() -> Any:
     return module
 
 
+@pytest.mark.everyday_for("4-0.75-0.3")
 @pytest.mark.parametrize(("of_source", "right", "ties"), [(1, 0.62, 0.0), (4, 0.75, 0.3)])
 def test_intervals_hold_the_planted_accuracy(
     simulation: Any, of_source: int, right: float, ties: float
