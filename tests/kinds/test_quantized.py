@@ -495,9 +495,15 @@ def test_a_package_that_another_interpreter_lacks_ends_the_run_before_its_worker
 
 @pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
 def test_a_judge_in_float8_answers_as_its_values_saved_plainly(tiny, tmp_path):
-    """Bit by bit, in transformers' own decoder."""
+    """In transformers' own decoder; where weights lie in memory decides the last bit of products on
+    some processors.
+    """
     import transformers
     from torchao import quantization
+
+    def logits(folder, **params):
+        judge = QwenVLJudge(str(folder), device="cpu", **params)
+        return judge.decoder.decode([judge._trial_prompt()], 4, keep_logits=True).logits[0]
 
     folder = tiny("judge-qwen3-vl")
     float8 = transformers.TorchAoConfig(quantization.Float8WeightOnlyConfig())
@@ -513,9 +519,8 @@ def test_a_judge_in_float8_answers_as_its_values_saved_plainly(tiny, tmp_path):
     assert len(stored) > 10
     by_hand(load(folder), stored, judges["by hand"])
     QwenVL.of("qwen-vl", str(judges["quantised"]), {}).check(Site(may_have_gpus=False))
-    quantised = QwenVLJudge(str(judges["quantised"]), device="cpu").self_check()
-    assert (
-        quantised
-        == QwenVLJudge(str(judges["by hand"]), device="cpu", attention="sdpa").self_check()
+    quantised = logits(judges["quantised"])
+    torch.testing.assert_close(
+        quantised, logits(judges["by hand"], attention="sdpa"), atol=1e-6, rtol=0
     )
-    assert quantised != QwenVLJudge(str(folder), device="cpu", attention="sdpa").self_check()
+    assert (quantised - logits(folder, attention="sdpa")).abs().max() > 1e-3
